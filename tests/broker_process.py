@@ -1,0 +1,149 @@
+"""A real broker in a child process, for tests that need the whole thing.
+
+The child is what a user would start (`python -m forebay serve`), so that signals, recovery and the ready line
+are part of every test that uses it. `kill` is SIGKILL and `restart` comes back on the same port and the same
+data directory, as a service manager would bring it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+READY = re.compile(r"^forebay ready on (?P<address>\S+:\d+) \(node (?P<node>\d+), data (?P<data>.+)\)$")
+START_SECONDS = 20.0
+STOP_SECONDS = 20.0
+
+
+class BrokerProcess:
+    def __init__(self, data: Path, *settings: str, environ: dict[str, str] | None = None) -> None:
+        self.data = data
+        self.settings = settings
+        self.environ = environ or {}
+        self.log_path = data.with_name(data.name + ".stderr")
+        self.bootstrap = "127.0.0.1:0"
+        self.ready_line = ""
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._child is not None, "the broker was never started"
+        return self._child.pid
+
+    @property
+    def port(self) -> int:
+        return int(self.bootstrap.rpartition(":")[2])
+
+    def start(self) -> BrokerProcess:
+        """Returns when the child has said that it can serve."""
+        assert self._child is None or self._child.poll() is not None, "the broker is still running"
+        with self.log_path.open("ab") as log:
+            self._child = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **self.environ},
+            )
+        try:
+            self._read_ready_line(self._child)
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def command(self) -> list[str]:
+        command = [
+            sys.executable,
+            "-m",
+            "forebay",
+            "serve",
+            "--listen",
+            self.bootstrap,
+            "--data",
+            str(self.data),
+        ]
+        for setting in self.settings:
+            command += ["--set", setting]
+        return command
+
+    def kill(self) -> None:
+        """SIGKILL: the process gets no chance to tidy up."""
+        self._signal(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """SIGTERM, then the exit code of a clean shutdown."""
+        return self._signal(signal.SIGTERM)
+
+    def restart(self, *settings: str) -> BrokerProcess:
+        """Start again after `kill` or `stop`, on the same port; stops first when still running."""
+        if self._child is not None and self._child.poll() is None:
+            self.stop()
+        self.settings = settings or self.settings
+        return self.start()
+
+    def log(self) -> str:
+        """Everything the broker has written to stderr so far."""
+        return self.log_path.read_text(errors="replace")
+
+    def _signal(self, number: signal.Signals) -> int:
+        child = self._child
+        if child is None:
+            return 0
+        if child.poll() is None:
+            child.send_signal(number)
+        try:
+            code = child.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            raise AssertionError(f"the broker ignored {number.name}:\n{self.log()}") from None
+        finally:
+            if child.stdout is not None:
+                child.stdout.close()
+        return code
+
+    def _read_ready_line(self, child: subprocess.Popen[bytes]) -> None:
+        assert child.stdout is not None
+        line = _read_line(child.stdout.fileno(), START_SECONDS).decode()
+        match = READY.match(line)
+        if match is None:
+            raise AssertionError(f"instead of the ready line: {line!r}\n{self.log()}")
+        self.ready_line = line
+        self.bootstrap = match["address"]
+
+
+def _read_line(fd: int, timeout_s: float) -> bytes:
+    """One line of at most 4 KB; what there was of it when the time is up or the child has gone."""
+    line = b""
+    deadline = time.monotonic() + timeout_s
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        while not line.endswith(b"\n") and len(line) < 4096:
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                break
+            byte = os.read(fd, 1)
+            if not byte:
+                break
+            line += byte
+    return line.rstrip(b"\n")
+
+
+@contextlib.contextmanager
+def running_broker(
+    data: Path, *settings: str, environ: dict[str, str] | None = None
+) -> Iterator[BrokerProcess]:
+    """A broker that is gone afterwards, whatever the test did to it."""
+    broker = BrokerProcess(data, *settings, environ=environ)
+    try:
+        yield broker.start()
+    finally:
+        broker.kill()

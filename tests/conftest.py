@@ -1,0 +1,48 @@
+"""Fixtures for every layer: brokers as child processes. `broker_process.py` holds the how."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker_process import BrokerProcess, running_broker
+
+StartBroker = Callable[..., BrokerProcess]
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One broker for the whole session: use topic names of your own, and leave it running."""
+    with running_broker(tmp_path_factory.mktemp("broker") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def fresh_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker of this test alone: free to be killed and restarted."""
+    with running_broker(tmp_path / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """`start_broker("key=value", ...)`: as many brokers with settings of their own as the test wants."""
+    numbers = itertools.count()
+    with contextlib.ExitStack() as stack:
+
+        def start(*settings: str, environ: dict[str, str] | None = None) -> BrokerProcess:
+            data = tmp_path / f"data-{next(numbers)}"
+            return stack.enter_context(running_broker(data, *settings, environ=environ))
+
+        yield start
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name that no other test uses."""
+    name: str = request.node.name
+    return "".join(char if char.isalnum() else "-" for char in name)[:200]
