@@ -1,0 +1,56 @@
+# Every target sets up what it needs by itself: the virtual environment lives in .venv, and is built anew
+# when its requirements have changed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup tools demo test check format docs bench bench-kafka clean
+
+help: ## show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv with everything that development needs
+
+$(STAMP): requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Forebay needs Python 3.11 or later; try: make PYTHON=python3.12 setup")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+tools: ## install kcat, the one test tool that is not on PyPI
+	@scripts/install-test-tools.sh
+
+demo: $(STAMP) ## start a broker, produce, consume, kill it, restart it, and show what happened
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+test: $(STAMP) ## run all tests; ARGS="-k name" picks some
+	@scripts/install-test-tools.sh --quiet || true
+	@$(BIN)/python -m pytest -q $(ARGS)
+
+check: $(STAMP) ## format, lint, types and layers, in seconds
+	@$(BIN)/ruff format --check
+	@$(BIN)/ruff check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(STAMP) ## let ruff format and tidy the code
+	@$(BIN)/ruff format
+	@$(BIN)/ruff check --fix
+
+docs: $(STAMP) ## write docs/configuration.md anew from the definitions
+	@$(BIN)/python scripts/configuration_docs.py
+
+bench: $(STAMP) ## measure this machine: a table, JSON, ratios to raw limits
+	@$(BIN)/python -m bench $(ARGS)
+
+bench-kafka: $(STAMP) ## the same beside Apache Kafka (needs Java and Maven Central)
+	@$(BIN)/python -m bench kafka $(ARGS)
+
+clean: ## remove .venv and everything generated
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests bench examples scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
