@@ -1,0 +1,1 @@
+"""The command line: one command, `forebay`, with one file per verb."""

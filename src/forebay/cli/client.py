@@ -1,0 +1,195 @@
+"""How the commands reach a broker: common options, one place for connecting, one place for what goes wrong.
+
+librdkafka retries in silence and logs to stderr. A person at a terminal wants an answer, so a command first
+knocks on the door itself: when nobody listens it says so within seconds, with what to do next.
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from forebay.errors import ForebayError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+    from confluent_kafka.admin import AdminClient, ClusterMetadata
+
+BOOTSTRAP_VARIABLE = "FOREBAY_BOOTSTRAP_SERVERS"
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+CONNECT_SECONDS = 2.0
+REQUEST_SECONDS = 10.0
+
+T = TypeVar("T")
+
+
+class CommandError(ForebayError):
+    """What a command could not do, and what the user can do about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """Where the broker is, and how to talk to it."""
+
+    bootstrap: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """librdkafka's own properties from -X; they win over ours."""
+
+    def admin(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        return self._connected(AdminClient, {})
+
+    def producer(self, settings: Mapping[str, Any]) -> Producer:
+        from confluent_kafka import Producer
+
+        return self._connected(Producer, settings)
+
+    def consumer(self, settings: Mapping[str, Any]) -> Consumer:
+        from confluent_kafka import Consumer
+
+        return self._connected(Consumer, settings)
+
+    def _connected(self, kind: Callable[[dict[str, Any]], T], settings: Mapping[str, Any]) -> T:
+        from confluent_kafka import KafkaException
+
+        self._knock()
+        quiet = {"log_level": 0, "error_cb": _ignore, "log.connection.close": False}
+        common = {"bootstrap.servers": self.bootstrap, "client.id": "forebay-cli", **quiet}
+        try:
+            return kind({**common, **settings, **self.properties})
+        except KafkaException as error:
+            raise failed(error) from None
+
+    def _knock(self) -> None:
+        """Succeeds as soon as one of the addresses takes a connection."""
+        problems = []
+        for address in self.bootstrap.split(","):
+            host, port = _split_address(address.strip())
+            try:
+                socket.create_connection((host, port), CONNECT_SECONDS).close()
+                return
+            except OSError as error:
+                problems.append(error.strerror or str(error))
+        raise CommandError(
+            f"no broker answers at {self.bootstrap} ({problems[-1].lower()}): "
+            f"start one with `forebay serve`, or name another with -b HOST:PORT"
+        )
+
+    def metadata(self, handle: AdminClient | Consumer | Producer) -> ClusterMetadata:
+        """All brokers and topics. Asking for one topic by name could create it, so nobody does."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return handle.list_topics(timeout=REQUEST_SECONDS)
+        except KafkaException as error:
+            if error_of(error).code() in _no_answer_codes():
+                raise CommandError(
+                    f"something listens at {self.bootstrap} but does not answer as a Kafka broker: "
+                    f"check the address, and -X security.protocol if it wants TLS or SASL"
+                ) from None
+            raise failed(error) from None
+
+    def partitions(self, handle: AdminClient | Consumer | Producer, topic: str) -> list[int]:
+        """The partition numbers of a topic that must exist."""
+        known = self.metadata(handle).topics
+        if topic not in known:
+            raise no_topic(topic)
+        return sorted(known[topic].partitions)
+
+
+def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that say where the broker is; the command gets them as `client`."""
+
+    @click.option(
+        "-b",
+        "--bootstrap-server",
+        "bootstrap",
+        metavar="HOST:PORT",
+        envvar=BOOTSTRAP_VARIABLE,
+        default=DEFAULT_BOOTSTRAP,
+        show_default=True,
+        show_envvar=True,
+        help="The broker, or several with commas.",
+    )
+    @click.option(
+        "-X",
+        "properties",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=pairs,
+        help="A librdkafka property, such as security.protocol=SSL; may be repeated.",
+    )
+    @functools.wraps(command)
+    def with_client(
+        *arguments: Any, bootstrap: str, properties: list[tuple[str, str]], **options: Any
+    ) -> Any:
+        return command(*arguments, client=Client(bootstrap=bootstrap, properties=dict(properties)), **options)
+
+    return with_client
+
+
+def pairs(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Turns repeated KEY=VALUE options into pairs; click reports what is not one."""
+    split = []
+    for value in values:
+        key, equals, rest = value.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE")
+        split.append((key.strip(), rest))
+    return split
+
+
+def settle(future: Future[T]) -> T:
+    """The result of an admin request, or the one line that says why there is none."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return future.result(timeout=REQUEST_SECONDS * 2)
+    except KafkaException as error:
+        raise failed(error) from None
+    except TimeoutError:
+        raise CommandError("the broker did not answer in time: try again, or look at its log") from None
+
+
+def error_of(exception: KafkaException) -> KafkaError:
+    error: KafkaError = exception.args[0]
+    return error
+
+
+def failed(exception: KafkaException) -> CommandError:
+    error = error_of(exception)
+    return CommandError(f"{error.str().rstrip('.')} ({error.name()})")
+
+
+def no_topic(name: str) -> CommandError:
+    return CommandError(
+        f"there is no topic {name}: `forebay topic list` shows what there is, "
+        f"`forebay topic create {name}` makes it"
+    )
+
+
+def _ignore(_error: KafkaError) -> None:
+    """librdkafka reports each lost connection here, although it goes on by itself."""
+
+
+def _no_answer_codes() -> tuple[int, ...]:
+    from confluent_kafka import KafkaError
+
+    return (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
+
+
+def _split_address(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host:
+        host, port = address, "9092"
+    if not port.isdigit() or int(port) > 65535:
+        raise click.BadParameter(f"{address!r} is not HOST:PORT", param_hint="-b")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,112 @@
+"""`forebay config get|set` for topics and brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, pairs, settle
+from forebay.cli.output import json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+RESOURCES = ("topic", "broker")
+
+
+@click.group()
+def config() -> None:
+    """Read and change the settings of topics and brokers."""
+
+
+@config.command(name="get")
+@click.argument("resource", type=click.Choice(RESOURCES))
+@click.argument("name")
+@click.argument("key", required=False)
+@json_option
+@client_options
+def get(resource: str, name: str, key: str | None, as_json: bool, client: Client) -> None:
+    """Show the settings of a topic (by name) or a broker (by node id), or the bare value of one KEY."""
+    entries = read_configs(client.admin(), resource, name)
+    if key is not None:
+        entries = [_only(entries, key)]
+    if as_json:
+        print_json(entries if key is None else entries[0])
+    elif key is not None:
+        click.echo("" if entries[0]["value"] is None else entries[0]["value"])
+    else:
+        rows = [(entry["name"], entry["value"], _source(entry)) for entry in entries]
+        print_table(("KEY", "VALUE", "FROM"), rows)
+
+
+@config.command(name="set")
+@click.argument("resource", type=click.Choice(RESOURCES))
+@click.argument("name")
+@click.argument("settings", metavar="[KEY=VALUE]...", nargs=-1, callback=pairs)
+@click.option(
+    "--delete", "deleted", metavar="KEY", multiple=True, help="Back to the default; may be repeated."
+)
+@client_options
+def set_(
+    resource: str, name: str, settings: list[tuple[str, str]], deleted: tuple[str, ...], client: Client
+) -> None:
+    """Change settings of a topic (by name) or a broker (by node id)."""
+    if not settings and not deleted:
+        raise click.UsageError("nothing to set: give KEY=VALUE, or --delete KEY")
+    alter_configs(client.admin(), resource, name, settings, deleted)
+    click.echo(f"configured {resource} {name}")
+
+
+def read_configs(admin: AdminClient, resource: str, name: str) -> list[dict[str, Any]]:
+    """Every setting of the resource, by name."""
+    from confluent_kafka.admin import ConfigResource
+
+    wanted = ConfigResource(resource, name)
+    described = settle(admin.describe_configs([wanted], request_timeout=REQUEST_SECONDS)[wanted])
+    return [
+        {
+            "name": key,
+            "value": entry.value,
+            "source": _source_name(entry.source),
+            "read_only": entry.is_read_only,
+        }
+        for key, entry in sorted(described.items())
+    ]
+
+
+def alter_configs(
+    admin: AdminClient, resource: str, name: str, settings: Sequence[tuple[str, str]], deleted: Sequence[str]
+) -> None:
+    """All of it or nothing: the broker validates the whole request first."""
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+
+    changes = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in settings
+    ]
+    changes += [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in deleted]
+    wanted = ConfigResource(resource, name, incremental_configs=changes)
+    settle(admin.incremental_alter_configs([wanted], request_timeout=REQUEST_SECONDS)[wanted])
+
+
+def _only(entries: Sequence[dict[str, Any]], key: str) -> dict[str, Any]:
+    import difflib
+
+    for entry in entries:
+        if entry["name"] == key:
+            return entry
+    near = difflib.get_close_matches(key, [entry["name"] for entry in entries], n=1)
+    hint = f"did you mean {near[0]}?" if near else "`forebay config get` without a key lists them"
+    raise CommandError(f"there is no setting {key}: {hint}")
+
+
+def _source(entry: dict[str, Any]) -> str:
+    source: str = entry["source"].lower().removesuffix("_config").replace("_", " ")
+    return f"{source}, read-only" if entry["read_only"] else source
+
+
+def _source_name(source: Any) -> str:
+    from confluent_kafka.admin import ConfigSource
+
+    return ConfigSource(source).name

@@ -1,0 +1,88 @@
+"""The command `forebay`: finds the verb, and turns every failure into one line and an exit code.
+
+A verb's module is imported when the verb is used, so that `forebay serve` starts without the client library
+and without the table printer. Exit codes: 0 done (a closed pipe counts as done), 1 it failed, 2 it was asked
+wrongly.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from forebay import __version__
+from forebay.errors import ConfigError, ForebayError
+
+# Order is the order of the help text: what a newcomer needs first comes first.
+VERBS = {
+    "serve": "forebay.cli.serve:serve",
+    "topic": "forebay.cli.topic:topic",
+    "produce": "forebay.cli.produce:produce",
+    "consume": "forebay.cli.consume:consume",
+    "config": "forebay.cli.config:config",
+    "log": "forebay.cli.log:log",
+}
+
+
+class VerbGroup(click.Group):
+    """A group whose commands are imported on first use."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module_name, _, attribute = VERBS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module_name), attribute)
+        return command
+
+
+@click.group(
+    cls=VerbGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(__version__, prog_name="forebay", message="%(prog)s %(version)s")
+def forebay() -> None:
+    """A message queue that speaks the Kafka protocol.
+
+    Start a broker with `forebay serve`; every Kafka client can use it.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script: never returns, never shows a traceback for what a user can cause."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """The exit code of one command line."""
+    try:
+        code = forebay.main(args=arguments, prog_name="forebay", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return 130
+    except BrokenPipeError:
+        _abandon_stdout()
+        return 0
+    except ConfigError as error:
+        return _fail(error, 2)
+    except ForebayError as error:
+        return _fail(error, 1)
+    return code if isinstance(code, int) else 0
+
+
+def _fail(error: ForebayError, code: int) -> int:
+    click.echo(f"forebay: {error}", err=True)
+    return code
+
+
+def _abandon_stdout() -> None:
+    """The reader has gone; without this the interpreter's last flush would complain about it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

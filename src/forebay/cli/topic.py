@@ -1,0 +1,264 @@
+"""`forebay topic create|list|describe|alter|delete`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forebay.cli.client import (
+    REQUEST_SECONDS,
+    Client,
+    CommandError,
+    client_options,
+    no_topic,
+    pairs,
+    settle,
+)
+from forebay.cli.config import alter_configs, read_configs
+from forebay.cli.output import json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient, TopicDescription
+
+config_option = click.option(
+    "--config",
+    "configs",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=pairs,
+    help="A topic setting, such as retention.ms=60000; may be repeated.",
+)
+
+
+@click.group()
+def topic() -> None:
+    """Create, list, describe, alter and delete topics."""
+
+
+@topic.command()
+@click.argument("name")
+@click.option(
+    "--partitions", type=click.IntRange(min=1), help="How many. [default: the broker's num.partitions]"
+)
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(min=1),
+    help="Copies of each partition. [default: the broker's]",
+)
+@config_option
+@click.option("--if-not-exists", is_flag=True, help="Do nothing when the topic is there already.")
+@client_options
+def create(
+    name: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: list[tuple[str, str]],
+    if_not_exists: bool,
+    client: Client,
+) -> None:
+    """Create a topic."""
+    from confluent_kafka.admin import NewTopic
+
+    admin = client.admin()
+    if if_not_exists and name in client.metadata(admin).topics:
+        click.echo(f"topic {name} is there already")
+        return
+    new = NewTopic(
+        name,
+        num_partitions=partitions or -1,
+        replication_factor=replication_factor or -1,
+        config=dict(configs),
+    )
+    settle(admin.create_topics([new], request_timeout=REQUEST_SECONDS)[name])
+    click.echo(f"created topic {name}")
+
+
+@topic.command(name="list")
+@click.option("--internal", is_flag=True, help="Also the topics that the brokers keep for themselves.")
+@json_option
+@client_options
+def list_(internal: bool, as_json: bool, client: Client) -> None:
+    """List the topics."""
+    topics = client.metadata(client.admin()).topics
+    rows = [
+        {
+            "topic": name,
+            "partitions": len(found.partitions),
+            "replication_factor": max((len(part.replicas) for part in found.partitions.values()), default=0),
+        }
+        for name, found in sorted(topics.items())
+        if internal or not name.startswith("__")
+    ]
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_table(("TOPIC", "PARTITIONS", "REPLICATION"), [list(row.values()) for row in rows])
+    else:
+        click.echo("no topics yet: `forebay topic create NAME` makes one", err=True)
+
+
+@topic.command()
+@click.argument("name", required=False)
+@json_option
+@client_options
+def describe(name: str | None, as_json: bool, client: Client) -> None:
+    """Show partitions, offsets and settings of one topic, or of all."""
+    admin = client.admin()
+    known = client.metadata(admin).topics
+    if name is not None and name not in known:
+        raise no_topic(name)
+    names = [name] if name is not None else sorted(topic for topic in known if not topic.startswith("__"))
+    described = _describe(admin, names)
+    if as_json:
+        print_json(described[0] if name is not None else described)
+        return
+    for topic in described:
+        _print_description(topic)
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(min=1), help="The new count.")
+@config_option
+@click.option(
+    "--delete-config", "deleted", metavar="KEY", multiple=True, help="Back to the default; may be repeated."
+)
+@client_options
+def alter(
+    name: str,
+    partitions: int | None,
+    configs: list[tuple[str, str]],
+    deleted: tuple[str, ...],
+    client: Client,
+) -> None:
+    """Change a topic's number of partitions or its settings."""
+    if partitions is None and not configs and not deleted:
+        raise click.UsageError("nothing to alter: give --partitions, --config or --delete-config")
+    admin = client.admin()
+    if name not in client.metadata(admin).topics:
+        raise no_topic(name)
+    if configs or deleted:
+        alter_configs(admin, "topic", name, configs, deleted)
+    if partitions is not None:
+        _set_partitions(admin, name, partitions)
+    click.echo(f"altered topic {name}")
+
+
+@topic.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@client_options
+def delete(names: tuple[str, ...], yes: bool, client: Client) -> None:
+    """Delete topics with all their messages."""
+    if not yes:
+        _confirm_delete(names)
+    futures = client.admin().delete_topics(list(names), request_timeout=REQUEST_SECONDS)
+    problems = []
+    for name, future in futures.items():
+        try:
+            settle(future)
+            click.echo(f"deleted topic {name}")
+        except CommandError as error:
+            problems.append(f"topic {name}: {error}")
+    if problems:
+        raise CommandError("\n".join(problems))
+
+
+def _confirm_delete(names: Sequence[str]) -> None:
+    if not sys.stdin.isatty():
+        raise click.UsageError("deleting needs --yes when nobody can be asked")
+    click.confirm(f"Delete {', '.join(names)} and every message in it?", abort=True)
+
+
+def _set_partitions(admin: AdminClient, name: str, count: int) -> None:
+    from confluent_kafka.admin import NewPartitions
+
+    settle(admin.create_partitions([NewPartitions(name, count)], request_timeout=REQUEST_SECONDS)[name])
+
+
+def _describe(admin: AdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Three requests for any number of topics: partitions, offsets at both ends, settings."""
+    from confluent_kafka import TopicCollection
+    from confluent_kafka.admin import OffsetSpec
+
+    if not names:
+        return []
+    futures = admin.describe_topics(TopicCollection(list(names)), request_timeout=REQUEST_SECONDS)
+    topics = [settle(futures[name]) for name in names]
+    starts = _offsets(admin, topics, OffsetSpec.earliest())
+    ends = _offsets(admin, topics, OffsetSpec.latest())
+    return [
+        {
+            "topic": topic.name,
+            "topic_id": str(topic.topic_id),
+            "internal": topic.is_internal,
+            "configs": _overrides(admin, topic.name),
+            "partitions": list(_partition_rows(topic, starts, ends)),
+        }
+        for topic in topics
+    ]
+
+
+def _partition_rows(
+    topic: TopicDescription,
+    starts: Mapping[tuple[str, int], int | None],
+    ends: Mapping[tuple[str, int], int | None],
+) -> Iterable[dict[str, Any]]:
+    for part in topic.partitions:
+        place = (topic.name, part.id)
+        start, end = starts.get(place), ends.get(place)
+        yield {
+            "partition": part.id,
+            "leader": None if part.leader is None else part.leader.id,
+            "replicas": [node.id for node in part.replicas],
+            "isr": [node.id for node in part.isr],
+            "start_offset": start,
+            "end_offset": end,
+            "offsets": None if start is None or end is None else end - start,
+        }
+
+
+def _offsets(
+    admin: AdminClient, topics: Iterable[TopicDescription], spec: Any
+) -> dict[tuple[str, int], int | None]:
+    """A partition without an answer (offline, say) has no offset; the rest of the table still helps."""
+    from confluent_kafka import KafkaException, TopicPartition
+
+    wanted = {TopicPartition(topic.name, part.id): spec for topic in topics for part in topic.partitions}
+    found: dict[tuple[str, int], int | None] = {}
+    for place, future in admin.list_offsets(wanted, request_timeout=REQUEST_SECONDS).items():
+        try:
+            found[place.topic, place.partition] = future.result(timeout=REQUEST_SECONDS * 2).offset
+        except KafkaException:
+            found[place.topic, place.partition] = None
+        except TimeoutError:
+            raise CommandError("the broker did not answer in time: try again, or look at its log") from None
+    return found
+
+
+def _overrides(admin: AdminClient, name: str) -> dict[str, str | None]:
+    """The settings that this topic has of its own."""
+    entries = read_configs(admin, "topic", name)
+    return {entry["name"]: entry["value"] for entry in entries if entry["source"] == "DYNAMIC_TOPIC_CONFIG"}
+
+
+def _print_description(topic: Mapping[str, Any]) -> None:
+    settings = ", ".join(f"{key}={value}" for key, value in topic["configs"].items()) or "all default"
+    click.echo(f"topic {topic['topic']}  id {topic['topic_id']}  settings: {settings}")
+    rows = [
+        (
+            part["partition"],
+            part["leader"],
+            ",".join(map(str, part["replicas"])),
+            ",".join(map(str, part["isr"])),
+            part["start_offset"],
+            part["end_offset"],
+            part["offsets"],
+        )
+        for part in topic["partitions"]
+    ]
+    print_table(("PARTITION", "LEADER", "REPLICAS", "ISR", "START", "END", "MESSAGES"), rows)
+    click.echo()
