@@ -1,0 +1,232 @@
+"""Record batch v2: the unit that is produced, stored and fetched, always as the same bytes.
+
+A batch is a header of 61 bytes and a payload of records, compressed or not. The CRC covers everything from
+the attributes on, so the broker can set the two fields it owns (base offset and partition leader epoch) in
+place without touching the checksum, and needs nothing but the header to store and serve a batch. Buffers
+of batches are walked by hopping from header to header.
+
+     0 base_offset      8 batch_length    12 partition_leader_epoch   16 magic   17 crc
+    21 attributes      23 last_offset_delta   27 base_timestamp       35 max_timestamp
+    43 producer_id     51 producer_epoch      53 base_sequence        57 record_count   61 records
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+import fastcrc
+
+from forebay.errors import ProtocolError
+from forebay.wire.compression import MAX_OUTPUT_BYTES, Codec, compress, decompress
+from forebay.wire.records import Record, parse_records, write_record
+from forebay.wire.varint import Bytes
+
+HEADER = Struct(">qiibIhiqqqhii")
+HEADER_SIZE = HEADER.size
+LENGTH_PREFIX = 12
+"""Bytes of a batch that its batch_length does not count."""
+CRC_START = 21
+"""The first byte that the CRC covers."""
+MAGIC = 2
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
+NO_LEADER_EPOCH = -1
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+
+SEQUENCE_MASK = 0x7FFF_FFFF
+"""Sequence numbers go from 0 to 2**31-1 and start again at 0."""
+
+crc32c: Callable[[Bytes], int] = fastcrc.crc32.iscsi
+
+_BASE_OFFSET = Struct(">q")
+_LEADER_EPOCH = Struct(">i")
+_CRC = Struct(">I")
+_ATTRIBUTES_TO_MAX_TIMESTAMP = Struct(">hiqq")
+
+
+class BatchHeader(NamedTuple):
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.batch_length + LENGTH_PREFIX
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        if self.base_sequence < 0:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MASK
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+
+def read_header(buf: Bytes, position: int = 0) -> BatchHeader:
+    """The header at a position. Checks neither the CRC nor whether the rest of the batch is there."""
+    if position < 0 or len(buf) - position < HEADER_SIZE:
+        raise ProtocolError(f"a batch header takes {HEADER_SIZE} bytes, {len(buf) - position} are left")
+    return BatchHeader._make(HEADER.unpack_from(buf, position))
+
+
+def crc_ok(buf: Bytes, position: int, size: int) -> bool:
+    """Whether the whole batch of this size at this position is as its maker checksummed it."""
+    if size < HEADER_SIZE or position + size > len(buf):
+        return False
+    (crc,) = _CRC.unpack_from(buf, position + CRC_START - _CRC.size)
+    covered = memoryview(buf)[position + CRC_START : position + size]
+    return bool(crc == crc32c(covered))
+
+
+def patch_offset(
+    buf: bytearray | memoryview, position: int, base_offset: int, partition_leader_epoch: int
+) -> None:
+    """Set the two fields that the broker owns, in place."""
+    _BASE_OFFSET.pack_into(buf, position, base_offset)
+    _LEADER_EPOCH.pack_into(buf, position + LENGTH_PREFIX, partition_leader_epoch)
+
+
+def patch_append_time(buf: bytearray | memoryview, position: int, now_ms: int) -> None:
+    """Give every record of the batch the broker's time, in place."""
+    header = read_header(buf, position)
+    _ATTRIBUTES_TO_MAX_TIMESTAMP.pack_into(
+        buf,
+        position + CRC_START,
+        header.attributes | LOG_APPEND_TIME,
+        header.last_offset_delta,
+        header.base_timestamp,
+        now_ms,
+    )
+    _patch_crc(buf, position, header.size)
+
+
+def _patch_crc(buf: bytearray | memoryview, position: int, size: int) -> None:
+    covered = memoryview(buf)[position + CRC_START : position + size]
+    _CRC.pack_into(buf, position + CRC_START - _CRC.size, crc32c(covered))
+
+
+def split(buf: Bytes) -> list[tuple[int, BatchHeader]]:
+    """Position and header of every batch in a buffer that must hold whole batches only. Checks no CRC."""
+    batches: list[tuple[int, BatchHeader]] = []
+    position = 0
+    while position < len(buf):
+        header = read_header(buf, position)
+        if header.batch_length < HEADER_SIZE - LENGTH_PREFIX or position + header.size > len(buf):
+            raise ProtocolError(
+                f"batch at {position} claims {header.size} bytes, {len(buf) - position} are left"
+            )
+        batches.append((position, header))
+        position += header.size
+    return batches
+
+
+def whole_batch(batch: Bytes) -> BatchHeader:
+    """The header of a buffer that must be exactly one batch of the format we know."""
+    header = read_header(batch)
+    if header.magic != MAGIC:
+        raise ProtocolError(f"record batch has magic {header.magic}, only {MAGIC} is known")
+    if header.size != len(batch):
+        raise ProtocolError(f"batch claims {header.size} bytes and has {len(batch)}")
+    return header
+
+
+def records(batch: Bytes, max_output_bytes: int = MAX_OUTPUT_BYTES) -> Iterator[Record]:
+    """The records of one batch. The CRC is the caller's to check."""
+    header = whole_batch(batch)
+    payload = decompress(header.codec, memoryview(batch)[HEADER_SIZE:], max_output_bytes)
+    found = parse_records(payload, header.record_count, header.base_offset, header.base_timestamp)
+    if header.is_log_append_time:
+        return (record._replace(timestamp=header.max_timestamp) for record in found)
+    return found
+
+
+def recompress(batch: Bytes, codec: int, max_output_bytes: int = MAX_OUTPUT_BYTES) -> bytearray:
+    """The same records under another codec. Works on the payload as a whole, whatever is in it."""
+    header = whole_batch(batch)
+    payload = decompress(header.codec, memoryview(batch)[HEADER_SIZE:], max_output_bytes)
+    attributes = header.attributes & ~CODEC_MASK | Codec.of(codec)
+    return _assemble(header._replace(attributes=attributes), compress(codec, payload))
+
+
+def build_batch(
+    batch: Sequence[Record],
+    *,
+    codec: int = Codec.NONE,
+    base_offset: int = 0,
+    partition_leader_epoch: int = NO_LEADER_EPOCH,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    attributes: int = 0,
+) -> bytearray:
+    """One batch of at least one record, at offsets rising from base_offset; gaps between them are legal."""
+    base_timestamp = batch[0].timestamp
+    payload = bytearray()
+    for record in batch:
+        write_record(payload, record, base_offset, base_timestamp)
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=partition_leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes & ~CODEC_MASK | Codec.of(codec),
+        last_offset_delta=batch[-1].offset - base_offset,
+        base_timestamp=base_timestamp,
+        max_timestamp=max(record.timestamp for record in batch),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(batch),
+    )
+    return _assemble(header, compress(codec, payload))
+
+
+def _assemble(header: BatchHeader, payload: bytes) -> bytearray:
+    size = HEADER_SIZE + len(payload)
+    made = bytearray(HEADER.pack(*header._replace(batch_length=size - LENGTH_PREFIX)))
+    made += payload
+    _patch_crc(made, 0, size)
+    return made

@@ -1,0 +1,148 @@
+"""The four codecs of record batches: gzip, snappy, lz4 frames and zstd.
+
+A few bytes can claim to be gigabytes, so nothing here decompresses into memory of a size the data chooses:
+the output is a buffer that grows step by step up to `max_output_bytes`, and beyond that it is a
+ProtocolError.
+
+Snappy comes in two shapes. Java's producers wrap raw snappy blocks in the framing of the xerial library (a
+magic, two version numbers, then blocks with their length in front); others send one raw block. Both are
+read; xerial is written, because every client reads it.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+from typing import Any
+
+import cramjam
+
+from forebay.errors import ProtocolError
+from forebay.wire.varint import Bytes
+
+MAX_OUTPUT_BYTES = 64 * 1024 * 1024
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_BLOCK_LENGTH = Struct(">i")
+_FIRST_OUTPUT_BYTES_MIN = 4096
+_GROWTH = 4
+
+# What cramjam says when the output buffer is full. A test watches over this text.
+_OUTPUT_FULL = "failed to write whole buffer"
+
+
+class Codec(IntEnum):
+    """The lowest three bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def of(cls, number: int) -> Codec:
+        try:
+            return cls(number)
+        except ValueError:
+            raise ProtocolError(f"compression codec {number} does not exist") from None
+
+
+def compress(codec: int, data: Bytes) -> bytes:
+    match Codec.of(codec):
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.GZIP:
+            return bytes(cramjam.gzip.compress(data))
+        case Codec.SNAPPY:
+            return _compress_xerial(memoryview(data))
+        case Codec.LZ4:
+            return bytes(cramjam.lz4.compress(data, level=1))
+        case Codec.ZSTD:
+            return bytes(cramjam.zstd.compress(data, level=3))
+
+
+def decompress(codec: int, data: Bytes, max_output_bytes: int = MAX_OUTPUT_BYTES) -> bytes:
+    match Codec.of(codec):
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.GZIP:
+            return _decompress_stream(cramjam.gzip, data, max_output_bytes)
+        case Codec.SNAPPY:
+            return _decompress_snappy(memoryview(data), max_output_bytes)
+        case Codec.LZ4:
+            return _decompress_stream(cramjam.lz4, data, max_output_bytes)
+        case Codec.ZSTD:
+            return _decompress_stream(cramjam.zstd, data, max_output_bytes)
+
+
+def _decompress_stream(module: Any, data: Bytes, max_output_bytes: int) -> bytes:
+    """Formats that do not reliably state their size: try with a buffer, and again with a larger one."""
+    capacity = min(max_output_bytes, max(_FIRST_OUTPUT_BYTES_MIN, len(data) * _GROWTH))
+    while True:
+        output = bytearray(capacity)
+        try:
+            size = module.decompress_into(data, output)
+        except cramjam.DecompressionError as error:
+            if _OUTPUT_FULL not in str(error):
+                raise ProtocolError(f"compressed records are corrupt: {error}") from None
+        else:
+            return bytes(memoryview(output)[:size])
+        if capacity >= max_output_bytes:
+            raise _too_large(max_output_bytes)
+        capacity = min(max_output_bytes, capacity * _GROWTH)
+
+
+def _decompress_snappy(data: memoryview, max_output_bytes: int) -> bytes:
+    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return bytes(_decompress_block(data, max_output_bytes))
+    output = bytearray()
+    position = len(_XERIAL_HEADER)
+    if len(data) < position:
+        raise ProtocolError("snappy header is cut short")
+    while position < len(data):
+        block, position = _xerial_block(data, position)
+        output += _decompress_block(block, max_output_bytes - len(output))
+    return bytes(output)
+
+
+def _xerial_block(data: memoryview, position: int) -> tuple[memoryview, int]:
+    start = position + _BLOCK_LENGTH.size
+    if start > len(data):
+        raise ProtocolError("snappy block length is cut short")
+    (length,) = _BLOCK_LENGTH.unpack_from(data, position)
+    stop = start + length
+    # An empty block would let a long run of them cost time and yield nothing.
+    if length <= 0 or stop > len(data):
+        raise ProtocolError(f"snappy block of {length} bytes does not fit in its batch")
+    return data[start:stop], stop
+
+
+def _decompress_block(block: memoryview, max_output_bytes: int) -> bytearray:
+    """Raw snappy states its size first, which is checked before anything is allocated."""
+    try:
+        size = cramjam.snappy.decompress_raw_len(block)
+        if size > max_output_bytes:
+            raise _too_large(max_output_bytes)
+        output = bytearray(size)
+        written = cramjam.snappy.decompress_raw_into(block, output)
+    except cramjam.DecompressionError as error:
+        raise ProtocolError(f"compressed records are corrupt: {error}") from None
+    if written != size:
+        raise ProtocolError("snappy block is shorter than it says")
+    return output
+
+
+def _compress_xerial(data: memoryview) -> bytes:
+    output = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
+        output += _BLOCK_LENGTH.pack(len(block))
+        output += block
+    return bytes(output)
+
+
+def _too_large(max_output_bytes: int) -> ProtocolError:
+    return ProtocolError(f"compressed records are larger than {max_output_bytes} bytes when decompressed")
