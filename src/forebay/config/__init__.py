@@ -1,0 +1,42 @@
+"""Settings with Kafka's names: definitions, sources, and the typed values everyone else uses."""
+
+from __future__ import annotations
+
+from forebay.config.broker import (
+    BrokerConfig,
+    FetchConfig,
+    NodeConfig,
+    SocketConfig,
+    StorageConfig,
+    TopicDefaults,
+    broker_config,
+)
+from forebay.config.describe import ConfigEntry, Synonym, describe_broker, describe_topic
+from forebay.config.listeners import Listener, parse_listener
+from forebay.config.lookup import validate_broker_override, validate_topic_override
+from forebay.config.sources import load
+from forebay.config.topic import TopicConfig
+from forebay.config.values import ConfigType, Source, Value
+
+__all__ = [
+    "load",
+    "broker_config",
+    "BrokerConfig",
+    "NodeConfig",
+    "SocketConfig",
+    "FetchConfig",
+    "TopicDefaults",
+    "StorageConfig",
+    "Listener",
+    "parse_listener",
+    "TopicConfig",
+    "validate_topic_override",
+    "validate_broker_override",
+    "describe_topic",
+    "describe_broker",
+    "ConfigEntry",
+    "Synonym",
+    "ConfigType",
+    "Source",
+    "Value",
+]

@@ -1,0 +1,183 @@
+"""A broker's settings: layers of text resolved once into typed, immutable groups.
+
+A change at run time makes a new BrokerConfig (`with_dynamic`), so whoever holds one sees a consistent
+set, and comparing two objects tells whether anything moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from forebay.config.broker_keys import ALIASES, BROKER_KEYS
+from forebay.config.listeners import Listener, parse_listeners
+from forebay.config.lookup import broker_definition
+from forebay.config.values import Source, Value
+from forebay.errors import ConfigError
+
+Overrides = Mapping[str, str]
+
+_LAYERS = (
+    Source.DYNAMIC_BROKER_CONFIG,
+    Source.DYNAMIC_DEFAULT_BROKER_CONFIG,
+    Source.STATIC_BROKER_CONFIG,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    node_id: int
+    rack: str | None
+    data_dir: Path
+    listeners: tuple[Listener, ...]
+    advertised: Listener | None
+    log_format: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketConfig:
+    request_max_bytes: int
+    max_connections: int
+    max_connections_per_ip: int
+    idle_ms_max: int
+    inflight_requests_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchConfig:
+    max_bytes: int
+    session_slots_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDefaults:
+    num_partitions: int
+    replication_factor: int
+    """-1 means three, or all brokers if there are fewer."""
+    auto_create: bool
+    delete_enable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageConfig:
+    flush_on_ack: bool
+    flush_interval_ms: int
+    retention_check_interval_ms: int
+    open_files_max: int
+    decompress_max_bytes: int
+    producer_id_expiration_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    layers: Mapping[Source, Overrides]
+    """The text given by each source, by canonical key."""
+    values: Mapping[str, Value]
+    """Every broker key with its effective value."""
+    node: NodeConfig
+    socket: SocketConfig
+    fetch: FetchConfig
+    topics: TopicDefaults
+    storage: StorageConfig
+
+    def get(self, name: str) -> Value:
+        return self.values[broker_definition(name).name]
+
+    def given(self, name: str) -> list[tuple[Source, str]]:
+        """Every layer that sets this key, the strongest first."""
+        return [(source, self.layers[source][name]) for source in _LAYERS if name in self.layers[source]]
+
+    def with_dynamic(self, *, own: Overrides, default: Overrides) -> BrokerConfig:
+        """This config with what admin clients have set for this broker, and for all brokers."""
+        return build(
+            {
+                Source.DYNAMIC_BROKER_CONFIG: dict(own),
+                Source.DYNAMIC_DEFAULT_BROKER_CONFIG: dict(default),
+                Source.STATIC_BROKER_CONFIG: self.layers[Source.STATIC_BROKER_CONFIG],
+            }
+        )
+
+    def with_listeners(self, *listeners: Listener) -> BrokerConfig:
+        """The same settings on other addresses; for a port that the system has chosen."""
+        return replace(self, node=replace(self.node, listeners=listeners))
+
+
+def broker_config(static: Overrides | None = None) -> BrokerConfig:
+    """A config of defaults and the given texts, such as {"log.dirs": "/var/lib/forebay"}."""
+    return build({Source.STATIC_BROKER_CONFIG: canonical(static or {})})
+
+
+def canonical(settings: Overrides) -> dict[str, str]:
+    """The same settings by their main names; a key given under two names is an error."""
+    result: dict[str, str] = {}
+    for name, text in settings.items():
+        key = broker_definition(name).name
+        if key in result:
+            others = [alias for alias, target in ALIASES.items() if target == key]
+            raise ConfigError(f"{key} is given twice, also as {', '.join(others)}")
+        result[key] = text
+    return result
+
+
+def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
+    whole = {source: dict(layers.get(source, {})) for source in _LAYERS}
+    values: dict[str, Any] = {name: definition.default for name, definition in BROKER_KEYS.items()}
+    for source in reversed(_LAYERS):
+        for name, text in whole[source].items():
+            values[name] = broker_definition(name).parse(text)
+    return BrokerConfig(
+        layers=whole,
+        values=values,
+        node=_node(values),
+        socket=_socket(values),
+        fetch=FetchConfig(
+            max_bytes=values["fetch.max.bytes"],
+            session_slots_max=values["max.incremental.fetch.session.cache.slots"],
+        ),
+        topics=_topics(values),
+        storage=_storage(values),
+    )
+
+
+def _node(values: Mapping[str, Any]) -> NodeConfig:
+    advertised = parse_listeners(values["advertised.listeners"])
+    return NodeConfig(
+        node_id=values["node.id"],
+        rack=values["broker.rack"] or None,
+        data_dir=Path(values["log.dirs"][0]),
+        listeners=parse_listeners(values["listeners"]),
+        advertised=advertised[0] if advertised else None,
+        log_format=values["forebay.log.format"],
+    )
+
+
+def _socket(values: Mapping[str, Any]) -> SocketConfig:
+    return SocketConfig(
+        request_max_bytes=values["socket.request.max.bytes"],
+        max_connections=values["max.connections"],
+        max_connections_per_ip=values["max.connections.per.ip"],
+        idle_ms_max=values["connections.max.idle.ms"],
+        inflight_requests_max=values["forebay.connection.max.inflight.requests"],
+    )
+
+
+def _topics(values: Mapping[str, Any]) -> TopicDefaults:
+    return TopicDefaults(
+        num_partitions=values["num.partitions"],
+        replication_factor=values["default.replication.factor"],
+        auto_create=values["auto.create.topics.enable"],
+        delete_enable=values["delete.topic.enable"],
+    )
+
+
+def _storage(values: Mapping[str, Any]) -> StorageConfig:
+    return StorageConfig(
+        flush_on_ack=values["forebay.flush.policy"] == "ack",
+        flush_interval_ms=values["log.flush.interval.ms"],
+        retention_check_interval_ms=values["log.retention.check.interval.ms"],
+        open_files_max=values["forebay.open.files.max"],
+        decompress_max_bytes=values["forebay.decompress.max.bytes"],
+        producer_id_expiration_ms=values["producer.id.expiration.ms"],
+    )

@@ -1,0 +1,83 @@
+"""Settings as DescribeConfigs shows them: the value, where it comes from, and what it stands in front of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from forebay.config.broker import BrokerConfig
+from forebay.config.broker_keys import BROKER_KEYS
+from forebay.config.topic_keys import TOPIC_KEYS, TopicKey
+from forebay.config.values import ConfigType, Definition, Source, format_value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Synonym:
+    name: str
+    value: str | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    name: str
+    value: str | None
+    source: Source
+    read_only: bool
+    type: ConfigType
+    documentation: str
+    synonyms: tuple[Synonym, ...]
+    """Every place that gives this setting a value, the one in force first."""
+
+
+def describe_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    return [_topic_entry(broker, overrides, key) for key in TOPIC_KEYS.values()]
+
+
+def describe_broker(broker: BrokerConfig) -> list[ConfigEntry]:
+    return [
+        _entry(definition, _broker_synonyms(broker, definition), not definition.dynamic)
+        for definition in BROKER_KEYS.values()
+    ]
+
+
+def _topic_entry(broker: BrokerConfig, overrides: Mapping[str, str], key: TopicKey) -> ConfigEntry:
+    name = key.definition.name
+    synonyms = []
+    if name in overrides:
+        synonyms.append(Synonym(name=name, value=overrides[name], source=Source.DYNAMIC_TOPIC_CONFIG))
+    fallbacks = [
+        (synonym, factor)
+        for fallback, factor in key.fallbacks
+        for synonym in _broker_synonyms(broker, BROKER_KEYS[fallback])
+        if synonym.value is not None
+    ]
+    entry = _entry(key.definition, (*synonyms, *(synonym for synonym, _ in fallbacks)), read_only=False)
+    if synonyms:
+        return entry
+    first, factor = fallbacks[0]
+    return replace(entry, value=_in_topic_unit(key, first, factor))
+
+
+def _in_topic_unit(key: TopicKey, synonym: Synonym, factor: int) -> str | None:
+    assert synonym.value is not None
+    return format_value(key.from_broker(BROKER_KEYS[synonym.name].parse(synonym.value), factor))
+
+
+def _broker_synonyms(broker: BrokerConfig, definition: Definition) -> tuple[Synonym, ...]:
+    name = definition.name
+    given = [Synonym(name=name, value=text, source=source) for source, text in broker.given(name)]
+    default = Synonym(name=name, value=format_value(definition.default), source=Source.DEFAULT_CONFIG)
+    return (*given, default)
+
+
+def _entry(definition: Definition, synonyms: tuple[Synonym, ...], read_only: bool) -> ConfigEntry:
+    return ConfigEntry(
+        name=definition.name,
+        value=synonyms[0].value,
+        source=synonyms[0].source,
+        read_only=read_only,
+        type=definition.type,
+        documentation=definition.doc,
+        synonyms=tuple(synonym for synonym in synonyms if synonym.value is not None),
+    )

@@ -1,0 +1,62 @@
+"""Addresses: `PLAINTEXT://host:port`, or just `host:port`; an IPv6 host goes in brackets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forebay.config.values import Value
+
+PLAINTEXT = "PLAINTEXT"
+_PORT_MAX = 65535
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    name: str
+    host: str
+    """Empty means every interface."""
+    port: int
+    """0 means any free port."""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def parse_listener(text: str) -> Listener:
+    """Raises ValueError for anything that is not an address."""
+    scheme, separator, address = text.rpartition("://")
+    name = scheme.upper() if separator else PLAINTEXT
+    host, colon, port_text = address.rpartition(":")
+    if not colon or not port_text.isascii() or not port_text.isdigit() or int(port_text) > _PORT_MAX:
+        raise ValueError(f"{text!r} is not an address, write host:port or {PLAINTEXT}://host:port")
+    if name != PLAINTEXT:
+        raise ValueError(f"{text!r}: only {PLAINTEXT} listeners are served")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{text!r}: put the IPv6 address in brackets, [{host}]:{port_text}")
+    return Listener(name=name, host=host, port=int(port_text))
+
+
+def parse_listeners(value: Value) -> tuple[Listener, ...]:
+    assert isinstance(value, tuple)
+    return tuple(parse_listener(text) for text in value)
+
+
+def validate_listeners(value: Value) -> None:
+    listeners = parse_listeners(value)
+    if not listeners:
+        raise ValueError("at least one address is needed, such as 127.0.0.1:9092")
+    fixed = [(listener.host, listener.port) for listener in listeners if listener.port]
+    if len(set(fixed)) != len(fixed):
+        raise ValueError("the same address is listed twice")
+
+
+def validate_advertised(value: Value) -> None:
+    listeners = parse_listeners(value)
+    if len(listeners) > 1:
+        raise ValueError("one advertised address is supported")
+    for listener in listeners:
+        if not listener.host or not listener.port or listener.host in ("0.0.0.0", "::"):
+            raise ValueError(f"{str(listener)!r} is not an address that a client can connect to")

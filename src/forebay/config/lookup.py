@@ -1,0 +1,50 @@
+"""Finding a definition by the name someone wrote, and helping when there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from forebay.config.broker_keys import ALIASES, BROKER_KEYS
+from forebay.config.topic_keys import TOPIC_KEYS, TopicKey
+from forebay.config.values import Definition, Value
+from forebay.errors import ConfigError
+
+
+def broker_definition(name: str) -> Definition:
+    definition = BROKER_KEYS.get(ALIASES.get(name, name))
+    if definition is None:
+        if name in TOPIC_KEYS:
+            raise ConfigError(
+                f"{name} is a setting of topics; for all topics set {TOPIC_KEYS[name].fallbacks[0][0]}"
+            )
+        raise ConfigError(f"unknown setting {name!r}{_nearest(name, (*BROKER_KEYS, *ALIASES))}")
+    return definition
+
+
+def topic_key(name: str) -> TopicKey:
+    key = TOPIC_KEYS.get(name)
+    if key is None:
+        raise ConfigError(f"unknown topic setting {name!r}{_nearest(name, TOPIC_KEYS)}")
+    return key
+
+
+def validate_topic_override(name: str, value: str) -> Value:
+    """The typed value, or ConfigError with what is allowed."""
+    return topic_key(name).definition.parse(value)
+
+
+def validate_broker_override(name: str, value: str) -> Value:
+    """As for a topic, for a change to a running broker: keys read only at start are refused."""
+    definition = broker_definition(name)
+    if not definition.dynamic:
+        raise ConfigError(f"{definition.name} is read when the broker starts: set it in the config file")
+    return definition.parse(value)
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    # Wanted only when somebody mistyped, so a normal start does not pay for the import.
+    from difflib import get_close_matches
+
+    known = list(names)
+    found = get_close_matches(name, known, n=1, cutoff=0.6) or [key for key in known if key.endswith(name)]
+    return f"; did you mean {found[0]!r}?" if found else "; see docs/configuration.md for all settings"

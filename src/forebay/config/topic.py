@@ -1,0 +1,68 @@
+"""A topic's settings: its own overrides over what the broker says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from forebay.config.broker import BrokerConfig
+from forebay.config.topic_keys import TOPIC_KEYS, TopicKey
+from forebay.config.values import Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    cleanup_policy: tuple[str, ...]
+    compression_type: str
+    max_message_bytes: int
+    message_timestamp_type: str
+    message_timestamp_before_max_ms: int
+    message_timestamp_after_max_ms: int
+    retention_ms: int
+    """-1 means for ever."""
+    retention_bytes: int
+    """-1 means no limit."""
+    segment_bytes: int
+    segment_ms: int
+    index_interval_bytes: int
+    segment_index_bytes: int
+    file_delete_delay_ms: int
+    flush_ms: int
+    min_insync_replicas: int
+    """-1 means a majority of the replicas; see `insync_replicas_min`."""
+
+    @staticmethod
+    def resolve(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
+        values: dict[str, Any] = {}
+        for name, key in TOPIC_KEYS.items():
+            text = overrides.get(name)
+            values[key.attribute] = _fallback(broker, key) if text is None else key.definition.parse(text)
+        return TopicConfig(**values)
+
+    @property
+    def compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        """Whether retention by time and size applies."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def log_append_time(self) -> bool:
+        return self.message_timestamp_type == "LogAppendTime"
+
+    def insync_replicas_min(self, replicas: int) -> int:
+        """How many in-sync replicas a partition with so many replicas needs for acks=all."""
+        if self.min_insync_replicas > 0:
+            return self.min_insync_replicas
+        return replicas // 2 + 1
+
+
+def _fallback(broker: BrokerConfig, key: TopicKey) -> Value:
+    for name, factor in key.fallbacks:
+        value = broker.values[name]
+        if value is not None:
+            return key.from_broker(value, factor)
+    raise AssertionError(f"{key.definition.name} has no default")

@@ -1,0 +1,80 @@
+"""Every setting of a topic, and the broker settings that it falls back to.
+
+`fallbacks` lists broker keys in order of precedence, each with the factor that turns its unit into the
+topic's: a topic without retention.ms takes log.retention.ms, else .minutes, else .hours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forebay.config.broker_keys import BROKER_KEYS
+from forebay.config.values import LONG_MAX, Definition, Value
+
+_MINUTE_MS = 60_000
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicKey:
+    definition: Definition
+    attribute: str
+    fallbacks: tuple[tuple[str, int], ...]
+
+    def from_broker(self, value: Value, factor: int) -> Value:
+        """A broker's value in the topic's unit; negative means without limit, in every unit."""
+        if factor == 1 or not isinstance(value, int):
+            return value
+        return -1 if value < 0 else min(value * factor, LONG_MAX)
+
+
+def _key(name: str, attribute: str, *fallbacks: str | tuple[str, int], doc: str | None = None) -> TopicKey:
+    pairs = tuple((item, 1) if isinstance(item, str) else item for item in fallbacks)
+    first = BROKER_KEYS[pairs[0][0]]
+    definition = Definition(
+        name=name,
+        type=first.type,
+        default=None,
+        doc=doc or first.doc,
+        minimum=first.minimum,
+        maximum=first.maximum,
+        choices=first.choices,
+        validate=first.validate,
+        dynamic=True,
+    )
+    return TopicKey(definition=definition, attribute=attribute, fallbacks=pairs)
+
+
+_KEYS = (
+    _key("cleanup.policy", "cleanup_policy", "log.cleanup.policy"),
+    _key("compression.type", "compression_type", "compression.type"),
+    _key("max.message.bytes", "max_message_bytes", "message.max.bytes"),
+    _key("message.timestamp.type", "message_timestamp_type", "log.message.timestamp.type"),
+    _key(
+        "message.timestamp.before.max.ms",
+        "message_timestamp_before_max_ms",
+        "log.message.timestamp.before.max.ms",
+    ),
+    _key(
+        "message.timestamp.after.max.ms",
+        "message_timestamp_after_max_ms",
+        "log.message.timestamp.after.max.ms",
+    ),
+    _key(
+        "retention.ms",
+        "retention_ms",
+        "log.retention.ms",
+        ("log.retention.minutes", _MINUTE_MS),
+        ("log.retention.hours", _HOUR_MS),
+    ),
+    _key("retention.bytes", "retention_bytes", "log.retention.bytes"),
+    _key("segment.bytes", "segment_bytes", "log.segment.bytes"),
+    _key("segment.ms", "segment_ms", "log.roll.ms", ("log.roll.hours", _HOUR_MS)),
+    _key("index.interval.bytes", "index_interval_bytes", "log.index.interval.bytes"),
+    _key("segment.index.bytes", "segment_index_bytes", "log.index.size.max.bytes"),
+    _key("file.delete.delay.ms", "file_delete_delay_ms", "log.segment.delete.delay.ms"),
+    _key("flush.ms", "flush_ms", "log.flush.interval.ms"),
+    _key("min.insync.replicas", "min_insync_replicas", "min.insync.replicas"),
+)
+
+TOPIC_KEYS: dict[str, TopicKey] = {key.definition.name: key for key in _KEYS}

@@ -1,0 +1,131 @@
+"""What a setting may be: its type, its bounds, and the text people write it in.
+
+Every source (file, environment, command line, admin client, store) speaks text, so there is one way in,
+`Definition.parse`, and one way back out, `format_value`. The type numbers are those of DescribeConfigs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from forebay.errors import ConfigError
+
+Value = int | float | bool | str | tuple[str, ...] | None
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+
+class ConfigType(IntEnum):
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    LIST = 7
+
+
+class Source(IntEnum):
+    """Where a value comes from; the numbers are the protocol's."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    name: str
+    type: ConfigType
+    default: Value
+    doc: str
+    minimum: int | None = None
+    maximum: int | None = None
+    choices: tuple[str, ...] = ()
+    validate: Callable[[Value], None] | None = None
+    """An extra check; raises ValueError with the rest of the sentence "key: ..."."""
+    dynamic: bool = False
+    """Whether a running broker takes a new value."""
+
+    def parse(self, text: str) -> Value:
+        try:
+            value = _PARSERS[self.type](text.strip())
+            self._check(value)
+        except ValueError as error:
+            raise ConfigError(f"{self.name}: {error}") from None
+        return value
+
+    def _check(self, value: Value) -> None:
+        if isinstance(value, int) and not isinstance(value, bool):
+            low, high = self.bounds
+            if not low <= value <= high:
+                raise ValueError(f"{value} is out of range, use {self.allowed}")
+        if self.choices:
+            for part in value if isinstance(value, tuple) else (value,):
+                if part not in self.choices:
+                    raise ValueError(f"{part!r} is not allowed, use {self.allowed}")
+        if self.validate is not None:
+            self.validate(value)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        limit = LONG_MAX if self.type is ConfigType.LONG else INT_MAX
+        low = -limit - 1 if self.minimum is None else self.minimum
+        return low, limit if self.maximum is None else self.maximum
+
+    @property
+    def allowed(self) -> str:
+        """The allowed values as people read them; empty for free text."""
+        if self.choices:
+            joiner = "any of" if self.type is ConfigType.LIST else "one of"
+            return f"{joiner} {', '.join(self.choices)}"
+        if self.type is ConfigType.BOOLEAN:
+            return "true or false"
+        if self.type in (ConfigType.INT, ConfigType.LONG):
+            low, high = self.bounds
+            return f"{low} to {high}"
+        return ""
+
+
+def format_value(value: Value) -> str | None:
+    """The text that `Definition.parse` reads back."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)
+
+
+def _parse_int(text: str) -> int:
+    try:
+        # Python also reads 1_000 and non-ASCII digits; a config that Kafka would refuse is refused.
+        if not text.isascii() or "_" in text:
+            raise ValueError
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number") from None
+
+
+def _parse_bool(text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise ValueError(f"{text!r} is not true or false")
+    return lowered == "true"
+
+
+def _parse_list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+_PARSERS: dict[ConfigType, Callable[[str], Value]] = {
+    ConfigType.BOOLEAN: _parse_bool,
+    ConfigType.STRING: str,
+    ConfigType.INT: _parse_int,
+    ConfigType.LONG: _parse_int,
+    ConfigType.LIST: _parse_list,
+}
