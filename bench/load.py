@@ -1,0 +1,189 @@
+"""Load generators: separate processes that send prebuilt frames and count the bytes that come back.
+
+A generator does no protocol work while it runs: its requests were built before, and the replies to them all
+have the size of the first, so that receiving is counting. That keeps it far cheaper than the server. Whether
+the replies were successes is checked afterwards from the log's end offset (`bench.client`).
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import socket
+import statistics
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from bench.server import BenchError, Server
+
+RECEIVE_BUFFER_BYTES = 1 << 20
+SOCKET_TIMEOUT_S = 20.0
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """What one generator sends over its one connection."""
+
+    blobs: Sequence[bytes]
+    """Each some complete requests; sent in turn, over and over."""
+    requests_per_blob: int = 1
+    payload_bytes_per_blob: int
+    """Bytes of record batches moved by one blob, in whichever direction."""
+    window: int
+    """How many blobs may be unanswered."""
+    seconds: float = 1.0
+    blobs_max: int = 1 << 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """One round of load and what the server spent on it."""
+
+    requests: int
+    payload_bytes: int
+    seconds: float
+    cpu_s: float
+
+    @property
+    def requests_per_s(self) -> float:
+        return self.requests / self.seconds
+
+    @property
+    def mb_per_s(self) -> float:
+        return self.payload_bytes / 1e6 / self.seconds
+
+    @property
+    def cpu_s_per_gb(self) -> float:
+        return self.cpu_s / (self.payload_bytes / 1e9)
+
+    @property
+    def cpu_us_per_request(self) -> float:
+        return self.cpu_s * 1e6 / self.requests
+
+
+class Rounds(list[Measure]):
+    """The same load several times; each figure is the median of the rounds."""
+
+    def median(self, figure: str) -> float:
+        return float(statistics.median(getattr(measure, figure) for measure in self))
+
+
+def connect(address: Address) -> socket.socket:
+    sock = socket.create_connection(address, timeout=SOCKET_TIMEOUT_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def receive_exactly(sock: socket.socket, view: memoryview) -> None:
+    while len(view):
+        count = sock.recv_into(view)
+        if not count:
+            raise BenchError("the server closed the connection")
+        view = view[count:]
+
+
+def receive_frame(sock: socket.socket) -> memoryview:
+    """One reply with its length."""
+    head = bytearray(4)
+    receive_exactly(sock, memoryview(head))
+    frame = bytearray(4 + struct.unpack(">i", head)[0])
+    frame[:4] = head
+    receive_exactly(sock, memoryview(frame)[4:])
+    return memoryview(frame)
+
+
+def run_load(server: Server, streams: Sequence[Stream]) -> Measure:
+    """Drives all streams at once, each from its own process, and adds up what they did."""
+    context = multiprocessing.get_context("fork")
+    pairs = [context.Pipe() for _ in streams]
+    children = [
+        context.Process(target=_child, args=(server.address, stream, theirs), daemon=True)
+        for stream, (_, theirs) in zip(streams, pairs, strict=True)
+    ]
+    for child in children:
+        child.start()
+    try:
+        return _conduct(server, streams, [ours for ours, _ in pairs])
+    finally:
+        for child in children:
+            child.join(SOCKET_TIMEOUT_S)
+            if child.is_alive():
+                child.kill()
+
+
+def _conduct(server: Server, streams: Sequence[Stream], pipes: Sequence[Connection]) -> Measure:
+    for pipe in pipes:
+        _outcome(pipe)
+    cpu_s = server.cpu_s()
+    for pipe in pipes:
+        pipe.send("go")
+    outcomes = [_outcome(pipe) for pipe in pipes]
+    cpu_s = server.cpu_s() - cpu_s
+    blobs = [int(outcome[0]) for outcome in outcomes]
+    return Measure(
+        requests=sum(n * stream.requests_per_blob for n, stream in zip(blobs, streams, strict=True)),
+        payload_bytes=sum(
+            n * stream.payload_bytes_per_blob for n, stream in zip(blobs, streams, strict=True)
+        ),
+        seconds=max(outcome[2] for outcome in outcomes) - min(outcome[1] for outcome in outcomes),
+        cpu_s=cpu_s,
+    )
+
+
+def _outcome(pipe: Connection) -> tuple[float, float, float]:
+    if not pipe.poll(60):
+        raise BenchError("a load generator does not answer")
+    outcome = pipe.recv()
+    if isinstance(outcome, str):
+        raise BenchError(f"a load generator failed: {outcome}")
+    assert isinstance(outcome, tuple)
+    return outcome
+
+
+def _child(address: Address, stream: Stream, pipe: Connection) -> None:
+    gc.disable()
+    try:
+        with connect(address) as sock:
+            reply_bytes = _probe(sock, stream)
+            pipe.send((0, 0, 0))
+            pipe.recv()
+            pipe.send(_drive(sock, stream, reply_bytes))
+    except (OSError, BenchError, EOFError) as error:
+        pipe.send(f"{type(error).__name__}: {error}")
+
+
+def _probe(sock: socket.socket, stream: Stream) -> int:
+    """Sends the first blob and learns how many bytes answer it."""
+    sock.sendall(stream.blobs[0])
+    return sum(len(receive_frame(sock)) for _ in range(stream.requests_per_blob))
+
+
+def _drive(sock: socket.socket, stream: Stream, reply_bytes: int) -> tuple[int, float, float]:
+    blobs, kinds = stream.blobs, len(stream.blobs)
+    buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+    sent, received, slack = 0, 0, (stream.window - 1) * reply_bytes
+    started = time.perf_counter()
+    deadline = started + stream.seconds
+    while sent < stream.blobs_max and time.perf_counter() < deadline:
+        sock.sendall(blobs[sent % kinds])
+        sent += 1
+        received = _receive_until(sock, buffer, received, sent * reply_bytes - slack)
+    received = _receive_until(sock, buffer, received, sent * reply_bytes)
+    if received != sent * reply_bytes:
+        raise BenchError(
+            f"{received} bytes came back, not {sent * reply_bytes}: some reply is not like the first"
+        )
+    return sent, started, time.perf_counter()
+
+
+def _receive_until(sock: socket.socket, buffer: memoryview, received: int, wanted: int) -> int:
+    while received < wanted:
+        count = sock.recv_into(buffer)
+        if not count:
+            raise BenchError("the server closed the connection")
+        received += count
+    return received

@@ -1,0 +1,124 @@
+"""A server under measurement: a child process, what it costs in CPU and memory, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+ROOT = Path(__file__).resolve().parent.parent
+READY_LINE = re.compile(r"ready on ([\w.]+):(\d+)")
+READY_S_MAX = 60.0
+STOP_S_MAX = 20.0
+CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class BenchError(Exception):
+    """The benchmark cannot go on; the message says why."""
+
+
+class Server:
+    """A process that serves on a loopback port once it has printed a line with `ready on HOST:PORT`."""
+
+    def __init__(
+        self, command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.log = log
+        started = time.perf_counter()
+        with log.open("ab") as errors:
+            self.process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=ROOT,
+                env={**os.environ, **(environment or {})},
+            )
+        try:
+            self.address = self.wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+        self.start_s = time.perf_counter() - started
+
+    def wait_until_ready(self) -> tuple[str, int]:
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + READY_S_MAX
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            while selector.select(max(0.0, deadline - time.monotonic())):
+                line = self.process.stdout.readline().decode()
+                if found := READY_LINE.search(line):
+                    return found[1], int(found[2])
+                if not line:
+                    break
+        raise BenchError(f"{self.process.args!r} did not get ready; see its last words:\n{self.last_words()}")
+
+    def last_words(self) -> str:
+        return self.log.read_text(errors="replace")[-2000:]
+
+    def cpu_s(self) -> float:
+        """User and system time of all its threads so far."""
+        # The command's name, in brackets, may hold spaces: the numbers start behind it.
+        fields = self.proc("stat").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
+
+    def rss_bytes(self) -> int:
+        return self.status_bytes("VmRSS")
+
+    def rss_bytes_max(self) -> int:
+        """The most it ever had resident, as the kernel remembers it."""
+        return self.status_bytes("VmHWM")
+
+    def status_bytes(self, field: str) -> int:
+        found = re.search(rf"{field}:\s+(\d+) kB", self.proc("status"))
+        assert found is not None
+        return int(found[1]) * 1024
+
+    def proc(self, name: str) -> str:
+        return Path(f"/proc/{self.process.pid}/{name}").read_text()
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(STOP_S_MAX)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def bare_server(kind: str, scratch: Path) -> Server:
+    """One of the raw limits of `bench.bare`: `echo` or `crc-write`."""
+    arguments = [str(scratch / "crc-write.log")] if kind == "crc-write" else []
+    return Server([sys.executable, "-m", "bench.bare", kind, *arguments], log=scratch / f"{kind}.err")
+
+
+def forebay_server(scratch: Path, name: str, settings: Mapping[str, str] | None = None) -> Server:
+    """A broker of this checkout with its own data directory and otherwise the defaults."""
+    chosen = [f"--set={key}={value}" for key, value in (settings or {}).items()]
+    command = [
+        sys.executable,
+        "-m",
+        "forebay",
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        str(scratch / name),
+    ]
+    return Server([*command, *chosen], log=scratch / f"{name}.err")
