@@ -69,8 +69,10 @@ class AppendPolicy:
         return self.log_append_time or self.codec is not None
 
 
-def validate(view: memoryview, policy: AppendPolicy, now_ms: int) -> BatchHeader:
+def validate(view: memoryview | None, policy: AppendPolicy, now_ms: int) -> BatchHeader:
     """The header of the one batch that the view must be, or a KafkaError with the code to answer with."""
+    if view is None:
+        raise _too_short(b"")
     try:
         fields = _unpack(view)
     except StructError:
@@ -224,8 +226,8 @@ def _refuse_timestamps(header: BatchHeader, policy: AppendPolicy, now_ms: int) -
             )
 
 
-def _too_short(view: memoryview) -> KafkaError:
-    if not len(view):
+def _too_short(view: bytes | memoryview) -> KafkaError:
+    if not view:
         return _invalid("a Produce request carries exactly one batch per partition, not none")
     return KafkaError(
         ErrorCode.CORRUPT_MESSAGE, f"{len(view)} bytes are no batch; its header takes {HEADER_SIZE}"

@@ -53,6 +53,11 @@ _CRC = Struct(">I")
 _ATTRIBUTES_TO_MAX_TIMESTAMP = Struct(">hiqq")
 
 
+_MARKER_KEY = Struct(">hh")
+_MARKER_VALUE = Struct(">hi")
+_MARKER_VERSION = 0
+
+
 class BatchHeader(NamedTuple):
     base_offset: int
     batch_length: int
@@ -222,6 +227,53 @@ def build_batch(
         record_count=len(batch),
     )
     return _assemble(header, compress(codec, payload))
+
+
+class EndTxnMarker(NamedTuple):
+    """How a transaction of a producer ended, as a control batch of one record tells it."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+
+
+def build_marker(
+    marker: EndTxnMarker,
+    *,
+    timestamp: int,
+    base_offset: int = 0,
+    partition_leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytearray:
+    record = Record(
+        offset=base_offset,
+        timestamp=timestamp,
+        key=_MARKER_KEY.pack(_MARKER_VERSION, marker.commit),
+        value=_MARKER_VALUE.pack(_MARKER_VERSION, marker.coordinator_epoch),
+    )
+    return build_batch(
+        [record],
+        base_offset=base_offset,
+        partition_leader_epoch=partition_leader_epoch,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        attributes=TRANSACTIONAL | CONTROL,
+    )
+
+
+def read_marker(batch: Bytes) -> EndTxnMarker | None:
+    """The marker in a control batch; None for a control record of some other type."""
+    header = whole_batch(batch)
+    record = next(iter(records(batch)), None)
+    if not header.is_control or record is None or record.key is None or len(record.key) < _MARKER_KEY.size:
+        raise ProtocolError("not a control batch")
+    _, kind = _MARKER_KEY.unpack_from(record.key)
+    if kind not in (0, 1):
+        return None
+    if record.value is None or len(record.value) < _MARKER_VALUE.size:
+        raise ProtocolError("transaction marker is cut short")
+    _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
+    return EndTxnMarker(header.producer_id, header.producer_epoch, kind == 1, coordinator_epoch)
 
 
 def _assemble(header: BatchHeader, payload: bytes) -> bytearray:

@@ -25,6 +25,8 @@ MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2
 _XERIAL_BLOCK_BYTES = 32 * 1024
+_SNAPPY_RATIO_MAX = 32
+"""Three bytes of raw snappy stand for at most 64, so that a claim beyond this is a lie."""
 _BLOCK_LENGTH = Struct(">i")
 _FIRST_OUTPUT_BYTES_MIN = 4096
 _GROWTH = 4
@@ -104,7 +106,7 @@ def _decompress_snappy(data: memoryview, max_output_bytes: int) -> bytes:
         raise ProtocolError("snappy header is cut short")
     while position < len(data):
         block, position = _xerial_block(data, position)
-        output += _decompress_block(block, max_output_bytes - len(output))
+        output += _decompress_block(block, max_output_bytes, used=len(output))
     return bytes(output)
 
 
@@ -120,12 +122,14 @@ def _xerial_block(data: memoryview, position: int) -> tuple[memoryview, int]:
     return data[start:stop], stop
 
 
-def _decompress_block(block: memoryview, max_output_bytes: int) -> bytearray:
+def _decompress_block(block: memoryview, max_output_bytes: int, used: int = 0) -> bytearray:
     """Raw snappy states its size first, which is checked before anything is allocated."""
     try:
         size = cramjam.snappy.decompress_raw_len(block)
-        if size > max_output_bytes:
+        if used + size > max_output_bytes:
             raise _too_large(max_output_bytes)
+        if size > len(block) * _SNAPPY_RATIO_MAX:
+            raise ProtocolError(f"snappy block of {len(block)} bytes cannot hold the {size} it claims")
         output = bytearray(size)
         written = cramjam.snappy.decompress_raw_into(block, output)
     except cramjam.DecompressionError as error:
