@@ -1,0 +1,280 @@
+"""The cluster as one immutable value, and the changes that lead from one to the next.
+
+Truth lives in the coordination store; an image is what the store said at one revision. Every broker
+applies the same changes in the same order and so arrives at the same image. Nothing here is ever
+modified in place: whoever holds an image may read it for as long as it likes.
+
+A topic's record holds its assignment, and that alone says the initial state of each partition (the first
+replica leads, all replicas are in sync, epoch 0). A partition's own state is stored only from its first
+change on, so a topic of ten thousand partitions appears, whole, by writing one key. Until then its
+partition epoch is 0, the revision of a key that is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+NO_LEADER = -1
+ALL_BROKERS = "default"
+"""The name that settings for every broker are stored under."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistration:
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+    epoch: int = 0
+    """The create revision of the broker's key: a broker that comes back has a larger one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    index: int
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    partition_epoch: int = 0
+    """The mod revision of the partition's key; what a change of it is compared with."""
+
+    @staticmethod
+    def initial(index: int, replicas: tuple[int, ...]) -> PartitionState:
+        return PartitionState(
+            index=index, leader=replicas[0], leader_epoch=0, isr=replicas, replicas=replicas
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecord:
+    """What is stored of a topic."""
+
+    name: str
+    topic_id: bytes
+    assignment: tuple[tuple[int, ...], ...]
+    """The replicas of each partition, as assigned when the partition was made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicImage:
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionState, ...]
+    record: TopicRecord
+    revision: int
+    """The mod revision of the topic's key."""
+
+    @property
+    def replication_factor(self) -> int:
+        return len(self.partitions[0].replicas)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigImage:
+    overrides: Mapping[str, str]
+    revision: int
+
+
+_NO_CONFIG = ConfigImage(overrides={}, revision=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPut:
+    record: TopicRecord
+    revision: int = 0
+    """Where the change was read from; 0 while it is only planned. The same in all changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDeleted:
+    name: str
+    topic_id: bytes | None = None
+    """Known to who plans it, not to who hears of it: a deleted key has no value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionPut:
+    topic_id: bytes
+    state: PartitionState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfigPut:
+    name: str
+    overrides: Mapping[str, str]
+    """Empty means that the topic has no settings of its own any more."""
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfigPut:
+    name: str
+    """A broker's id in digits, or ALL_BROKERS."""
+    overrides: Mapping[str, str]
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerPut:
+    registration: BrokerRegistration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerDeleted:
+    id: int
+
+
+Change = TopicPut | TopicDeleted | PartitionPut | TopicConfigPut | BrokerConfigPut | BrokerPut | BrokerDeleted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterImage:
+    cluster_id: str
+    revision: int = 0
+    brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    topic_names: Mapping[bytes, str] = field(default_factory=dict)
+    """Topic id to name."""
+    topic_configs: Mapping[str, ConfigImage] = field(default_factory=dict)
+    broker_configs: Mapping[str, ConfigImage] = field(default_factory=dict)
+
+    def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def partition(self, topic: str, index: int) -> PartitionState | None:
+        image = self.topics.get(topic)
+        if image is None or not 0 <= index < len(image.partitions):
+            return None
+        return image.partitions[index]
+
+    def topic_config(self, name: str) -> ConfigImage:
+        return self.topic_configs.get(name, _NO_CONFIG)
+
+    def broker_config(self, name: str) -> ConfigImage:
+        return self.broker_configs.get(name, _NO_CONFIG)
+
+    def apply(self, changes: Iterable[Change], revision: int | None = None) -> ClusterImage:
+        """The image after these changes. Parts that did not change stay the same objects."""
+        draft = _Draft(self)
+        for change in changes:
+            draft.apply(change)
+        return draft.finish(self.revision if revision is None else revision)
+
+
+class _Draft:
+    """An image in the making: a map is copied when it is first written to."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+        self._brokers: dict[int, BrokerRegistration] | None = None
+        self._topics: dict[str, TopicImage] | None = None
+        self._names: dict[bytes, str] | None = None
+        self._topic_configs: dict[str, ConfigImage] | None = None
+        self._broker_configs: dict[str, ConfigImage] | None = None
+        self._partitions: dict[str, list[PartitionState]] = {}
+
+    def apply(self, change: Change) -> None:
+        match change:
+            case PartitionPut():
+                self._put_partition(change)
+            case TopicPut():
+                self._put_topic(change)
+            case TopicDeleted(name=name):
+                self._delete_topic(name)
+            case TopicConfigPut():
+                if self._topic_configs is None:
+                    self._topic_configs = dict(self._image.topic_configs)
+                _put_config(self._topic_configs, change)
+            case BrokerConfigPut():
+                if self._broker_configs is None:
+                    self._broker_configs = dict(self._image.broker_configs)
+                _put_config(self._broker_configs, change)
+            case BrokerPut(registration=registration):
+                self._broker_map()[registration.id] = registration
+            case BrokerDeleted(id=broker_id):
+                self._broker_map().pop(broker_id, None)
+
+    def finish(self, revision: int) -> ClusterImage:
+        for name, states in self._partitions.items():
+            topics = self._topic_map()
+            topics[name] = replace(topics[name], partitions=tuple(states))
+        image = self._image
+        return ClusterImage(
+            cluster_id=image.cluster_id,
+            revision=revision,
+            brokers=image.brokers if self._brokers is None else self._brokers,
+            topics=image.topics if self._topics is None else self._topics,
+            topic_names=image.topic_names if self._names is None else self._names,
+            topic_configs=image.topic_configs if self._topic_configs is None else self._topic_configs,
+            broker_configs=image.broker_configs if self._broker_configs is None else self._broker_configs,
+        )
+
+    def _broker_map(self) -> dict[int, BrokerRegistration]:
+        if self._brokers is None:
+            self._brokers = dict(self._image.brokers)
+        return self._brokers
+
+    def _topic_map(self) -> dict[str, TopicImage]:
+        if self._topics is None:
+            self._topics = dict(self._image.topics)
+        return self._topics
+
+    def _name_map(self) -> dict[bytes, str]:
+        if self._names is None:
+            self._names = dict(self._image.topic_names)
+        return self._names
+
+    def _states(self, topic: TopicImage) -> list[PartitionState]:
+        # A list per touched topic, so that a thousand changes of one topic copy its partitions once.
+        states = self._partitions.get(topic.name)
+        if states is None:
+            states = self._partitions[topic.name] = list(topic.partitions)
+        return states
+
+    def _put_partition(self, change: PartitionPut) -> None:
+        name = (self._names if self._names is not None else self._image.topic_names).get(change.topic_id)
+        if name is None:
+            # What is left of a deleted topic. It says nothing about the cluster any more.
+            return
+        states = self._states(self._topic_map()[name])
+        if change.state.index < len(states):
+            states[change.state.index] = change.state
+
+    def _put_topic(self, change: TopicPut) -> None:
+        record = change.record
+        topics = self._topic_map()
+        before = topics.get(record.name)
+        kept: list[PartitionState] = []
+        if before is not None and before.topic_id == record.topic_id:
+            kept = self._states(before)[: len(record.assignment)]
+        elif before is not None:
+            self._delete_topic(record.name)
+        self._partitions.pop(record.name, None)
+        added = [
+            PartitionState.initial(index, record.assignment[index])
+            for index in range(len(kept), len(record.assignment))
+        ]
+        topics[record.name] = TopicImage(
+            name=record.name,
+            topic_id=record.topic_id,
+            partitions=(*kept, *added),
+            record=record,
+            revision=change.revision,
+        )
+        self._name_map()[record.topic_id] = record.name
+
+    def _delete_topic(self, name: str) -> None:
+        self._partitions.pop(name, None)
+        topic = self._topic_map().pop(name, None)
+        if topic is not None:
+            self._name_map().pop(topic.topic_id, None)
+
+
+def _put_config(configs: dict[str, ConfigImage], change: TopicConfigPut | BrokerConfigPut) -> None:
+    if change.overrides:
+        configs[change.name] = ConfigImage(overrides=change.overrides, revision=change.revision)
+    else:
+        configs.pop(change.name, None)
