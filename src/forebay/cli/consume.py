@@ -30,9 +30,14 @@ BATCH_MESSAGES = 500
     "--from", "start", default="beginning", metavar="WHERE", show_default=True, help=f"{POSITION_HELP}."
 )
 @click.option(
-    "--partition", "only", type=click.IntRange(min=0), multiple=True, help="Only this; may be repeated."
+    "--partition",
+    "only",
+    metavar="N",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="Only this; may be repeated.",
 )
-@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after so many messages.")
+@click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="Stop after so many messages.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop where the topic ended when the command began.")
 @click.option(
     "--timeout",
@@ -68,8 +73,11 @@ def consume(
     """
     if as_json and text is not None:
         raise click.UsageError("--json and --format exclude each other")
-    position = parse_position(start, time.time_ns() // 1_000_000)
-    writer = json_line if as_json else compile_format(r"%v\n" if text is None else text)
+    try:
+        position = parse_position(start, time.time_ns() // 1_000_000)
+        writer = json_line if as_json else compile_format(r"%v\n" if text is None else text)
+    except CommandError as error:
+        raise click.UsageError(str(error)) from None
     consumer = client.consumer(_settings(read_uncommitted))
     try:
         starts = _starts(consumer, topic, _chosen(client, consumer, topic, only), position)

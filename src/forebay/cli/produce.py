@@ -49,7 +49,9 @@ class Draft(NamedTuple):
 @click.option(
     "--acks", type=click.Choice(_ACKS), default="all", show_default=True, help="Whose word to wait for."
 )
-@click.option("--partition", type=click.IntRange(min=0), help="The partition. [default: by the key's hash]")
+@click.option(
+    "--partition", metavar="N", type=click.IntRange(min=0), help="The partition. [default: by the key's hash]"
+)
 @click.option(
     "--file", "source", type=click.File("rb"), default="-", help="Read this instead of standard input."
 )
@@ -66,7 +68,9 @@ def produce(
     source: BinaryIO,
     client: Client,
 ) -> None:
-    """Send lines as messages to TOPIC, which is created if the broker allows it.
+    """Send lines as messages to TOPIC.
+
+    The topic is created if the broker allows it.
 
     \b
       echo 'hello' | forebay produce greetings

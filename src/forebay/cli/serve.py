@@ -6,13 +6,16 @@ This module decides nothing: flags become settings, the settings become a `Broke
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from forebay.cli.client import BOOTSTRAP_VARIABLE
-from forebay.errors import ConfigError, ForebayError
+from forebay.errors import ForebayError
+
+if TYPE_CHECKING:
+    from forebay.config import BrokerConfig
 
 
 @click.command()
@@ -39,14 +42,11 @@ def serve(data: str | None, listen: str | None, file: Path | None, settings: tup
     from forebay.broker.broker import run
     from forebay.config import load
 
-    if file is not None and not file.exists():
-        raise ConfigError(f"there is no file {file}")
-    overrides = [*settings, *_flag_settings(data, listen)]
-    config = load(file, _broker_environ(os.environ), overrides)
-    node_id, directory = config.get("node.id"), config.get("log.dirs")
+    config = load(file, os.environ, [*settings, *_flag_settings(data, listen)])
+    place = f"(node {config.node.node_id}, data {data or _data_text(config)})"
 
     def on_ready(host: str, port: int) -> None:
-        click.echo(f"forebay ready on {_address(host, port)} (node {node_id}, data {directory})")
+        click.echo(f"forebay ready on {_address(host, port)} {place}")
 
     try:
         return run(config, on_ready)
@@ -61,9 +61,10 @@ def _flag_settings(data: str | None, listen: str | None) -> Iterable[str]:
         yield f"listeners={listen if '://' in listen else f'PLAINTEXT://{listen}'}"
 
 
-def _broker_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """The client commands' variable shares the prefix but is no setting of a broker."""
-    return {name: value for name, value in environ.items() if name != BOOTSTRAP_VARIABLE}
+def _data_text(config: BrokerConfig) -> str:
+    """The directory as it was written, where a Path would have dropped the leading dot."""
+    directories = config.get("log.dirs")
+    return directories[0] if isinstance(directories, tuple) else str(directories)
 
 
 def _address(host: str, port: int) -> str:

@@ -41,10 +41,14 @@ def topic() -> None:
 @topic.command()
 @click.argument("name")
 @click.option(
-    "--partitions", type=click.IntRange(min=1), help="How many. [default: the broker's num.partitions]"
+    "--partitions",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="How many. [default: the broker's num.partitions]",
 )
 @click.option(
     "--replication-factor",
+    metavar="N",
     type=click.IntRange(min=1),
     help="Copies of each partition. [default: the broker's]",
 )
@@ -121,7 +125,7 @@ def describe(name: str | None, as_json: bool, client: Client) -> None:
 
 @topic.command()
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(min=1), help="The new count.")
+@click.option("--partitions", metavar="N", type=click.IntRange(min=1), help="The new count.")
 @config_option
 @click.option(
     "--delete-config", "deleted", metavar="KEY", multiple=True, help="Back to the default; may be repeated."

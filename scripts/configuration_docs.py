@@ -1,0 +1,117 @@
+"""Writes docs/configuration.md from the definitions in the code, so that the page cannot lie.
+
+`--check` writes nothing and fails when the page is out of date; a test runs the same comparison.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from forebay.config.broker_keys import ALIASES, BROKER_KEYS
+from forebay.config.topic_keys import TOPIC_KEYS
+from forebay.config.values import INT_MAX, LONG_MAX, ConfigType, Definition, format_value
+
+PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
+
+_INTRODUCTION = """\
+# Configuration
+
+This page is written by `make docs` from the definitions in `src/forebay/config/`; a test keeps it current.
+
+Names and meanings are Kafka's; what is Forebay's own begins with `forebay.`. A setting comes from, later ones
+winning:
+
+1. a TOML file: `forebay serve --config forebay.toml`, written flat (`log.retention.ms = 60000`), quoted or
+   as tables;
+2. the environment: `log.retention.ms` is `FOREBAY_LOG_RETENTION_MS`, `forebay.flush.policy` is
+   `FOREBAY_FLUSH_POLICY`;
+3. the command line: `forebay serve --set log.retention.ms=60000`; `--data` and `--listen` set `log.dirs` and
+   `listeners`.
+
+An unknown key or a value out of range stops the broker before it starts, with the nearest valid name.
+`forebay config get broker 1` shows what a running broker uses, and from which source.
+"""
+_TOPIC_INTRODUCTION = """\
+## Topic settings
+
+Given with `forebay topic create NAME --config KEY=VALUE`, changed with `forebay config set topic NAME KEY=VALUE`
+or any admin client. A topic without a value of its own takes the broker's, from the setting in the last column.
+"""
+
+
+def render() -> str:
+    broker = _table(
+        ("Setting", "Type", "Default", "Allowed", "At run time", "Meaning"),
+        (_broker_row(definition) for definition in BROKER_KEYS.values()),
+    )
+    topic = _table(
+        ("Setting", "Type", "Allowed", "Meaning", "Falls back to"),
+        (
+            (
+                f"`{name}`",
+                _type(key.definition),
+                _allowed(key.definition),
+                key.definition.doc,
+                ", ".join(f"`{fallback}`" for fallback, _ in key.fallbacks),
+            )
+            for name, key in sorted(TOPIC_KEYS.items())
+        ),
+    )
+    others = "".join(
+        f"- `{alias}` is another name for `{name}`.\n" for alias, name in sorted(ALIASES.items())
+    )
+    return f"{_INTRODUCTION}\n## Broker settings\n\n{broker}\n{others}\n{_TOPIC_INTRODUCTION}\n{topic}"
+
+
+def _broker_row(definition: Definition) -> tuple[str, ...]:
+    default = format_value(definition.default)
+    return (
+        f"`{definition.name}`",
+        _type(definition),
+        f"`{_number(default)}`" if default else "none",
+        _allowed(definition),
+        "yes" if definition.dynamic else "no",
+        definition.doc,
+    )
+
+
+def _type(definition: Definition) -> str:
+    return ConfigType(definition.type).name.lower()
+
+
+def _allowed(definition: Definition) -> str:
+    if definition.type in (ConfigType.INT, ConfigType.LONG) and not definition.choices:
+        low, high = definition.bounds
+        return f"{low} to {_number(str(high))}" if high not in (INT_MAX, LONG_MAX) else f"from {low}"
+    return definition.allowed or "text"
+
+
+def _number(text: str) -> str:
+    """The two limits of the protocol's integers, by the names that people know."""
+    return {str(INT_MAX): "2^31-1", str(LONG_MAX): "2^63-1"}.get(text, text)
+
+
+def _table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [headings, tuple("---" for _ in headings), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def main() -> int:
+    page = render()
+    if "--check" in sys.argv[1:]:
+        current = PAGE.exists() and PAGE.read_text(encoding="utf-8") == page
+        print(
+            "docs/configuration.md is current"
+            if current
+            else "docs/configuration.md is out of date: make docs"
+        )
+        return 0 if current else 1
+    PAGE.write_text(page, encoding="utf-8")
+    print(f"wrote {PAGE.name}: {len(BROKER_KEYS)} broker settings, {len(TOPIC_KEYS)} topic settings")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
