@@ -1,0 +1,106 @@
+"""Every API that is declared, by its key.
+
+The module of an API is imported when the API is first asked for: a broker pays only for what its clients
+speak. The class names follow from the module's name.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import NamedTuple
+
+from forebay.wire.fields import NEVER, Request, Response
+
+
+class Api(NamedTuple):
+    key: int
+    name: str
+    request: type[Request]
+    response: type[Response]
+    min_version: int
+    max_version: int
+    flexible_from: int
+
+
+_MODULES = {
+    0: "produce",
+    1: "fetch",
+    2: "list_offsets",
+    3: "metadata",
+    8: "offset_commit",
+    9: "offset_fetch",
+    10: "find_coordinator",
+    11: "join_group",
+    12: "heartbeat",
+    13: "leave_group",
+    14: "sync_group",
+    15: "describe_groups",
+    16: "list_groups",
+    17: "sasl_handshake",
+    18: "api_versions",
+    19: "create_topics",
+    20: "delete_topics",
+    21: "delete_records",
+    22: "init_producer_id",
+    23: "offset_for_leader_epoch",
+    24: "add_partitions_to_txn",
+    25: "add_offsets_to_txn",
+    26: "end_txn",
+    27: "write_txn_markers",
+    28: "txn_offset_commit",
+    29: "describe_acls",
+    30: "create_acls",
+    31: "delete_acls",
+    32: "describe_configs",
+    33: "alter_configs",
+    35: "describe_log_dirs",
+    36: "sasl_authenticate",
+    37: "create_partitions",
+    42: "delete_groups",
+    43: "elect_leaders",
+    44: "incremental_alter_configs",
+    45: "alter_partition_reassignments",
+    46: "list_partition_reassignments",
+    47: "offset_delete",
+    48: "describe_client_quotas",
+    49: "alter_client_quotas",
+    50: "describe_user_scram_credentials",
+    51: "alter_user_scram_credentials",
+    60: "describe_cluster",
+    61: "describe_producers",
+    65: "describe_transactions",
+    66: "list_transactions",
+    68: "consumer_group_heartbeat",
+    69: "consumer_group_describe",
+    75: "describe_topic_partitions",
+    76: "share_group_heartbeat",
+    77: "share_group_describe",
+    78: "share_fetch",
+    79: "share_acknowledge",
+}
+
+API_KEYS = tuple(_MODULES)
+
+
+@cache
+def api(api_key: int) -> Api:
+    """What is declared for an API; KeyError for a key that is not in API_KEYS."""
+    stem = _MODULES[api_key]
+    name = "".join(word.capitalize() for word in stem.split("_"))
+    module = import_module(f"{__name__}.{stem}")
+    request, response = getattr(module, f"{name}Request"), getattr(module, f"{name}Response")
+    return Api(
+        key=api_key,
+        name=name,
+        request=request,
+        response=response,
+        min_version=request.MIN_VERSION,
+        max_version=request.MAX_VERSION,
+        flexible_from=request.FLEXIBLE_FROM,
+    )
+
+
+def flexible_from(api_key: int) -> int:
+    """The first version of an API whose headers have tagged fields: none, for an unknown key."""
+    return api(api_key).flexible_from if api_key in _MODULES else NEVER

@@ -1,0 +1,66 @@
+"""From values to bytes and back.
+
+`decoder` and `encoder` give the compiled functions for a message class and a version; they are compiled on
+first use, from the declaration, and kept. `decode` and `encode` are for callers that are not in a hurry.
+Whatever is wrong with the bytes, decoding raises ProtocolError and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
+
+from forebay.errors import ProtocolError
+from forebay.wire.decoding import Decoder, compile_decoder
+from forebay.wire.encoding import Encoder, compile_encoder
+from forebay.wire.fields import Message
+from forebay.wire.parts import FileRange, Part
+
+M = TypeVar("M", bound=Message)
+
+
+@cache
+def decoder(cls: type[Message], version: int) -> Decoder:
+    """The function (view, position) -> (value, position behind it); what follows is the caller's business."""
+    return compile_decoder(cls, version)
+
+
+@cache
+def appender(cls: type[Message], version: int) -> Encoder:
+    """The function (value, buffer, parts) -> buffer that adds a value to a frame under construction."""
+    return compile_encoder(cls, version)
+
+
+@cache
+def encoder(cls: type[Message], version: int) -> Callable[[Any], list[Part]]:
+    """The function value -> parts."""
+    append = appender(cls, version)
+
+    def encode_parts(value: Any) -> list[Part]:
+        parts: list[Part] = []
+        out = append(value, bytearray(), parts)
+        if out:
+            parts.append(out)
+        return parts
+
+    return encode_parts
+
+
+def decode(cls: type[M], version: int, data: bytes | bytearray | memoryview) -> M:
+    """The value that the whole of the data is."""
+    view = memoryview(data)
+    value, position = decoder(cls, version)(view, 0)
+    if position != len(view):
+        raise ProtocolError(f"{cls.__name__} v{version}: {len(view) - position} bytes follow the message")
+    decoded: M = value
+    return decoded
+
+
+def encode(value: Message, version: int) -> bytes:
+    """The value in one piece; records must be in memory."""
+    parts = encoder(type(value), version)(value)
+    memory = [part for part in parts if not isinstance(part, FileRange)]
+    if len(memory) != len(parts):
+        raise ValueError(f"{type(value).__name__} has records in a file; encode it to parts")
+    return b"".join(memory)

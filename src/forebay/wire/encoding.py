@@ -1,0 +1,233 @@
+"""Writes the encoder of one message in one version.
+
+The generated function adds to a buffer that is already there (a frame begins with its header) and returns
+the buffer to go on with, which differs from the first when records were sent past it: whatever is before them
+is then complete, and is put on the list of parts together with them.
+
+Fixed-width fields, and the length of what follows them, are packed together. A tagged section is a zero byte
+unless a tagged field differs from its default; a pad byte in the packing writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from struct import pack as pack_by_format
+from typing import Any
+
+from forebay.wire.fields import FORMATS, Field, Message, Struct, default_source
+from forebay.wire.layout import Layout, Source, pack, uvarint
+from forebay.wire.parts import FileRange, Part, size_of
+
+Encoder = Callable[[Any, bytearray, list[Part]], bytearray]
+
+# Records shorter than this are copied behind their header: one send of a little more is cheaper than two.
+COPIED_BYTES_MAX = 4096
+
+
+def compile_encoder(cls: type[Message], version: int) -> Encoder:
+    """A function (value, buffer to add to, finished parts) -> the buffer that now ends the message."""
+    writer = _EncoderWriter(Layout(cls, version))
+    writer.write_message()
+    encoder: Encoder = writer.source.function("encode")
+    return encoder
+
+
+def records_size(records: Part | Sequence[Part]) -> int:
+    if isinstance(records, FileRange):
+        return records.length
+    if isinstance(records, (bytes, bytearray, memoryview)):
+        return len(records)
+    return size_of(records)
+
+
+def add_records(records: Part | Sequence[Part], out: bytearray, parts: list[Part]) -> bytearray:
+    """Puts records behind `out`, and returns the buffer that goes on after them."""
+    if isinstance(records, (bytes, bytearray, memoryview, FileRange)):
+        records = (records,)
+    for part in records:
+        if isinstance(part, FileRange) or len(part) >= COPIED_BYTES_MAX:
+            if out:
+                parts.append(out)
+                out = bytearray()
+            parts.append(part)
+        else:
+            out += part
+    return out
+
+
+class _EncoderWriter:
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.source = Source()
+        self.source.names |= {
+            "pack": pack_by_format,
+            "uvarint": uvarint,
+            "records_size": records_size,
+            "add_records": add_records,
+        }
+        # Fixed-width values that wait to be packed together: their formats, and the expressions.
+        self._formats: list[str] = []
+        self._values: list[str] = []
+        # Functions for tagged fields, written when the function that calls them is complete.
+        self._later: list[tuple[str, type[Struct]]] = []
+
+    def write_message(self) -> None:
+        self.source.line("def encode(o, out, parts):")
+        self.source.indent()
+        self._struct("o", self.layout.cls)
+        self._flush()
+        self.source.line("return out")
+        self.source.dedent()
+        while self._later:
+            self._tag_function(*self._later.pop())
+
+    # Fixed-width values
+
+    def _put(self, fmt: str, value: str | None = None) -> None:
+        self._formats.append(fmt)
+        if value is not None:
+            self._values.append(value)
+
+    def _packed(self) -> str:
+        """The expression that packs what waits."""
+        packer = self.source.constant("pack_", pack("".join(self._formats)))
+        return f"{packer}({', '.join(self._values)})"
+
+    def _flush(self) -> None:
+        if self._formats:
+            self.source.line(f"out += {self._packed()}")
+            self._formats.clear()
+            self._values.clear()
+
+    def _put_length(self, length: str, field: Field) -> None:
+        """Packs what waits, and the length of the variable field that follows; null has the length -1."""
+        if not self.layout.flexible:
+            self._put(self.layout.length_format(field), length)
+            self._flush()
+            return
+        self.source.line(f"{length} += 1")
+        long = f"{self._packed()} + uvarint({length})" if self._formats else f"uvarint({length})"
+        self._put("B", length)
+        self.source.line(f"out += {self._packed()} if {length} < 128 else {long}")
+        self._formats.clear()
+        self._values.clear()
+
+    # Fields
+
+    def _struct(self, value: str, cls: type[Struct]) -> None:
+        for name, field in self.layout.plain(cls):
+            self._field(f"{value}.{name}", field)
+        if self.layout.flexible:
+            self._tags(value, cls)
+
+    def _field(self, value: str, field: Field) -> None:
+        if field.kind in FORMATS:
+            self._put(FORMATS[field.kind], value)
+        elif field.struct is not None:
+            self._struct_field(value, field)
+        else:
+            self._variable(value, field)
+
+    def _struct_field(self, value: str, field: Field) -> None:
+        assert field.struct is not None
+        inner = self.source.fresh("o")
+        self.source.line(f"{inner} = {value}")
+        if not self.layout.nullable(field):
+            self._struct(inner, field.struct)
+            return
+        self._flush()
+        self.source.line(f"if {inner} is None: out += b'\\xff'")
+        self.source.line("else:")
+        self.source.indent()
+        self._put("b", "1")
+        self._struct(inner, field.struct)
+        self._flush()
+        self.source.dedent()
+
+    def _variable(self, value: str, field: Field) -> None:
+        content, length = self.source.fresh("v"), self.source.fresh("n")
+        line = self.source.line
+        line(f"{content} = {value}")
+        if self.layout.nullable(field):
+            line(f"if {content} is None: {length} = -1; {content} = b''")
+            line("else:")
+            self.source.indent()
+            self._measure(content, length, field)
+            self.source.dedent()
+        else:
+            self._measure(content, length, field)
+        self._put_length(length, field)
+        self._content(content, field)
+
+    def _measure(self, content: str, length: str, field: Field) -> None:
+        if field.kind == "string":
+            self.source.line(f"{content} = {content}.encode()")
+        measure = "records_size" if field.kind == "records" else "len"
+        self.source.line(f"{length} = {measure}({content})")
+
+    def _content(self, content: str, field: Field) -> None:
+        line = self.source.line
+        if field.kind == "records":
+            line(f"out = add_records({content}, out, parts)")
+        elif field.kind != "array":
+            line(f"out += {content}")
+        else:
+            assert field.element is not None
+            self._elements(content, field.element)
+
+    def _elements(self, content: str, element: Field) -> None:
+        if element.kind in FORMATS:
+            self.source.line(f"out += pack('>' + {FORMATS[element.kind]!r} * len({content}), *{content})")
+            return
+        value = self.source.fresh("o")
+        self.source.line(f"for {value} in {content}:")
+        self.source.indent()
+        if element.struct is not None:
+            self._struct(value, element.struct)
+        else:
+            self._field(value, element)
+        self._flush()
+        self.source.dedent()
+
+    # Tagged fields
+
+    def _tags(self, value: str, cls: type[Struct]) -> None:
+        tagged = self.layout.tagged(cls)
+        if not tagged:
+            self._put("x")
+            return
+        self._flush()
+        function = self.source.fresh("add_tags_")
+        self._later.append((function, cls))
+        all_default = " and ".join(self._is_default(f"{value}.{name}", field) for name, field in tagged)
+        self.source.line(f"if {all_default}: out.append(0)")
+        self.source.line(f"else: {function}({value}, out)")
+
+    def _is_default(self, value: str, field: Field) -> str:
+        """The expression that is true of a value which needs no bytes."""
+        if field.default is None:
+            return f"{value} is None"
+        if field.struct is not None:
+            shared = default_source(field, self.source.names)
+            return f"({value} is {shared} or {value} == {shared})"
+        if field.kind == "array":
+            return f"{value} == []" if self.layout.nullable(field) else f"not {value}"
+        return f"{value} == {default_source(field, self.source.names)}"
+
+    def _tag_function(self, function: str, cls: type[Struct]) -> None:
+        """Most messages carry no tagged field, so what writes them stays out of the way."""
+        line = self.source.line
+        line(f"def {function}(o, message):")
+        self.source.indent()
+        line("parts = []; count = 0; section = bytearray()")
+        for name, field in self.layout.tagged(cls):
+            line(f"if not ({self._is_default(f'o.{name}', field)}):")
+            self.source.indent()
+            line("out = bytearray()")
+            self._field(f"o.{name}", field)
+            self._flush()
+            line(f"section += {uvarint(field.tag or 0)!r} + uvarint(len(out)) + out")
+            line("count += 1")
+            self.source.dedent()
+        line("message += uvarint(count) + section")
+        self.source.dedent()

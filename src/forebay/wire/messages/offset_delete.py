@@ -1,0 +1,35 @@
+"""OffsetDelete: forget the offsets that a group has committed."""
+
+from __future__ import annotations
+
+from forebay.wire.fields import Request, Response, Struct, array, int16, int32, string
+
+
+class OffsetDeleteRequestPartition(Struct):
+    partition_index: int = int32()
+
+
+class OffsetDeleteRequestTopic(Struct):
+    name: str = string()
+    partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
+
+
+class OffsetDeleteRequest(Request, api_key=47, versions=(0, 0)):
+    group_id: str = string()
+    topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
+
+
+class OffsetDeleteResponsePartition(Struct):
+    partition_index: int = int32()
+    error_code: int = int16()
+
+
+class OffsetDeleteResponseTopic(Struct):
+    name: str = string()
+    partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition)
+
+
+class OffsetDeleteResponse(Response, api_key=47, versions=(0, 0)):
+    error_code: int = int16()
+    throttle_time_ms: int = int32()
+    topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic)
