@@ -1,0 +1,51 @@
+"""Being the only one: whoever creates the key under its lease holds it until the lease ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+from forebay.coordination.store import Compare, EventKind, KeyValue, Lease, LeaseLost, Put, Store
+
+
+async def campaign(store: Store, key: str, me: bytes, lease: Lease) -> int:
+    """Waits until the key is ours, and returns its create revision: the epoch to guard writes with.
+
+    Raises LeaseLost when the lease ends while waiting. Cancelling it stops waiting.
+    """
+    while True:
+        if not lease.valid():
+            raise LeaseLost(f"the lease ended while waiting for {key}")
+        result = await store.txn([Compare.absent(key)], [Put(key=key, value=me, lease=lease.id)])
+        if result.ok:
+            return result.revision
+        holder, revision = await _holder(store, key)
+        if holder is not None and holder.lease == lease.id:
+            return holder.create_revision
+        if holder is not None:
+            await _until_free_or_lost(store, key, revision, lease)
+
+
+async def _holder(store: Store, key: str) -> tuple[KeyValue | None, int]:
+    found, revision = await store.range(key)
+    return next((item for item in found if item.key == key), None), revision
+
+
+async def _until_free_or_lost(store: Store, key: str, revision: int, lease: Lease) -> None:
+    tasks = {
+        asyncio.create_task(_until_free(store, key, revision)),
+        asyncio.create_task(lease.lost.wait()),
+    }
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _until_free(store: Store, key: str, revision: int) -> None:
+    async for events, _ in store.watch(key, revision + 1):
+        if any(event.kind is EventKind.DELETE and event.kv.key == key for event in events):
+            return

@@ -1,0 +1,63 @@
+"""Where things are in the store.
+
+/forebay/<cluster>/
+  cluster-id              the id that clients see
+  brokers/<id>            under the broker's lease; broker epoch = create revision
+  controller              under a lease; controller epoch = create revision
+  topics/<name>           topic id and assignment
+  state/<topic id>/<p>    leader, epoch, in-sync replicas, from a partition's first change on
+  configs/topics/<name>   settings of a topic
+  configs/brokers/<id>    settings of a broker, or of all under "default"
+  producer-ids            the first producer id that is not yet given out
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forebay.core.stored import topic_id_text
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    cluster: str = "main"
+
+    @property
+    def root(self) -> str:
+        return f"/forebay/{self.cluster}/"
+
+    @property
+    def cluster_id(self) -> str:
+        return f"{self.root}cluster-id"
+
+    @property
+    def controller(self) -> str:
+        return f"{self.root}controller"
+
+    @property
+    def producer_ids(self) -> str:
+        return f"{self.root}producer-ids"
+
+    def broker(self, broker_id: int) -> str:
+        return f"{self.root}brokers/{broker_id}"
+
+    def topic(self, name: str) -> str:
+        return f"{self.root}topics/{name}"
+
+    def states(self, topic_id: bytes) -> str:
+        """The beginning of all state keys of a topic."""
+        return f"{self.root}state/{topic_id_text(topic_id)}/"
+
+    def state(self, topic_id: bytes, partition: int) -> str:
+        return f"{self.states(topic_id)}{partition}"
+
+    def topic_config(self, name: str) -> str:
+        return f"{self.root}configs/topics/{name}"
+
+    def broker_config(self, name: str) -> str:
+        return f"{self.root}configs/brokers/{name}"
+
+    def split(self, key: str) -> tuple[str, ...]:
+        """The parts of a key below the root."""
+        assert key.startswith(self.root)
+        return tuple(key[len(self.root) :].split("/"))

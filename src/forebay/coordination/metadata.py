@@ -1,0 +1,150 @@
+"""The cluster image of this process: loaded from the store, kept up by a watch, changed by guarded writes.
+
+`change` is optimistic: it plans on the image at hand and writes with a compare on every key that the plan
+stood on. Whoever was overtaken plans again on a newer image, so a plan sees either a whole change of
+another or none of it. It returns when this process's own image shows the result and the listeners
+have acted on it: an administrator who was told "created" can use the topic at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from forebay.coordination.keys import Keys
+from forebay.coordination.store import Compacted, Compare, Lease, Put, Store, StoreError
+from forebay.coordination.translate import Writes, changes_of_events, changes_of_range
+from forebay.core.image import BrokerRegistration, Change, ClusterImage
+from forebay.core.stored import encode_broker
+
+Plan = Callable[[ClusterImage], Sequence[Change]]
+Listener = Callable[[ClusterImage, ClusterImage], None]
+
+_ATTEMPTS_MAX = 16
+_PRODUCER_ID_MAX = 2**63 - 1
+
+
+async def load(store: Store, keys: Keys) -> ClusterImage:
+    """The image at the store's present revision."""
+    items, revision = await store.range(keys.root)
+    cluster_id = next((item.value.decode() for item in items if item.key == keys.cluster_id), "")
+    return ClusterImage(cluster_id=cluster_id).apply(changes_of_range(keys, items), revision)
+
+
+async def ensure_cluster_id(store: Store, keys: Keys, candidate: str) -> str:
+    """The id of the cluster: the stored one, or else the candidate, which it then has for ever."""
+    await store.txn([Compare.absent(keys.cluster_id)], [Put(key=keys.cluster_id, value=candidate.encode())])
+    item = await store.get(keys.cluster_id)
+    assert item is not None
+    return item.value.decode()
+
+
+async def register_broker(store: Store, keys: Keys, broker: BrokerRegistration, lease: Lease) -> int:
+    """Announces this broker for as long as the lease holds; returns its epoch."""
+    key = keys.broker(broker.id)
+    put = Put(key=key, value=encode_broker(broker), lease=lease.id)
+    result = await store.txn([Compare.absent(key)], [put])
+    if not result.ok:
+        raise StoreError(f"another broker is registered as node {broker.id}; give each its own node.id")
+    return result.revision
+
+
+async def allocate_producer_ids(store: Store, keys: Keys, count: int) -> range:
+    """A block of producer ids that nobody else is given, ever."""
+    for _ in range(_ATTEMPTS_MAX):
+        item = await store.get(keys.producer_ids)
+        first = 0 if item is None else int(item.value)
+        assert first + count <= _PRODUCER_ID_MAX
+        guard = Compare.unchanged(keys.producer_ids, 0 if item is None else item.mod_revision)
+        put = Put(key=keys.producer_ids, value=str(first + count).encode())
+        if (await store.txn([guard], [put])).ok:
+            return range(first, first + count)
+    raise StoreError("too many brokers ask for producer ids at once; try again")
+
+
+class Metadata:
+    """Make one with `await Metadata.open(...)`, then run `follow()` in a task."""
+
+    def __init__(self, store: Store, keys: Keys, image: ClusterImage) -> None:
+        self.image = image
+        self._store = store
+        self._keys = keys
+        self._listeners: list[Listener] = []
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._failure: BaseException | None = None
+
+    @classmethod
+    async def open(cls, store: Store, keys: Keys) -> Metadata:
+        return cls(store, keys, await load(store, keys))
+
+    def listen(self, listener: Listener) -> None:
+        """Calls listener(before, after) on every new image, on the event loop, before anyone waits for it."""
+        self._listeners.append(listener)
+
+    async def follow(self) -> None:
+        """Keeps the image up with the store until cancelled; a failure also reaches whoever waits."""
+        try:
+            while True:
+                try:
+                    await self._follow_watch()
+                except Compacted:
+                    self._publish(await load(self._store, self._keys))
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    async def wait_for(self, revision: int) -> ClusterImage:
+        """The image once it has reached this revision."""
+        if self.image.revision < revision:
+            if self._failure is not None:
+                raise StoreError("the cluster's metadata is no longer followed") from self._failure
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append((revision, waiter))
+            await waiter
+        return self.image
+
+    async def change(self, plan: Plan, guards: Sequence[Compare] = ()) -> ClusterImage:
+        """Plans on the newest image and commits; returns the image that shows it.
+
+        What `plan` raises is passed on. `guards` are further compares that must hold, such as the
+        controller's epoch.
+        """
+        for _ in range(_ATTEMPTS_MAX):
+            writes = Writes(self._keys, self.image)
+            writes.add_all(plan(self.image))
+            if not writes.compares:
+                return self.image
+            result = await self._store.txn([*guards, *writes.compares], writes.puts, writes.deletes)
+            if result.ok:
+                return await self.wait_for(result.revision)
+            await self._catch_up(result.revision)
+        raise StoreError("the cluster's metadata changes too fast to keep up with; try again")
+
+    async def _catch_up(self, revision: int) -> None:
+        """After a lost race, waits for an image that knows the winner."""
+        if self.image.revision >= revision:
+            # The revision that overtook us is known already: only the plan was older.
+            await asyncio.sleep(0)
+            return
+        await self.wait_for(revision)
+
+    async def _follow_watch(self) -> None:
+        async for events, revision in self._store.watch(self._keys.root, self.image.revision + 1):
+            self._publish(self.image.apply(changes_of_events(self._keys, events), revision))
+
+    def _publish(self, image: ClusterImage) -> None:
+        before, self.image = self.image, image
+        for listener in self._listeners:
+            listener(before, image)
+        reached = [waiter for revision, waiter in self._waiters if revision <= image.revision]
+        self._waiters = [item for item in self._waiters if item[0] > image.revision]
+        for waiter in reached:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+        for _, waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(StoreError("the cluster's metadata is no longer followed"))
+        self._waiters.clear()

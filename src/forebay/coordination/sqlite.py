@@ -1,0 +1,220 @@
+"""The store of a single node: one SQLite file, owned by one process.
+
+All keys are also held in memory, so reads and watches never wait for the disk. A transaction is decided on
+the event loop, committed by the one thread that owns the connection (write-ahead log, synchronous FULL: it
+has reached the disk), and only then becomes visible. Transactions run one after the other.
+
+A lease lives as long as the process: what an earlier process left under its leases is deleted, with
+events, when the file is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from forebay.coordination.keyspace import HISTORY_MAX, Keyspace
+from forebay.coordination.store import (
+    Compare,
+    Delete,
+    Event,
+    EventKind,
+    KeyValue,
+    Put,
+    StoreError,
+    TxnResult,
+)
+
+T = TypeVar("T")
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS kv (
+    key TEXT PRIMARY KEY, value BLOB NOT NULL,
+    create_revision INTEGER NOT NULL, mod_revision INTEGER NOT NULL, lease INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS event (
+    revision INTEGER NOT NULL, key TEXT NOT NULL, kind TEXT NOT NULL, value BLOB NOT NULL,
+    create_revision INTEGER NOT NULL, lease INTEGER NOT NULL,
+    PRIMARY KEY (revision, key)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS revision (
+    id INTEGER PRIMARY KEY CHECK (id = 1), current INTEGER NOT NULL, compacted INTEGER NOT NULL
+);
+INSERT OR IGNORE INTO revision VALUES (1, 0, 0);
+"""
+
+
+class SqliteLease:
+    def __init__(self, store: SqliteStore, lease_id: int) -> None:
+        self.id = lease_id
+        self.lost = asyncio.Event()
+        self._store = store
+
+    def valid(self) -> bool:
+        return not self.lost.is_set()
+
+    async def revoke(self) -> None:
+        await self._store.end_lease(self)
+
+
+class SqliteStore:
+    """Make one with `await SqliteStore.open(path)`."""
+
+    def __init__(self, file: _File, keyspace: Keyspace, executor: ThreadPoolExecutor) -> None:
+        self._file = file
+        self._keyspace = keyspace
+        self._executor = executor
+        self._leases: dict[int, SqliteLease] = {}
+        self._last_lease = 0
+        self._closed = False
+        self._turn = asyncio.Lock()
+        self._writes: set[asyncio.Task[TxnResult]] = set()
+
+    @classmethod
+    async def open(cls, path: Path, *, history_max: int = HISTORY_MAX) -> SqliteStore:
+        executor = ThreadPoolExecutor(1, thread_name_prefix="forebay-store")
+        try:
+            file = await _in_thread(executor, lambda: _File(path))
+            keyspace = Keyspace(history_max=history_max)
+            await _in_thread(executor, lambda: file.load(keyspace))
+            left_over = keyspace.plan_expiry()
+            await _in_thread(executor, lambda: file.write(left_over, keyspace.compacted))
+            keyspace.apply(left_over)
+        except BaseException:
+            executor.shutdown(wait=False)
+            raise
+        return cls(file, keyspace, executor)
+
+    async def range(self, prefix: str) -> tuple[list[KeyValue], int]:
+        return self._keyspace.range(prefix)
+
+    async def get(self, key: str) -> KeyValue | None:
+        return self._keyspace.get(key)
+
+    async def txn(
+        self, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[Delete] = ()
+    ) -> TxnResult:
+        return await self._commit(lambda: self._keyspace.plan(compares, puts, deletes))
+
+    def watch(self, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
+        return self._keyspace.watch(prefix, from_revision)
+
+    async def lease(self, ttl_s: float) -> SqliteLease:  # noqa: ARG002 - it lives as long as we do
+        self._last_lease += 1
+        self._keyspace.grant(self._last_lease)
+        lease = self._leases[self._last_lease] = SqliteLease(self, self._last_lease)
+        return lease
+
+    async def end_lease(self, lease: SqliteLease) -> None:
+        if self._leases.pop(lease.id, None) is None:
+            return
+        self._keyspace.end(lease.id)
+        lease.lost.set()
+        await self._commit(self._keyspace.plan_expiry)
+
+    async def close(self) -> None:
+        """Waits for what is being written, then lets go of the file. A second close does nothing."""
+        async with self._turn:
+            if self._closed:
+                return
+            self._closed = True
+            self._keyspace.close()
+            for lease in self._leases.values():
+                lease.lost.set()
+            self._leases.clear()
+            await _in_thread(self._executor, self._file.close)
+        self._executor.shutdown()
+
+    async def _commit(self, plan: Callable[[], list[Event] | None]) -> TxnResult:
+        # A caller that is cancelled must not leave the file ahead of memory: the write goes on without it.
+        task = asyncio.create_task(self._write(plan))
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+        return await asyncio.shield(task)
+
+    async def _write(self, plan: Callable[[], list[Event] | None]) -> TxnResult:
+        async with self._turn:
+            events = plan()
+            if events:
+                compacted = self._keyspace.compacted
+                await _in_thread(self._executor, lambda: self._file.write(events, compacted))
+                self._keyspace.apply(events)
+            return TxnResult(ok=events is not None, revision=self._keyspace.revision)
+
+
+class _File:
+    """The connection; used by the store's thread only."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        # With the file locked exclusively no other process can change what we hold in memory.
+        self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+        try:
+            for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL"):
+                self._connection.execute(f"PRAGMA {pragma}")
+            self._connection.executescript(_SCHEMA)
+        except sqlite3.Error:
+            self._connection.close()
+            raise
+
+    def load(self, keyspace: Keyspace) -> None:
+        rows = self._connection.execute("SELECT key, value, create_revision, mod_revision, lease FROM kv")
+        items = [_key_value(*row) for row in rows]
+        rows = self._connection.execute(
+            "SELECT kind, key, value, create_revision, revision, lease FROM event ORDER BY revision, key"
+        )
+        events = [Event(kind=EventKind(kind), kv=_key_value(*rest)) for kind, *rest in rows]
+        current, compacted = self._connection.execute("SELECT current, compacted FROM revision").fetchone()
+        keyspace.restore(items, events, revision=current, compacted=compacted)
+
+    def write(self, events: Sequence[Event], compacted: int) -> None:
+        if not events:
+            return
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            for event in events:
+                self._write_event(event)
+            self._connection.execute("DELETE FROM event WHERE revision <= ?", (compacted,))
+            self._connection.execute(
+                "UPDATE revision SET current = ?, compacted = ?", (events[0].kv.mod_revision, compacted)
+            )
+            self._connection.execute("COMMIT")
+        except sqlite3.Error:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _write_event(self, event: Event) -> None:
+        kv = event.kv
+        if event.kind is EventKind.PUT:
+            self._connection.execute(
+                "INSERT OR REPLACE INTO kv VALUES (?, ?, ?, ?, ?)",
+                (kv.key, kv.value, kv.create_revision, kv.mod_revision, kv.lease),
+            )
+        else:
+            self._connection.execute("DELETE FROM kv WHERE key = ?", (kv.key,))
+        self._connection.execute(
+            "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?)",
+            (kv.mod_revision, kv.key, event.kind.value, kv.value, kv.create_revision, kv.lease),
+        )
+
+
+def _key_value(key: str, value: bytes, create_revision: int, mod_revision: int, lease: int) -> KeyValue:
+    return KeyValue(
+        key=key, value=value, create_revision=create_revision, mod_revision=mod_revision, lease=lease
+    )
+
+
+async def _in_thread(executor: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+    try:
+        return await asyncio.get_running_loop().run_in_executor(executor, call)
+    except sqlite3.Error as error:
+        hint = " (another process has it open)" if "locked" in str(error) else ""
+        raise StoreError(f"the metadata store failed: {error}{hint}") from error

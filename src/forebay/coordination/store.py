@@ -1,0 +1,163 @@
+"""The port to shared truth: a small key-value store with revisions, as etcd has it.
+
+Every successful transaction makes one new revision. A key carries the revision that created it and the
+one that last changed it, and a transaction may compare both, which is all the safety that the rest of the
+system is built on. A watch repeats history from a revision on without a gap, or says that the history
+is gone (`Compacted`); then the reader takes a new `range` and goes on from its revision.
+
+Keys put under a lease vanish, with events like any deletion, when the lease ends.
+
+An implementation may fail at any call with StoreError. After a failed `txn` the outcome is unknown: never
+send the same compare-and-set again blindly, read first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from forebay.errors import ErrorCode, KafkaError
+
+TXN_OPERATIONS_MAX = 128
+"""Compares plus puts plus deletes; the limit of etcd's default settings."""
+
+
+class StoreError(KafkaError):
+    """The store did not answer, or not in time; a client may try again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
+
+
+class Compacted(StoreError):
+    """The events that a watch asked for are no longer kept."""
+
+
+class StoreClosed(StoreError):
+    """The store was closed, by us."""
+
+
+class LeaseLost(StoreError):
+    """The lease has ended, and the keys under it are gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyValue:
+    key: str
+    value: bytes
+    create_revision: int
+    mod_revision: int
+    lease: int = 0
+
+
+class Target(Enum):
+    CREATE_REVISION = "create"
+    MOD_REVISION = "mod"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compare:
+    """Holds when the key's revision is this one; revision 0 means that the key does not exist."""
+
+    key: str
+    target: Target
+    revision: int
+
+    @staticmethod
+    def absent(key: str) -> Compare:
+        return Compare(key=key, target=Target.CREATE_REVISION, revision=0)
+
+    @staticmethod
+    def created(key: str, revision: int) -> Compare:
+        return Compare(key=key, target=Target.CREATE_REVISION, revision=revision)
+
+    @staticmethod
+    def unchanged(key: str, revision: int) -> Compare:
+        return Compare(key=key, target=Target.MOD_REVISION, revision=revision)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Put:
+    key: str
+    value: bytes
+    lease: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    key: str
+    prefix: bool = False
+    """Whether every key that begins so is meant; this counts as one operation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnResult:
+    ok: bool
+    revision: int
+    """The revision that this transaction made, or the current one when it changed nothing."""
+
+
+class EventKind(Enum):
+    PUT = "put"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    kind: EventKind
+    kv: KeyValue
+    """Of a deletion: the key with an empty value, and the deletion's revision as mod revision."""
+
+
+class Lease(Protocol):
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set once the lease has ended, whoever ended it."""
+
+    def valid(self) -> bool:
+        """Whether the lease holds at this very moment, by a margin."""
+
+    async def revoke(self) -> None:
+        """Ends the lease now; its keys vanish."""
+
+
+class Store(Protocol):
+    async def range(self, prefix: str) -> tuple[list[KeyValue], int]:
+        """All keys that begin so, sorted, and the revision they were read at."""
+
+    async def get(self, key: str) -> KeyValue | None:
+        """The newest committed value."""
+
+    async def txn(
+        self, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[Delete] = ()
+    ) -> TxnResult:
+        """Applies all puts and deletes as one revision if every compare holds, else nothing."""
+
+    def watch(self, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
+        """All events of `from_revision` and later, in order, those of one revision never apart.
+
+        The number is the revision that the reader has seen everything up to.
+        """
+
+    async def lease(self, ttl_s: float) -> Lease: ...
+
+    async def close(self) -> None: ...
+
+
+def check_txn(compares: Sequence[Compare], puts: Sequence[Put], deletes: Sequence[Delete]) -> None:
+    """What every implementation refuses before it does anything; breaking it is our own mistake."""
+    operations = len(compares) + len(puts) + len(deletes)
+    if operations > TXN_OPERATIONS_MAX:
+        raise ValueError(f"{operations} operations in one transaction, {TXN_OPERATIONS_MAX} are allowed")
+    written = [put.key for put in puts]
+    if len(set(written)) != len(written):
+        raise ValueError("a transaction puts one key twice")
+    for delete in deletes:
+        if any(key == delete.key or (delete.prefix and key.startswith(delete.key)) for key in written):
+            raise ValueError(f"a transaction both puts and deletes {delete.key}")

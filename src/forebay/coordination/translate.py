@@ -1,0 +1,141 @@
+"""Between the store's language and the image's: keys and events on one side, typed changes on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from forebay.coordination.keys import Keys
+from forebay.coordination.store import Compare, Delete, Event, EventKind, KeyValue, Put
+from forebay.core import stored
+from forebay.core.image import (
+    BrokerConfigPut,
+    BrokerDeleted,
+    BrokerPut,
+    Change,
+    ClusterImage,
+    PartitionPut,
+    TopicConfigPut,
+    TopicDeleted,
+    TopicPut,
+)
+from forebay.errors import ProtocolError
+
+# Topics before the partitions that belong to them.
+_LOAD_ORDER = {"topics": 0, "state": 1}
+
+
+def changes_of_range(keys: Keys, items: Iterable[KeyValue]) -> list[Change]:
+    ordered = sorted(items, key=lambda item: _LOAD_ORDER.get(keys.split(item.key)[0], 2))
+    return [change for item in ordered if (change := _put_change(keys, item)) is not None]
+
+
+def changes_of_events(keys: Keys, events: Iterable[Event]) -> list[Change]:
+    changes = (
+        _put_change(keys, event.kv) if event.kind is EventKind.PUT else _delete_change(keys, event.kv.key)
+        for event in events
+    )
+    return [change for change in changes if change is not None]
+
+
+def _put_change(keys: Keys, item: KeyValue) -> Change | None:
+    match keys.split(item.key):
+        case ("topics", name):
+            return TopicPut(record=stored.decode_topic(name, item.value), revision=item.mod_revision)
+        case ("state", topic_id, index):
+            return PartitionPut(
+                topic_id=stored.parse_topic_id(topic_id),
+                state=stored.decode_partition(_number(item.key, index), item.value, item.mod_revision),
+            )
+        case ("configs", "topics", name):
+            overrides = stored.decode_overrides(name, item.value)
+            return TopicConfigPut(name=name, overrides=overrides, revision=item.mod_revision)
+        case ("configs", "brokers", name):
+            overrides = stored.decode_overrides(name, item.value)
+            return BrokerConfigPut(name=name, overrides=overrides, revision=item.mod_revision)
+        case ("brokers", broker_id):
+            number = _number(item.key, broker_id)
+            return BrokerPut(registration=stored.decode_broker(number, item.value, item.create_revision))
+        case _:
+            # Keys of other concerns (election, id blocks), and of newer versions.
+            return None
+
+
+def _delete_change(keys: Keys, key: str) -> Change | None:
+    match keys.split(key):
+        case ("topics", name):
+            return TopicDeleted(name=name)
+        case ("configs", "topics", name):
+            return TopicConfigPut(name=name, overrides={})
+        case ("configs", "brokers", name):
+            return BrokerConfigPut(name=name, overrides={})
+        case ("brokers", broker_id):
+            return BrokerDeleted(id=_number(key, broker_id))
+        case _:
+            return None
+
+
+def _number(key: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise ProtocolError(f"the stored key {key} does not end in a number")
+    return int(text)
+
+
+class Writes:
+    """One guarded transaction in the making."""
+
+    def __init__(self, keys: Keys, image: ClusterImage) -> None:
+        self._keys = keys
+        self._image = image
+        self.compares: list[Compare] = []
+        self.puts: list[Put] = []
+        self.deletes: list[Delete] = []
+
+    def add_all(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            self._add(change)
+
+    def _add(self, change: Change) -> None:
+        keys = self._keys
+        match change:
+            case TopicPut(record=record):
+                key = keys.topic(record.name)
+                self._put(key, stored.encode_topic(record), self._topic_revision(record.name))
+            case TopicDeleted(name=name, topic_id=topic_id):
+                assert topic_id is not None
+                self._delete(keys.topic(name), self._topic_revision(name))
+                self.deletes.append(Delete(key=keys.states(topic_id), prefix=True))
+            case PartitionPut(topic_id=topic_id, state=state):
+                key = keys.state(topic_id, state.index)
+                self._put(key, stored.encode_partition(state), self._partition_epoch(topic_id, state.index))
+            case TopicConfigPut(name=name, overrides=overrides):
+                revision = self._image.topic_config(name).revision
+                self._put_or_delete(keys.topic_config(name), overrides, revision)
+            case BrokerConfigPut(name=name, overrides=overrides):
+                revision = self._image.broker_config(name).revision
+                self._put_or_delete(keys.broker_config(name), overrides, revision)
+            case BrokerPut() | BrokerDeleted():
+                raise AssertionError("a broker registers itself, under its lease")
+
+    def _put(self, key: str, value: bytes, revision: int) -> None:
+        self.compares.append(Compare.unchanged(key, revision))
+        self.puts.append(Put(key=key, value=value))
+
+    def _delete(self, key: str, revision: int) -> None:
+        self.compares.append(Compare.unchanged(key, revision))
+        self.deletes.append(Delete(key=key))
+
+    def _put_or_delete(self, key: str, overrides: object, revision: int) -> None:
+        assert isinstance(overrides, dict)
+        if overrides:
+            self._put(key, stored.encode_overrides(overrides), revision)
+        else:
+            self._delete(key, revision)
+
+    def _topic_revision(self, name: str) -> int:
+        topic = self._image.topics.get(name)
+        return 0 if topic is None else topic.revision
+
+    def _partition_epoch(self, topic_id: bytes, index: int) -> int:
+        topic = self._image.topic_by_id(topic_id)
+        assert topic is not None
+        return topic.partitions[index].partition_epoch
