@@ -36,8 +36,9 @@ An unknown key or a value out of range stops the broker before it starts, with t
 _TOPIC_INTRODUCTION = """\
 ## Topic settings
 
-Given with `forebay topic create NAME --config KEY=VALUE`, changed with `forebay config set topic NAME KEY=VALUE`
-or any admin client. A topic without a value of its own takes the broker's, from the setting in the last column.
+Given with `forebay topic create NAME --config KEY=VALUE`, changed with
+`forebay config set topic NAME KEY=VALUE` or any admin client. A topic without a value of its own takes the
+broker's, from the setting in the last column.
 """
 
 

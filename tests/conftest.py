@@ -8,8 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from broker_process import BrokerProcess, running_broker
+
+# A busy machine must not fail a property: the time of one example says nothing about it.
+settings.register_profile("forebay", deadline=None)
+settings.load_profile("forebay")
 
 StartBroker = Callable[..., BrokerProcess]
 
