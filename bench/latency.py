@@ -1,0 +1,98 @@
+"""Round trips one at a time on an otherwise idle server."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from bench.client import Client
+from bench.frames import B200_BATCH, fetch_frame, produce_frame
+from bench.load import Address, connect, receive_frame
+from bench.server import BenchError
+
+WARM_UP = 300
+PARK_S = 0.0003
+"""Long enough for a fetch to be parked before the produce that wakes it is sent."""
+WAKE_WAIT_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    p50_us: float
+    p99_us: float
+    p999_us: float
+
+
+def percentiles(nanoseconds: list[int]) -> Latency:
+    ordered = sorted(nanoseconds)
+
+    def at(share: float) -> float:
+        return ordered[min(len(ordered) - 1, int(len(ordered) * share))] / 1000
+
+    return Latency(p50_us=at(0.5), p99_us=at(0.99), p999_us=at(0.999))
+
+
+def round_trips(address: Address, frame: bytes, count: int) -> Latency:
+    """From the first byte sent to the last byte of the reply, one request at a time."""
+    with connect(address) as sock:
+        for _ in range(WARM_UP):
+            sock.sendall(frame)
+            reply_bytes = len(receive_frame(sock))
+        return _sampled(lambda: _round_trip_ns(sock, frame, reply_bytes), count)
+
+
+def _round_trip_ns(sock: socket.socket, frame: bytes, reply_bytes: int) -> int:
+    started = time.perf_counter_ns()
+    sock.send(frame)
+    received = len(sock.recv(65536))
+    while received < reply_bytes:
+        received += len(sock.recv(65536))
+    return time.perf_counter_ns() - started
+
+
+def produce_round_trips(address: Address, topic: str, count: int) -> Latency:
+    return round_trips(address, produce_frame(topic, B200_BATCH), count)
+
+
+def wakes(address: Address, topic: str, count: int) -> Latency:
+    """From sending a produce on one connection to the records' arrival at a long poll on another."""
+    with Client(address) as client, connect(address) as consumer:
+        offset = client.end_offset(topic)
+        if offset is None:
+            raise BenchError(f"topic {topic} cannot be read")
+        offsets = iter(range(offset, offset + count + WARM_UP))
+        frame = produce_frame(topic, B200_BATCH)
+        for _ in range(WARM_UP):
+            _wake_ns(client.sock, consumer, topic, frame, next(offsets))
+        return _sampled(lambda: _wake_ns(client.sock, consumer, topic, frame, next(offsets)), count)
+
+
+def _wake_ns(producer: socket.socket, consumer: socket.socket, topic: str, frame: bytes, offset: int) -> int:
+    consumer.sendall(fetch_frame(topic, offset, max_bytes=1 << 20, max_wait_ms=WAKE_WAIT_MS))
+    time.sleep(PARK_S)
+    started = time.perf_counter_ns()
+    producer.sendall(frame)
+    reply = receive_frame(consumer)
+    elapsed = time.perf_counter_ns() - started
+    receive_frame(producer)
+    if len(reply) < len(B200_BATCH):
+        raise BenchError("a long poll was answered without the record it waited for")
+    return elapsed
+
+
+def _sampled(sample: Callable[[], int], count: int) -> Latency:
+    with _no_garbage_collection():
+        return percentiles([sample() for _ in range(count)])
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

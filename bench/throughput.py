@@ -1,0 +1,119 @@
+"""Produce and fetch at full speed on one connection and on four, beside what the machine allows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+from bench import rounds
+from bench.frames import B200_BATCH, KB16_BATCH, deep_produce_stream, produce_stream
+from bench.load import Measure, Rounds, Stream, run_load
+from bench.loopback import Loopback, loopback
+from bench.report import Figure
+from bench.rounds import ROUND_BYTES_MAX, ROUND_S
+from bench.server import Server
+from bench.suite import Suite, median_of
+
+CONNECTIONS = (1, 4)
+Load = Callable[[Server, int], Measure]
+LOADS: dict[str, Load] = {
+    "produce 1 MB": rounds.produce_mb,
+    "fetch 1 MB": rounds.fetch_mb,
+    "produce 16 KB": rounds.produce_16kb,
+    "produce 200 B": rounds.produce_200b,
+    "produce 200 B, deep": rounds.produce_200b_deep,
+}
+
+
+def throughput_figures(suite: Suite) -> list[Figure]:
+    measured: dict[tuple[str, int], Rounds] = defaultdict(Rounds)
+    bare: dict[tuple[str, int], Rounds] = defaultdict(Rounds)
+    loopbacks: list[Loopback] = []
+    for _ in suite.each_round("throughput"):
+        loopbacks.append(loopback())
+        for connections in CONNECTIONS:
+            for name, load in LOADS.items():
+                measured[name, connections].append(load(suite.broker, connections))
+            for name, measure in _bare_loads(suite, connections).items():
+                bare[name, connections].append(measure)
+    figures: list[Figure] = []
+    for connections in CONNECTIONS:
+        group = f"{connections} connection{'s' if connections > 1 else ''}"
+        figures += _large(group, measured["produce 1 MB", connections], loopbacks, "produce 1 MB", 0.22)
+        figures += _large(group, measured["fetch 1 MB", connections], loopbacks, "fetch 1 MB", 0.6)
+        for name, limit_name, at_most in (
+            ("produce 16 KB", "receive-CRC-write", 1.5),
+            ("produce 200 B", "echo", 3.0),
+            ("produce 200 B, deep", "echo", None),
+        ):
+            pair = measured[name, connections], bare[name, connections]
+            figures += _small(group, name, *pair, limit_name, at_most)
+    return figures
+
+
+def _bare_loads(suite: Suite, connections: int) -> dict[str, Measure]:
+    """The very same bytes to the bare loops, which do not ask what they mean."""
+
+    def load(server: Server, make: Callable[..., Stream], batch: bytes) -> Measure:
+        bytes_max = ROUND_BYTES_MAX // connections
+        streams = [
+            make("bench-000000", batch, partition=n, seconds=ROUND_S, bytes_max=bytes_max)
+            for n in range(connections)
+        ]
+        return run_load(server, streams)
+
+    return {
+        "produce 16 KB": load(suite.crc_write, produce_stream, KB16_BATCH),
+        "produce 200 B": load(suite.echo, produce_stream, B200_BATCH),
+        "produce 200 B, deep": load(suite.echo, deep_produce_stream, B200_BATCH),
+    }
+
+
+def _large(
+    group: str, measured: Rounds, loopbacks: list[Loopback], name: str, at_least: float
+) -> list[Figure]:
+    receives = name.startswith("produce")
+    cpu = "receive_cpu_s_per_gb" if receives else "send_cpu_s_per_gb"
+    return [
+        Figure(
+            group=group,
+            name=name,
+            value=measured.median("mb_per_s"),
+            unit="MB/s",
+            limit=median_of(loopbacks, "mb_per_s"),
+            limit_name="loopback TCP",
+            at_least=at_least,
+        ),
+        Figure(
+            group=group,
+            name=f"{name}, broker CPU",
+            value=measured.median("cpu_s_per_gb"),
+            unit="s/GB",
+            limit=median_of(loopbacks, cpu),
+            limit_name=f"loopback {'receiver' if receives else 'sender'}",
+        ),
+    ]
+
+
+def _small(
+    group: str, name: str, measured: Rounds, bare: Rounds, limit_name: str, at_most: float | None
+) -> list[Figure]:
+    return [
+        Figure(
+            group=group,
+            name=name,
+            value=measured.median("requests_per_s"),
+            unit="requests/s",
+            limit=bare.median("requests_per_s"),
+            limit_name=limit_name,
+        ),
+        Figure(
+            group=group,
+            name=f"{name}, broker CPU",
+            value=measured.median("cpu_us_per_request"),
+            unit="µs/request",
+            limit=bare.median("cpu_us_per_request"),
+            limit_name=limit_name,
+            at_most=at_most,
+        ),
+    ]
