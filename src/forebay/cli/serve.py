@@ -39,7 +39,7 @@ def serve(data: str | None, listen: str | None, file: Path | None, settings: tup
     Settings have Kafka's names. They come from the file, from the environment (log.retention.ms is
     FOREBAY_LOG_RETENTION_MS) and from --set, later ones winning; --data and --listen win over all.
     """
-    from forebay.broker.broker import run
+    from forebay.broker.process import run
     from forebay.config import load
 
     config = load(file, os.environ, [*settings, *_flag_settings(data, listen)])

@@ -18,6 +18,9 @@ class RangeFile(Protocol):
 
     def pread(self, length: int, position: int) -> bytes: ...
 
+    def cached(self, position: int, length: int) -> bool:
+        """Whether reading the range is likely not to wait for the device."""
+
 
 @dataclass(slots=True)
 class FileRange:

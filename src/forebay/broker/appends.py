@@ -1,0 +1,125 @@
+"""From appended to acknowledged.
+
+Appends of one read event are queued in their logs and written together, one system call per partition,
+before any of them is acknowledged. What an acknowledgement then still waits for depends on acks: nothing
+for acks=1, a sync of the disk for acks=all under `forebay.flush.policy=ack`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from forebay.broker.group_commit import GroupCommit
+from forebay.broker.partition import Partition
+from forebay.broker.waiters import Arrivals, release
+from forebay.errors import ErrorCode, StorageError
+
+log = logging.getLogger(__name__)
+
+ACKS_ALL = -1
+
+
+@dataclass(slots=True, eq=False)
+class Appended:
+    """The outcome for one partition of a Produce request."""
+
+    index: int
+    partition: Partition | None = None
+    error_code: int = ErrorCode.NONE
+    error_message: str | None = None
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+
+    def fail(self, error: StorageError) -> None:
+        self.error_code = error.code
+        self.error_message = error.message
+        self.base_offset = self.log_append_time_ms = self.log_start_offset = -1
+
+
+@dataclass(slots=True, eq=False)
+class Unacknowledged:
+    """One Produce request whose appends are queued, and what to do once they have settled."""
+
+    results: list[Appended]
+    acks: int
+    settle: Callable[[], None]
+    syncs_left: int = 0
+
+
+class Appends:
+    def __init__(self, commit: GroupCommit, arrivals: Arrivals, *, sync_on_ack: bool) -> None:
+        self._commit = commit
+        self._arrivals = arrivals
+        self._sync_on_ack = sync_on_ack
+        self._dirty: dict[Partition, int] = {}
+        self._requests: list[Unacknowledged] = []
+        self.unsynced: set[Partition] = set()
+        """Partitions with writes that no sync has been asked for."""
+
+    def queued(self, partition: Partition, size: int) -> None:
+        dirty = self._dirty
+        dirty[partition] = dirty.get(partition, 0) + size
+
+    def add(self, request: Unacknowledged) -> None:
+        self._requests.append(request)
+
+    def finish(self) -> None:
+        """Write everything queued in this event, then settle its requests."""
+        if not self._dirty and not self._requests:
+            return
+        failed = self._write()
+        requests, self._requests = self._requests, []
+        for request in requests:
+            if failed:
+                for result in request.results:
+                    error = failed.get(result.partition) if result.partition else None
+                    if error is not None and result.error_code == ErrorCode.NONE:
+                        result.fail(error)
+            if request.acks == ACKS_ALL and self._sync_on_ack:
+                self._sync(request)
+            else:
+                request.settle()
+
+    def _write(self) -> dict[Partition, StorageError]:
+        failed: dict[Partition, StorageError] = {}
+        dirty, self._dirty = self._dirty, {}
+        for partition, size in dirty.items():
+            try:
+                partition.write()
+            except StorageError as error:
+                failed[partition] = error
+                release(partition)
+            else:
+                self.unsynced.add(partition)
+                self._arrivals.note(partition, size)
+        return failed
+
+    def _sync(self, request: Unacknowledged) -> None:
+        """Settle once every partition of the request is durable."""
+        waiting = [r for r in request.results if r.partition and r.error_code == ErrorCode.NONE]
+        request.syncs_left = len(waiting)
+        if not waiting:
+            request.settle()
+        for result in waiting:
+            assert result.partition is not None
+            self.unsynced.discard(result.partition)
+            self._commit.wait(result.partition.log, _synced(request, result))
+
+    def sync_all(self) -> None:
+        """Have everything written so far made durable in the background."""
+        unsynced, self.unsynced = self.unsynced, set()
+        self._commit.sync_soon([partition.log for partition in unsynced if not partition.log.offline])
+
+
+def _synced(request: Unacknowledged, result: Appended) -> Callable[[StorageError | None], None]:
+    def done(error: StorageError | None) -> None:
+        if error is not None:
+            result.fail(error)
+        request.syncs_left -= 1
+        if request.syncs_left == 0:
+            request.settle()
+
+    return done

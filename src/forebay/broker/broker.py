@@ -1,0 +1,179 @@
+"""A broker: the parts that serve one node, put together, started and stopped in order.
+
+One event loop owns everything in here. What blocks (syncing, cold reads, the store) runs in small pools of
+threads that answer through the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from forebay.broker.appends import Appends
+from forebay.broker.cold_reads import ColdReads
+from forebay.broker.connection import Connection
+from forebay.broker.dispatch import Dispatcher, Endpoint
+from forebay.broker.endpoints import ENDPOINTS
+from forebay.broker.group_commit import GroupCommit
+from forebay.broker.housekeeping import Housekeeping
+from forebay.broker.metrics import Metrics
+from forebay.broker.producer_ids import ProducerIds
+from forebay.broker.replicas import Replicas
+from forebay.broker.server import Server
+from forebay.broker.sockets import Address
+from forebay.broker.waiters import Arrivals
+from forebay.clock import Clock, SystemClock
+from forebay.config import BrokerConfig
+from forebay.coordination.keys import Keys
+from forebay.coordination.metadata import Metadata, ensure_cluster_id, register_broker
+from forebay.coordination.sqlite import SqliteStore
+from forebay.coordination.store import Store
+from forebay.core.fetch_session import FetchSessions
+from forebay.core.image import BrokerRegistration, ClusterImage
+from forebay.core.topics import NewTopic, create_topics
+from forebay.storage.datadir import DataDir
+from forebay.storage.disk import RealDisk
+
+log = logging.getLogger(__name__)
+
+STORE_FILE = "forebay.db"
+_LEASE_TTL_S = 8.0
+
+
+class Broker:
+    """Make one inside a running event loop and await `run`."""
+
+    endpoints: dict[int, Endpoint] = ENDPOINTS
+
+    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
+        self.config = config
+        self.clock = clock or SystemClock()
+        self.node_id = config.node.node_id
+        self.metrics = Metrics()
+        self.loop = asyncio.get_running_loop()
+        self.arrivals = Arrivals()
+        self.commit = GroupCommit(self.loop)
+        self.appends = Appends(self.commit, self.arrivals, sync_on_ack=config.storage.flush_on_ack)
+        self.cold_reads = ColdReads(self.loop, self.metrics)
+        self.sessions = FetchSessions(config.fetch.session_slots_max)
+        self.now_ms = self.clock.now_ms
+        self.disk = RealDisk(config.storage.open_files_max)
+        self.server = Server(
+            config.socket,
+            self.metrics,
+            handle=Dispatcher(self, self.endpoints).handle,
+            finish_requests=self.appends.finish,
+            wake_waiters=self.arrivals.wake,
+        )
+        self._stopping = asyncio.Event()
+        self._tasks: asyncio.TaskGroup | None = None
+        # Made by run(), from what the data directory says.
+        self.data: DataDir
+        self.store: Store
+        self.metadata: Metadata
+        self.replicas: Replicas
+        self.producer_ids: ProducerIds
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.metadata.image
+
+    @property
+    def controller_id(self) -> int:
+        return self.node_id
+
+    # -- life ----------------------------------------------------------------------------------------
+
+    async def run(self, on_ready: Callable[[Address], None]) -> None:
+        """Serve until stop() is called; everything is closed when this returns or raises."""
+        self.data = DataDir.open(self.disk, str(self.config.node.data_dir))
+        try:
+            await self._run_with_store(on_ready)
+        finally:
+            self.cold_reads.close()
+            self.commit.close()
+            self.data.close()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    async def _run_with_store(self, on_ready: Callable[[Address], None]) -> None:
+        self.store = await SqliteStore.open(self.config.node.data_dir / STORE_FILE)
+        try:
+            keys = Keys()
+            await self._open_metadata(keys)
+            self.replicas = Replicas(self)
+            try:
+                self.replicas.open_all(self.image)
+                await self._serve(keys, on_ready)
+            finally:
+                self.server.close()
+                self.replicas.close_all()
+        finally:
+            await self.store.close()
+
+    async def _open_metadata(self, keys: Keys) -> None:
+        cluster_id = await ensure_cluster_id(self.store, keys, self.data.cluster_id or _new_cluster_id())
+        self.data.claim(cluster_id, self.node_id)
+        self.metadata = await Metadata.open(self.store, keys)
+        self.producer_ids = ProducerIds(self.store, keys)
+
+    async def _serve(self, keys: Keys, on_ready: Callable[[Address], None]) -> None:
+        listener = self.config.node.listeners[0]
+        host, port = self.server.listen(listener.host, listener.port)
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            background = [tasks.create_task(self.metadata.follow())]
+            self.metadata.listen(self.replicas.follow)
+            await self._register(keys, host, port)
+            background += Housekeeping(self).start(tasks)
+            self.server.start()
+            on_ready((host, port))
+            await self._stopping.wait()
+            for task in background:
+                task.cancel()
+
+    async def _register(self, keys: Keys, host: str, port: int) -> None:
+        lease = await self.store.lease(_LEASE_TTL_S)
+        registration = BrokerRegistration(
+            id=self.node_id, host=host, port=port, rack=self.config.node.rack
+        )
+        epoch = await register_broker(self.store, keys, registration, lease)
+        await self.metadata.wait_for(epoch)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run the rest of a request beside the event loop's other work."""
+        assert self._tasks is not None
+        self._tasks.create_task(work)
+
+    # -- what handlers ask -----------------------------------------------------------------------------
+
+    def address_for(self, connection: Connection) -> Address:
+        """Where this client reaches us: the advertised address, or else the one it came by."""
+        advertised = self.config.node.advertised
+        return (advertised.host, advertised.port) if advertised else connection.local
+
+    def addresses_for(self, connection: Connection) -> list[tuple[int, str, int, str | None]]:
+        """Id, host, port and rack of every live broker."""
+        host, port = self.address_for(connection)
+        return [
+            (b.id, host, port, b.rack) if b.id == self.node_id else (b.id, b.host, b.port, b.rack)
+            for b in self.image.brokers.values()
+        ]
+
+    async def create_topic_on_request(self, name: str) -> None:
+        """Create a topic that a client asked about, with the broker's defaults."""
+        topic = NewTopic(name=name, topic_id=new_topic_id())
+        await self.metadata.change(lambda image: create_topics(image, self.config, [topic]))
+
+
+def new_topic_id() -> bytes:
+    return os.urandom(16)
+
+
+def _new_cluster_id() -> str:
+    return urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")

@@ -1,0 +1,347 @@
+"""One client connection: frames in, responses out in the order of their requests, and back-pressure.
+
+A read event takes what has arrived, handles every whole frame in it, and sends all their responses with
+one call. A request whose response is not ready yet (`Reply`) holds its place in the order.
+
+Back-pressure is one rule: while a connection is *busy*, nothing more is read from it. It is busy while
+its output does not drain, while a response is awaited that is not marked as pipelined (a long poll, an
+administrative request), or while too many responses are awaited. TCP passes the pressure on to the client, and
+the memory a client can cost stays bounded by what it may have in flight.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from forebay.broker.sockets import Stream
+from forebay.errors import ProtocolError
+from forebay.wire.frames import response_frame
+from forebay.wire.parts import FileRange, Part
+
+if TYPE_CHECKING:
+    from forebay.broker.server import Server
+
+log = logging.getLogger(__name__)
+
+_SIZE = Struct(">i")
+_SIZE_BYTES = 4
+_REQUEST_BYTES_MIN = 8
+_OUTPUT_BYTES_MAX = 1024 * 1024
+
+
+class Reply:
+    """The place of one response in its connection's order, filled when the response is known."""
+
+    __slots__ = ("_connection", "_key", "parts", "pipelined")
+
+    def __init__(self, connection: Connection, key: tuple[int, int, int], *, pipelined: bool) -> None:
+        self._connection = connection
+        self._key = key
+        self.pipelined = pipelined
+        self.parts: list[Part] | None = None
+
+    @property
+    def abandoned(self) -> bool:
+        """The client has gone: nobody will read this response."""
+        return self._connection.closed
+
+    def resolve(self, response: Any) -> None:
+        """Fill in the response and send what has become ready. Resolving twice is a mistake of ours."""
+        self.fill(response_frame(*self._key, response))
+        self._connection.drain()
+
+    def fill(self, parts: list[Part]) -> None:
+        assert self.parts is None, "a reply is resolved once"
+        self.parts = parts
+
+    def abort(self) -> None:
+        """No response can be given: the protocol's only way to say so is to close the connection."""
+        self._connection.close()
+
+
+class Connection:
+    __slots__ = (
+        "_blocked",
+        "_corked",
+        "_filled",
+        "_input",
+        "_listening",
+        "_output",
+        "_output_bytes",
+        "_replies",
+        "_resuming",
+        "_server",
+        "_stream",
+        "closed",
+        "last_active",
+        "memo",
+    )
+
+    def __init__(self, stream: Stream, server: Server) -> None:
+        self._stream = stream
+        self._server = server
+        self._input: bytearray | None = None  # borrowed while a frame is partial or held back
+        self._filled = 0
+        self._replies: deque[Reply] | None = None  # made when the first response has to wait
+        self._output: list[Part] = []
+        self._output_bytes = 0  # of responses held in memory
+        self._blocked = False
+        self._corked = False  # while requests are handled, so that their responses leave together
+        self._listening = True
+        self._resuming = False
+        self.closed = False
+        self.last_active = server.loop.time()
+        self.memo: Any = None
+        """What the produce path remembers of this connection's last request."""
+        stream.on_readable(self._on_readable)
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        return self._stream.peer
+
+    @property
+    def local(self) -> tuple[str, int]:
+        """The address the client came by."""
+        return self._stream.local
+
+    # -- input ---------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        if self._resuming:
+            return  # what was held back comes first
+        if self._busy():
+            # Only now is it worth a system call: most clients send nothing while they wait.
+            self._listen(False)
+            return
+        server = self._server
+        self.last_active = server.loop.time()
+        buffer = self._input
+        try:
+            if buffer is None:
+                received = self._stream.recv_into(server.buffers.shared_view)
+            else:
+                received = self._stream.recv_into(self._room(buffer))
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+            return
+        if not received:
+            self.close()
+        elif buffer is None:
+            self._consume(server.buffers.shared, received)
+        else:
+            self._filled += received
+            self._consume(buffer, self._filled)
+
+    def _room(self, buffer: bytearray) -> memoryview:
+        """The part of the borrowed buffer to receive into: no further than the end of the frame."""
+        filled = self._filled
+        if filled >= _SIZE_BYTES:
+            return memoryview(buffer)[filled : _SIZE_BYTES + _SIZE.unpack_from(buffer)[0]]
+        return memoryview(buffer)[filled:]
+
+    def _consume(self, buffer: bytearray, end: int) -> None:
+        self._corked = True
+        try:
+            position = self._handle_frames(buffer, end)
+            self._server.finish_requests()
+        except ProtocolError as error:
+            log.warning("closing a connection that sent a malformed request", extra=self._about(error))
+            self._server.malformed()
+            self.close()
+        except Exception:
+            log.exception("a request could not be handled", extra=self._about())
+            self.close()
+        else:
+            self._corked = False
+            self._keep(buffer, position, end)
+            self.drain()
+        self._server.wake_waiters()
+
+    def _handle_frames(self, buffer: bytearray, end: int) -> int:
+        """Handle the whole frames in buffer[:end]; return where the rest begins."""
+        handle = self._server.handle
+        limit = self._server.request_bytes_max
+        view = memoryview(buffer)
+        position = 0
+        while end - position >= _SIZE_BYTES:
+            size = _SIZE.unpack_from(buffer, position)[0]
+            if not _REQUEST_BYTES_MIN <= size <= limit:
+                raise ProtocolError(
+                    f"a request of {size} bytes was announced; socket.request.max.bytes allows {limit}"
+                )
+            stop = position + _SIZE_BYTES + size
+            if stop > end:
+                break
+            handle(self, view[position + _SIZE_BYTES : stop])
+            position = stop
+            if self.closed or self._busy():
+                break
+        return position
+
+    def _keep(self, buffer: bytearray, position: int, end: int) -> None:
+        """Remember the bytes that could not be handled yet; give the buffer back when there are none."""
+        rest = end - position
+        if buffer is self._input and (rest == 0 or self.closed):
+            self._input = None
+            self._server.buffers.give(buffer)
+        elif self.closed or rest == 0:
+            return
+        elif position or buffer is not self._input or end == len(buffer):
+            self._move(buffer, position, end)
+        self._filled = rest
+
+    def _move(self, buffer: bytearray, position: int, end: int) -> None:
+        """Put the rest at the front of a borrowed buffer that has room for more of the frame."""
+        pool, rest = self._server.buffers, end - position
+        wanted = rest
+        if rest >= _SIZE_BYTES:
+            wanted = max(rest, _SIZE_BYTES + _SIZE.unpack_from(buffer, position)[0])
+        elif rest:
+            wanted = len(pool.shared)
+        if buffer is self._input and wanted <= len(buffer):
+            buffer[:rest] = buffer[position:end]
+            return
+        borrowed = pool.take(wanted, rest)
+        borrowed[:rest] = memoryview(buffer)[position:end]
+        if self._input is not None:
+            pool.give(self._input)
+        self._input = borrowed
+
+    # -- responses -----------------------------------------------------------------------------------
+
+    def respond(self, parts: list[Part]) -> None:
+        """Queue a finished response behind those that are still awaited."""
+        if self._replies:
+            reply = Reply(self, (0, 0, 0), pipelined=True)
+            reply.parts = parts
+            self._replies.append(reply)
+        else:
+            self._output += parts
+            first = parts[0]
+            if not isinstance(first, FileRange):  # ranges stay in their file and cost no memory
+                self._output_bytes += len(first)
+
+    def defer(self, api_key: int, version: int, correlation_id: int, *, pipelined: bool = False) -> Reply:
+        """Hold the place of a response that comes later."""
+        reply = Reply(self, (api_key, version, correlation_id), pipelined=pipelined)
+        if self._replies is None:
+            self._replies = deque()
+        self._replies.append(reply)
+        return reply
+
+    def drain(self) -> None:
+        """Send every response whose turn it is, then take up reading again if that was held back."""
+        if self.closed or self._corked:
+            return
+        replies = self._replies
+        if replies:
+            while replies and (parts := replies[0].parts) is not None:
+                self._output += parts
+                replies.popleft()
+        if self._output and not self._blocked:
+            self._send()
+        if not self.closed and not self._busy():
+            self._resume()
+
+    def _busy(self) -> bool:
+        if self._blocked:
+            return True
+        replies = self._replies
+        if not replies:
+            return self._output_bytes > _OUTPUT_BYTES_MAX
+        return len(replies) >= self._server.inflight_max or not replies[-1].pipelined
+
+    def _resume(self) -> None:
+        if self._filled and not self._resuming and self._has_frame():
+            self._resuming = True
+            self._server.loop.call_soon(self._handle_kept)
+        if not self._listening:
+            self._listen(True)
+
+    def _has_frame(self) -> bool:
+        buffer, filled = self._input, self._filled
+        if buffer is None or filled < _SIZE_BYTES:
+            return False
+        size = _SIZE.unpack_from(buffer)[0]
+        return bool(filled >= _SIZE_BYTES + size or not _REQUEST_BYTES_MIN <= size)
+
+    def _handle_kept(self) -> None:
+        self._resuming = False
+        if not self.closed and not self._busy() and self._input is not None:
+            self._consume(self._input, self._filled)
+
+    def _listen(self, on: bool) -> None:
+        self._listening = on
+        self._stream.on_readable(self._on_readable if on else None)
+
+    # -- output --------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        """Send until everything is out or the socket takes no more."""
+        output = self._output
+        try:
+            while output:
+                if isinstance(output[0], FileRange):
+                    self._send_range(output, output[0])
+                else:
+                    self._send_bytes(output)
+            self._output_bytes = 0
+        except BlockingIOError:
+            if not self._blocked:
+                self._blocked = True
+                self._stream.on_writable(self._on_writable)
+        except OSError:
+            # The client has gone, or the segment behind a range was deleted while a slow client read it.
+            self.close()
+
+    def _send_bytes(self, output: list[Part]) -> None:
+        count = 0
+        for part in output:
+            if isinstance(part, FileRange):
+                break
+            count += 1
+        data = output[0] if count == 1 else b"".join(output[:count])  # type: ignore[arg-type]
+        assert not isinstance(data, FileRange)
+        sent = self._stream.send(data, more=count < len(output))
+        if sent < len(data):
+            output[:count] = [memoryview(data)[sent:]]
+        else:
+            del output[:count]
+
+    def _send_range(self, output: list[Part], part: FileRange) -> None:
+        sent = self._stream.send_file(part)
+        if sent == 0:
+            raise OSError("the file ends before the range does")
+        if sent < part.length:
+            output[0] = FileRange(part.file, part.position + sent, part.length - sent)
+        else:
+            del output[0]
+
+    def _on_writable(self) -> None:
+        self.last_active = self._server.loop.time()
+        self._blocked = False
+        self._stream.on_writable(None)
+        self.drain()
+
+    # -- end -----------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._stream.close()
+        self._output.clear()
+        self._replies = None
+        self._input = None
+        self.memo = None
+        self._server.forget(self)
+
+    def _about(self, error: Exception | None = None) -> dict[str, object]:
+        host, port = self.peer
+        about: dict[str, object] = {"client": f"{host}:{port}"}
+        return about if error is None else about | {"reason": str(error)}

@@ -1,0 +1,105 @@
+"""From a frame to its handler and back: the one table of every API this broker serves.
+
+A handler is a function `handle(broker, context, request)` in a file named like its API. It returns
+  - the response, which is sent at once;
+  - a coroutine that ends with the response, for requests that have to wait for other parts;
+  - a Reply made by `context.defer()`, which somebody resolves later;
+  - None when the protocol has no response (produce with acks=0).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from forebay.broker.connection import Connection, Reply
+from forebay.errors import ErrorCode, ProtocolError
+from forebay.wire.codec import decoder
+from forebay.wire.frames import RequestHeader, read_request_header, response_frame
+from forebay.wire.messages import api
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+API_VERSIONS_KEY = 18
+
+Handle = Callable[["Broker", "RequestContext", Any], Any]
+
+
+class Endpoint(NamedTuple):
+    api_key: int
+    min_version: int
+    max_version: int
+    handle: Handle
+
+
+class RequestContext(NamedTuple):
+    """What a handler may want to know about the request besides its body."""
+
+    connection: Connection
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+    def defer(self, *, pipelined: bool = False) -> Reply:
+        return self.connection.defer(
+            self.api_key, self.api_version, self.correlation_id, pipelined=pipelined
+        )
+
+
+class Dispatcher:
+    """Hands each frame to the endpoint of its API."""
+
+    def __init__(self, broker: Broker, endpoints: dict[int, Endpoint]) -> None:
+        self._broker = broker
+        self._endpoints = endpoints
+
+    def handle(self, connection: Connection, frame: memoryview) -> None:
+        header, position = read_request_header(frame)
+        endpoint = self._endpoints.get(header.api_key)
+        version = header.api_version
+        if endpoint is None or not endpoint.min_version <= version <= endpoint.max_version:
+            self._refuse(connection, header)
+            return
+        request, end = decoder(api(header.api_key).request, version)(frame, position)
+        if end != len(frame):
+            raise ProtocolError(f"{len(frame) - end} bytes follow the end of a request")
+        context = RequestContext(
+            connection, header.api_key, version, header.correlation_id, header.client_id
+        )
+        outcome = endpoint.handle(self._broker, context, request)
+        if outcome is None or isinstance(outcome, Reply):
+            return
+        if asyncio.iscoroutine(outcome):
+            self._broker.spawn(_answer(context.defer(), outcome))
+            return
+        connection.respond(response_frame(header.api_key, version, header.correlation_id, outcome))
+
+    def _refuse(self, connection: Connection, header: RequestHeader) -> None:
+        """ApiVersions is answered in its oldest form, so that any client can learn what is served here.
+
+        No other API has a response that a client could read in a version the two do not share: the
+        connection is closed, as Kafka does.
+        """
+        if header.api_key != API_VERSIONS_KEY:
+            raise ProtocolError(
+                f"{ErrorCode.UNSUPPORTED_VERSION.name}: api key {header.api_key} version "
+                f"{header.api_version} is not served here"
+            )
+        endpoint = self._endpoints[API_VERSIONS_KEY]
+        context = RequestContext(connection, API_VERSIONS_KEY, 0, header.correlation_id, header.client_id)
+        response = endpoint.handle(self._broker, context, None)
+        connection.respond(response_frame(API_VERSIONS_KEY, 0, header.correlation_id, response))
+
+
+async def _answer(reply: Reply, work: Coroutine[Any, Any, Any]) -> None:
+    try:
+        reply.resolve(await work)
+    except Exception:
+        log.exception("a request could not be handled")
+        reply.abort()

@@ -1,0 +1,74 @@
+"""Group commit: one thread, and one fdatasync for all the acknowledgements that wait for it.
+
+While a sync runs, further waiters gather; they share the next one. So the more producers wait, the fewer
+syncs each of them costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from forebay.errors import StorageError
+
+log = logging.getLogger(__name__)
+
+
+class Syncable(Protocol):
+    def datasync(self) -> None:
+        """Blocks until everything written so far is durable; raises StorageError."""
+
+
+class GroupCommit:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forebay-sync")
+        self._waiting: dict[Syncable, list[Callable[[StorageError | None], None]]] = {}
+        self._running = False
+
+    def wait(self, log_: Syncable, done: Callable[[StorageError | None], None]) -> None:
+        """Call `done` once everything written to the log before now is durable, or could not be made so."""
+        self._waiting.setdefault(log_, []).append(done)
+        self._start()
+
+    def sync_soon(self, logs: Iterable[Syncable]) -> None:
+        """Make logs durable with nobody waiting for it."""
+        for log_ in logs:
+            self._waiting.setdefault(log_, [])
+        self._start()
+
+    def _start(self) -> None:
+        if self._running or not self._waiting:
+            return
+        self._running = True
+        waiting, self._waiting = self._waiting, {}
+        self._pool.submit(self._sync, waiting)
+
+    def _sync(self, waiting: dict[Syncable, list[Callable[[StorageError | None], None]]]) -> None:
+        """Runs in the thread."""
+        outcomes: list[tuple[StorageError | None, list[Callable[[StorageError | None], None]]]] = []
+        for log_, callbacks in waiting.items():
+            try:
+                log_.datasync()
+                outcomes.append((None, callbacks))
+            except StorageError as error:
+                outcomes.append((error, callbacks))
+            except Exception as error:
+                log.exception("a log could not be synced")
+                outcomes.append((StorageError(f"a log could not be synced: {error}"), callbacks))
+        self._loop.call_soon_threadsafe(self._finished, outcomes)
+
+    def _finished(
+        self, outcomes: list[tuple[StorageError | None, list[Callable[[StorageError | None], None]]]]
+    ) -> None:
+        self._running = False
+        self._start()  # the next sync runs while these acknowledgements are sent
+        for error, callbacks in outcomes:
+            for done in callbacks:
+                done(error)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)

@@ -1,0 +1,35 @@
+"""ApiVersions: exactly what is served, from the same table that requests are dispatched by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.broker.dispatch import API_VERSIONS_KEY, Endpoint, RequestContext
+from forebay.errors import ErrorCode
+from forebay.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+PRODUCE_KEY = 0
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: ApiVersionsRequest | None
+) -> ApiVersionsResponse:
+    """A request of a version that is not served comes as None."""
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION if request is None else ErrorCode.NONE,
+        api_keys=[
+            ApiVersion(
+                api_key=endpoint.api_key,
+                min_version=endpoint.min_version,
+                max_version=endpoint.max_version,
+            )
+            for endpoint in broker.endpoints.values()
+        ],
+        finalized_features_epoch=0,
+    )
+
+
+ENDPOINT = Endpoint(API_VERSIONS_KEY, 0, 4, handle)

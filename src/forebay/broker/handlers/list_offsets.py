@@ -1,0 +1,73 @@
+"""ListOffsets: offsets by meaning (earliest, latest, largest timestamp) or by time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.partition import Partition
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+_NOT_FOUND = (-1, -1)
+
+
+def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[_partition(broker, topic.name, wanted) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _partition(broker: Broker, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    try:
+        partition = broker.replicas.get(topic, wanted.partition_index)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        timestamp, offset = _find(partition, wanted.timestamp)
+    except KafkaError as error:
+        return ListOffsetsPartitionResponse(
+            partition_index=wanted.partition_index, error_code=error.code, timestamp=-1, offset=-1
+        )
+    epoch = partition.log.leader_epochs.epoch_for(offset) if offset >= 0 else -1
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch
+    )
+
+
+def _find(partition: Partition, timestamp: int) -> tuple[int, int]:
+    """The (timestamp, offset) that answers the question; offsets asked by meaning have no timestamp."""
+    if timestamp == LATEST:
+        return -1, partition.high_watermark
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return -1, partition.log.start_offset
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return _NOT_FOUND  # there is no remote storage
+    if timestamp == MAX_TIMESTAMP:
+        return partition.log.max_timestamp() or _NOT_FOUND
+    if timestamp < 0:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning here")
+    return partition.log.find_timestamp(timestamp) or _NOT_FOUND
+
+
+ENDPOINT = Endpoint(2, 1, 11, handle)

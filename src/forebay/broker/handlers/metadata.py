@@ -1,0 +1,121 @@
+"""Metadata: brokers and partitions, at the address the client came by; topics are created on request."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.core.image import NO_LEADER, PartitionState, TopicImage
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.fields import ZERO_UUID
+from forebay.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: MetadataRequest
+) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    if _wants_all(context, request):
+        topics = [_topic(broker, topic) for topic in broker.image.topics.values()]
+        return _response(broker, context, topics)
+    assert request.topics is not None
+    missing = _missing(broker, request)
+    if missing and request.allow_auto_topic_creation and broker.config.topics.auto_create:
+        return _create_then_describe(broker, context, request.topics, missing)
+    return _response(broker, context, _described(broker, request.topics, {}))
+
+
+def _wants_all(context: RequestContext, request: MetadataRequest) -> bool:
+    # Version 0 could not say null; there, an empty list means every topic.
+    return request.topics is None or (context.api_version == 0 and not request.topics)
+
+
+def _missing(broker: Broker, request: MetadataRequest) -> list[str]:
+    known = broker.image.topics
+    return [topic.name for topic in request.topics or () if topic.name and topic.name not in known]
+
+
+async def _create_then_describe(
+    broker: Broker, context: RequestContext, wanted: list[MetadataRequestTopic], missing: list[str]
+) -> MetadataResponse:
+    errors: dict[str, ErrorCode] = {}
+    for name in dict.fromkeys(missing):
+        try:
+            await broker.create_topic_on_request(name)
+        except KafkaError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                errors[name] = error.code
+    return _response(broker, context, _described(broker, wanted, errors))
+
+
+def _described(
+    broker: Broker, wanted: list[MetadataRequestTopic], errors: dict[str, ErrorCode]
+) -> list[MetadataResponseTopic]:
+    return [_wanted_topic(broker, topic, errors) for topic in wanted]
+
+
+def _wanted_topic(
+    broker: Broker, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode]
+) -> MetadataResponseTopic:
+    if wanted.name is None:
+        by_id = broker.image.topic_by_id(wanted.topic_id)
+        if by_id is None:
+            return MetadataResponseTopic(
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id
+            )
+        return _topic(broker, by_id)
+    by_name = broker.image.topics.get(wanted.name)
+    if by_name is None:
+        code = errors.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return MetadataResponseTopic(error_code=code, name=wanted.name, topic_id=ZERO_UUID)
+    return _topic(broker, by_name)
+
+
+def _topic(broker: Broker, topic: TopicImage) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name.startswith("__"),
+        partitions=[_partition(broker, partition) for partition in topic.partitions],
+    )
+
+
+def _partition(broker: Broker, state: PartitionState) -> MetadataResponsePartition:
+    alive = broker.image.brokers
+    led = state.leader != NO_LEADER
+    return MetadataResponsePartition(
+        error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=state.index,
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=list(state.replicas),
+        isr_nodes=list(state.isr),
+        offline_replicas=[replica for replica in state.replicas if replica not in alive],
+    )
+
+
+def _response(
+    broker: Broker, context: RequestContext, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in broker.addresses_for(context.connection)
+        ],
+        cluster_id=broker.image.cluster_id,
+        controller_id=broker.controller_id,
+        topics=topics,
+    )
+
+
+ENDPOINT = Endpoint(3, 0, 13, handle)

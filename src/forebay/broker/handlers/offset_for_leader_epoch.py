@@ -1,0 +1,50 @@
+"""OffsetForLeaderEpoch: where a leader epoch ended, so that a client can tell whether its log diverged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.errors import KafkaError
+from forebay.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_partition(broker, topic.topic, wanted) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _partition(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        partition = broker.replicas.get(topic, wanted.partition)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+    except KafkaError as error:
+        return EpochEndOffset(partition=wanted.partition, error_code=error.code)
+    if wanted.leader_epoch == partition.leader_epoch:
+        epoch, end_offset = wanted.leader_epoch, partition.log.end_offset
+    else:
+        epoch, end_offset = partition.log.leader_epochs.end_offset_for(
+            wanted.leader_epoch, partition.log.end_offset
+        )
+    return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)
+
+
+ENDPOINT = Endpoint(23, 2, 4, handle)

@@ -1,0 +1,127 @@
+"""Produce: append each partition's batch, answer when the requested acknowledgement is reached."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from forebay.broker.appends import Appended, Unacknowledged
+from forebay.broker.connection import Reply
+from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+TOPIC_IDS_FROM = 13
+_ACKS = (-1, 0, 1)
+
+
+def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> Reply | None:
+    broker.metrics.produce_requests += 1
+    by_id = context.api_version >= TOPIC_IDS_FROM
+    topics = [
+        (topic, [_append(broker, context, request, topic, data, by_id) for data in topic.partition_data])
+        for topic in request.topic_data
+    ]
+    results = [result for _, of_topic in topics for result in of_topic]
+    failures = [result for result in results if result.error_code != ErrorCode.NONE]
+    broker.metrics.produce_failures += len(failures)
+    if request.acks == 0:
+        broker.appends.add(Unacknowledged(results, 0, _nothing))
+        if failures:
+            # There is no response that could carry the error; closing is how the producer learns of it.
+            _log_unheard(context, failures)
+            context.connection.close()
+        return None
+    reply = context.defer(pipelined=True)
+
+    def settle() -> None:
+        reply.resolve(ProduceResponse(responses=[_topic(topic, of_topic) for topic, of_topic in topics]))
+
+    broker.appends.add(Unacknowledged(results, request.acks, settle))
+    return reply
+
+
+def _append(
+    broker: Broker,
+    context: RequestContext,
+    request: ProduceRequest,
+    topic: TopicProduceData,
+    data: PartitionProduceData,
+    by_id: bool,
+) -> Appended:
+    result = Appended(data.index)
+    try:
+        if request.acks not in _ACKS:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be all, 0 or 1, not {request.acks}"
+            )
+        if request.transactional_id is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE, "this broker does not serve transactions yet"
+            )
+        if by_id:
+            partition = broker.replicas.by_id(topic.topic_id, data.index)
+        else:
+            partition = broker.replicas.get(topic.name, data.index)
+        result.partition = partition
+        end_offset = partition.log.end_offset
+        result.base_offset, result.log_append_time_ms = partition.append(data.records, broker.now_ms())
+        result.log_start_offset = partition.log.start_offset
+    except KafkaError as error:
+        result.error_code, result.error_message = error.code, error.message
+        return result
+    count = partition.log.end_offset - end_offset
+    if count:
+        assert data.records is not None
+        size = len(data.records)
+        broker.metrics.bytes_in += size
+        broker.metrics.messages_in += count
+        broker.appends.queued(partition, size)
+    else:
+        broker.metrics.duplicates_dropped += 1
+    return result
+
+
+def _topic(topic: TopicProduceData, results: list[Appended]) -> TopicProduceResponse:
+    return TopicProduceResponse(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partition_responses=[
+            PartitionProduceResponse(
+                index=result.index,
+                error_code=result.error_code,
+                error_message=result.error_message,
+                base_offset=result.base_offset,
+                log_append_time_ms=result.log_append_time_ms,
+                log_start_offset=result.log_start_offset,
+            )
+            for result in results
+        ],
+    )
+
+
+def _nothing() -> None:
+    """acks=0: nobody waits."""
+
+
+def _log_unheard(context: RequestContext, failures: list[Appended]) -> None:
+    host, port = context.connection.peer
+    log.info(
+        "closing the connection of an acks=0 producer whose messages were refused",
+        extra={"client": f"{host}:{port}", "reason": failures[0].error_message},
+    )
+
+
+ENDPOINT = Endpoint(0, 3, 13, handle)

@@ -1,0 +1,55 @@
+"""Counters of one broker, kept as plain integers where the work happens and read by whoever exports them.
+
+Names follow Kafka's where Kafka has the same thing (`kafka_`), and ours otherwise (`forebay_`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+_EXPORTED = {
+    "messages_in": "kafka_server_brokertopicmetrics_messagesin_total",
+    "bytes_in": "kafka_server_brokertopicmetrics_bytesin_total",
+    "bytes_out": "kafka_server_brokertopicmetrics_bytesout_total",
+    "produce_requests": "kafka_server_brokertopicmetrics_totalproducerequests_total",
+    "produce_failures": "kafka_server_brokertopicmetrics_failedproducerequests_total",
+    "fetch_requests": "kafka_server_brokertopicmetrics_totalfetchrequests_total",
+    "fetch_failures": "kafka_server_brokertopicmetrics_failedfetchrequests_total",
+    "connections_accepted": "forebay_connections_accepted_total",
+    "connections_refused": "forebay_connections_refused_total",
+    "connections_idle_closed": "forebay_connections_idle_closed_total",
+    "requests_malformed": "forebay_requests_malformed_total",
+    "cold_reads": "forebay_cold_reads_total",
+    "log_flushes": "kafka_log_logflushstats_logflush_total",
+    "duplicates_dropped": "forebay_duplicate_batches_total",
+    "segments_deleted": "forebay_segments_deleted_total",
+}
+
+
+class Metrics:
+    __slots__ = tuple(_EXPORTED)
+
+    messages_in: int
+    bytes_in: int
+    bytes_out: int
+    produce_requests: int
+    produce_failures: int
+    fetch_requests: int
+    fetch_failures: int
+    connections_accepted: int
+    connections_refused: int
+    connections_idle_closed: int
+    requests_malformed: int
+    cold_reads: int
+    log_flushes: int
+    duplicates_dropped: int
+    segments_deleted: int
+
+    def __init__(self) -> None:
+        for name in self.__slots__:
+            setattr(self, name, 0)
+
+    def samples(self) -> Iterator[tuple[str, int]]:
+        """Exported name and value of every counter."""
+        for attribute, name in _EXPORTED.items():
+            yield name, getattr(self, attribute)

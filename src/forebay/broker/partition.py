@@ -1,0 +1,120 @@
+"""One partition on this broker: its log, the state of its producers, and who waits for it.
+
+The event loop owns it. An append is decided and given its offset at once, but written together with the
+other appends of the same event (`write`); only then does the high watermark move and may anyone be told.
+"""
+
+from __future__ import annotations
+
+from forebay.broker.waiters import FetchWait
+from forebay.config import TopicConfig
+from forebay.core.append import AppendPolicy, place, rewrite, validate
+from forebay.core.producers import Duplicate, ProducerTable
+from forebay.errors import ErrorCode, KafkaError, StorageError
+from forebay.storage.log import Log, LogSlice
+from forebay.wire.batch import NO_TIMESTAMP
+from forebay.wire.compression import Codec
+
+_CODECS: dict[str, int | None] = {
+    "producer": None,
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+def append_policy(config: TopicConfig, decompress_max_bytes: int) -> AppendPolicy:
+    return AppendPolicy(
+        max_message_bytes=config.max_message_bytes,
+        log_append_time=config.log_append_time,
+        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        codec=_CODECS[config.compression_type],
+        compacted=config.compacted,
+        max_output_bytes=decompress_max_bytes,
+    )
+
+
+class Partition:
+    __slots__ = (
+        "config",
+        "high_watermark",
+        "index",
+        "leader_epoch",
+        "log",
+        "policy",
+        "producers",
+        "topic",
+        "topic_id",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        leader_epoch: int,
+        log: Log,
+        producers: ProducerTable,
+        config: TopicConfig,
+        policy: AppendPolicy,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.leader_epoch = leader_epoch
+        self.log = log
+        self.producers = producers
+        self.config = config
+        self.policy = policy
+        self.high_watermark = log.end_offset
+        """On a single replica every written message is committed."""
+        self.waits: set[FetchWait] = set()
+
+    def append(self, records: memoryview | None, now_ms: int) -> tuple[int, int]:
+        """Queue a client's batch for writing; its base offset and the append time (or -1).
+
+        Raises KafkaError with the code to answer with; then nothing has changed.
+        """
+        log, policy = self.log, self.policy
+        if log.offline is not None:
+            raise StorageError(log.offline)
+        header = validate(records, policy, now_ms)
+        assert records is not None
+        known = header.producer_id >= 0
+        if known:
+            duplicate = self.producers.check(header)
+            if duplicate is not None:
+                return duplicate.base_offset, _append_time(duplicate, policy)
+        if policy.rewrites:
+            records, header = rewrite(records, header, policy, now_ms)
+        base_offset = log.end_offset
+        header = place(records, header, base_offset, self.leader_epoch)
+        log.append(records, header)
+        if known:
+            self.producers.accept(header)
+        return base_offset, now_ms if policy.log_append_time else NO_TIMESTAMP
+
+    def write(self) -> None:
+        """Write what was queued, in one call; raises StorageError when the log went offline over it."""
+        self.log.write_pending()
+        self.high_watermark = self.log.end_offset
+
+    def read(self, offset: int, max_bytes: int, *, min_one: bool) -> LogSlice:
+        return self.log.read(offset, max_bytes, upper_offset=self.high_watermark, min_one=min_one)
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """Refuse a client whose idea of the leadership is older or newer than ours; -1 means it has none."""
+        if epoch < 0 or epoch == self.leader_epoch:
+            return
+        if epoch < self.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {epoch} is over")
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {epoch} is not known here yet")
+
+
+def _append_time(duplicate: Duplicate, policy: AppendPolicy) -> int:
+    return duplicate.timestamp if policy.log_append_time else NO_TIMESTAMP

@@ -1,0 +1,53 @@
+"""A broker as a process of its own: limits, signals, exit."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import resource
+import signal
+from collections.abc import Callable
+
+from forebay.broker import logs
+from forebay.broker.broker import Broker
+from forebay.broker.sockets import Address
+from forebay.config import BrokerConfig
+
+log = logging.getLogger(__name__)
+
+
+def run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> int:
+    """Serve until SIGTERM or SIGINT; the exit code."""
+    logs.configure(config.node.log_format)
+    _raise_descriptor_limit()
+    asyncio.run(_run(config, on_ready))
+    return 0
+
+
+async def _run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> None:
+    broker = Broker(config)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, broker.stop)
+
+    def ready(address: Address) -> None:
+        _calm_garbage_collection()
+        on_ready(*address)
+
+    await broker.run(ready)
+    log.info("stopped")
+
+
+def _raise_descriptor_limit() -> None:
+    """Sockets and segments share the limit; the soft one is often far below what the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _calm_garbage_collection() -> None:
+    """What was made at start lives for ever, and the data path makes few cycles: look for them rarely."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)

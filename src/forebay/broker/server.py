@@ -1,0 +1,97 @@
+"""All connections of a broker: accepting, limits, idle ones closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+
+from forebay.broker.buffers import BufferPool
+from forebay.broker.connection import Connection
+from forebay.broker.metrics import Metrics
+from forebay.broker.sockets import Address, Listener, Stream
+from forebay.config import SocketConfig
+
+log = logging.getLogger(__name__)
+
+
+class Server:
+    def __init__(
+        self,
+        config: SocketConfig,
+        metrics: Metrics,
+        *,
+        handle: Callable[[Connection, memoryview], None],
+        finish_requests: Callable[[], None],
+        wake_waiters: Callable[[], None],
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.buffers = BufferPool()
+        self.handle = handle
+        self.finish_requests = finish_requests
+        """Called after the requests of one read event: writes what they appended."""
+        self.wake_waiters = wake_waiters
+        """Called after the responses of one read event are sent: serves those who waited for the data."""
+        self.request_bytes_max = config.request_max_bytes
+        self.inflight_max = config.inflight_requests_max
+        self._config = config
+        self._metrics = metrics
+        self._connections: set[Connection] = set()
+        self._per_address: Counter[str] = Counter()
+        self._listener: Listener | None = None
+
+    def listen(self, host: str, port: int) -> Address:
+        """Bind now; connections wait in the backlog until start()."""
+        self._listener = Listener(host, port, self._accept)
+        return self._listener.address
+
+    def start(self) -> None:
+        assert self._listener is not None, "listen first"
+        self._listener.start()
+
+    def _accept(self, stream: Stream) -> None:
+        host = stream.peer[0]
+        reason = self._refusal(host)
+        if reason is not None:
+            log.warning("refusing a connection", extra={"client": host, "reason": reason})
+            self._metrics.connections_refused += 1
+            stream.close()
+            return
+        self._per_address[host] += 1
+        self._connections.add(Connection(stream, self))
+        self._metrics.connections_accepted += 1
+
+    def _refusal(self, host: str) -> str | None:
+        if len(self._connections) >= self._config.max_connections:
+            return f"max.connections={self._config.max_connections} are open; raise it or close some"
+        if self._per_address[host] >= self._config.max_connections_per_ip:
+            return f"max.connections.per.ip={self._config.max_connections_per_ip} are open from this address"
+        return None
+
+    def forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        host = connection.peer[0]
+        self._per_address[host] -= 1
+        if not self._per_address[host]:
+            del self._per_address[host]
+
+    def malformed(self) -> None:
+        self._metrics.requests_malformed += 1
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def close_idle(self) -> None:
+        """Close connections on which nothing has moved for connections.max.idle.ms."""
+        oldest = self.loop.time() - self._config.idle_ms_max / 1000
+        for connection in [c for c in self._connections if c.last_active < oldest]:
+            self._metrics.connections_idle_closed += 1
+            connection.close()
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._connections):
+            connection.close()

@@ -1,0 +1,77 @@
+"""Long polls: fetches that wait until enough bytes have come, or their time is up.
+
+A partition keeps the waits that watch it. Appends only note how many bytes have come; the waits are
+looked at after the responses of the current event have been sent, so that a producer never waits for
+its consumers to be served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+
+class Watched(Protocol):
+    """Something that long polls wait for: a partition."""
+
+    waits: set[FetchWait]
+
+
+class FetchWait:
+    __slots__ = ("_bytes_missing", "_complete", "_timer", "_watched", "done")
+
+    def __init__(
+        self,
+        watched: Iterable[Watched],
+        *,
+        bytes_missing: int,
+        complete: Callable[[], None],
+        loop: asyncio.AbstractEventLoop,
+        timeout_s: float,
+    ) -> None:
+        self._watched = list(watched)
+        self._bytes_missing = bytes_missing
+        self._complete = complete
+        self.done = False
+        for partition in self._watched:
+            partition.waits.add(self)
+        self._timer = loop.call_later(timeout_s, self.finish)
+
+    def arrived(self, size: int) -> None:
+        self._bytes_missing -= size
+        if self._bytes_missing <= 0:
+            self.finish()
+
+    def finish(self) -> None:
+        """Answer now, with whatever there is."""
+        if self.done:
+            return
+        self.done = True
+        self._timer.cancel()
+        for partition in self._watched:
+            partition.waits.discard(self)
+        self._complete()
+
+
+class Arrivals:
+    """Bytes that became readable since the waits were last looked at."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[Watched, int] = {}
+
+    def note(self, partition: Watched, size: int) -> None:
+        if partition.waits:
+            self._sizes[partition] = self._sizes.get(partition, 0) + size
+
+    def wake(self) -> None:
+        while self._sizes:
+            partition, size = self._sizes.popitem()
+            for wait in list(partition.waits):
+                wait.arrived(size)
+
+
+def release(partition: Watched) -> None:
+    """Something other than data happened to the partition: every fetch that waits for it is answered."""
+    for wait in list(partition.waits):
+        wait.finish()
