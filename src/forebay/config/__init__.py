@@ -11,12 +11,17 @@ from forebay.config.broker import (
     TopicDefaults,
     broker_config,
 )
-from forebay.config.describe import ConfigEntry, Synonym, describe_broker, describe_topic
+from forebay.config.describe import ConfigEntry, Synonym, describe_broker, describe_topic, topic_value
 from forebay.config.listeners import Listener, parse_listener
-from forebay.config.lookup import validate_broker_override, validate_topic_override
+from forebay.config.lookup import (
+    broker_definition,
+    topic_key,
+    validate_broker_override,
+    validate_topic_override,
+)
 from forebay.config.sources import load
 from forebay.config.topic import TopicConfig
-from forebay.config.values import ConfigType, Source, Value
+from forebay.config.values import ConfigType, Source, Value, format_value
 
 __all__ = [
     "load",
@@ -30,13 +35,17 @@ __all__ = [
     "Listener",
     "parse_listener",
     "TopicConfig",
+    "broker_definition",
+    "topic_key",
     "validate_topic_override",
     "validate_broker_override",
     "describe_topic",
     "describe_broker",
+    "topic_value",
     "ConfigEntry",
     "Synonym",
     "ConfigType",
     "Source",
     "Value",
+    "format_value",
 ]

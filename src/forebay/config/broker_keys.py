@@ -111,7 +111,7 @@ _CONNECTIONS = (
 )
 
 _TOPICS = (
-    _int("num.partitions", 1, "Partitions of a topic that is created without a count.", 1, 100_000),
+    _int("num.partitions", 1, "Partitions of a topic that is created without a count.", 1, 10_000),
     Definition(
         name="default.replication.factor",
         type=ConfigType.INT,

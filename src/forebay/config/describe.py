@@ -34,6 +34,13 @@ def describe_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[C
     return [_topic_entry(broker, overrides, key) for key in TOPIC_KEYS.values()]
 
 
+def topic_value(broker: BrokerConfig, overrides: Mapping[str, str], name: str) -> str:
+    """The text of one setting as it is in force for a topic."""
+    value = _topic_entry(broker, overrides, TOPIC_KEYS[name]).value
+    assert value is not None
+    return value
+
+
 def describe_broker(broker: BrokerConfig) -> list[ConfigEntry]:
     return [
         _entry(definition, _broker_synonyms(broker, definition), not definition.dynamic)

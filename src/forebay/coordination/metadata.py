@@ -103,30 +103,23 @@ class Metadata:
             await waiter
         return self.image
 
-    async def change(self, plan: Plan, guards: Sequence[Compare] = ()) -> ClusterImage:
+    async def change(self, plan: Plan) -> ClusterImage:
         """Plans on the newest image and commits; returns the image that shows it.
 
-        What `plan` raises is passed on. `guards` are further compares that must hold, such as the
-        controller's epoch.
+        What `plan` raises is passed on.
         """
+        image = self.image
         for _ in range(_ATTEMPTS_MAX):
-            writes = Writes(self._keys, self.image)
-            writes.add_all(plan(self.image))
+            writes = Writes(self._keys, image)
+            writes.add_all(plan(image))
             if not writes.compares:
-                return self.image
-            result = await self._store.txn([*guards, *writes.compares], writes.puts, writes.deletes)
+                return image
+            result = await self._store.txn(writes.compares, writes.puts, writes.deletes)
             if result.ok:
                 return await self.wait_for(result.revision)
-            await self._catch_up(result.revision)
+            # Somebody was faster. Their write is in the store for certain, in our image perhaps not yet.
+            image = await load(self._store, self._keys)
         raise StoreError("the cluster's metadata changes too fast to keep up with; try again")
-
-    async def _catch_up(self, revision: int) -> None:
-        """After a lost race, waits for an image that knows the winner."""
-        if self.image.revision >= revision:
-            # The revision that overtook us is known already: only the plan was older.
-            await asyncio.sleep(0)
-            return
-        await self.wait_for(revision)
 
     async def _follow_watch(self) -> None:
         async for events, revision in self._store.watch(self._keys.root, self.image.revision + 1):
