@@ -1,0 +1,266 @@
+"""What a partition knows of its idempotent producers: which batch must come next, and which came already.
+
+A producer numbers its records per partition. The partition takes a batch only when it continues the
+numbering, answers a batch that it has already with the offset it got the first time, and refuses
+everything else. It remembers the last five batches of each producer, which is how many a client may have
+in flight.
+
+`check` decides and changes nothing, `accept` records what has been appended. Replaying the log through
+`accept` rebuilds the table, so that recovery and normal running share one path. A producer that is not
+known (its state has expired, or its messages are gone) may start at any number, as in Kafka.
+
+The snapshot is Kafka's file format, in which a producer's last batch stands. We write an entry for each of
+the batches remembered, oldest first: Kafka, reading it, keeps the last; we keep them all, and so a client
+that sends its five batches again after a restart gets five answers and no error.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import NamedTuple
+
+from forebay.errors import ErrorCode, KafkaError, ProtocolError
+from forebay.wire.batch import (
+    CONTROL,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    SEQUENCE_MASK,
+    TRANSACTIONAL,
+    BatchHeader,
+    crc32c,
+)
+
+BATCHES_RETAINED = 5
+PRODUCERS_MAX = 100_000
+NO_OFFSET = -1
+
+_VERSION = 1
+_PREAMBLE = Struct(">hIi")
+_CRC_END = 6
+_ENTRY = Struct(">qhiqiqiq")
+
+
+class Duplicate(NamedTuple):
+    """Where and when the batch was appended the first time."""
+
+    base_offset: int
+    timestamp: int
+
+
+class AppendedBatch(NamedTuple):
+    base_sequence: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+
+@dataclass(slots=True, kw_only=True)
+class ProducerState:
+    producer_id: int
+    producer_epoch: int
+    next_sequence: int = 0
+    last_timestamp: int = -1
+    coordinator_epoch: int = -1
+    txn_first_offset: int = NO_OFFSET
+    """First offset of the open transaction."""
+    batches: list[AppendedBatch] = field(default_factory=list)
+    """The last few, oldest first."""
+
+    def duplicate_of(self, header: BatchHeader) -> Duplicate | None:
+        first, last = header.base_sequence, header.last_sequence
+        for batch in self.batches:
+            if batch.base_sequence == first and batch.last_sequence == last:
+                return Duplicate(batch.last_offset - batch.offset_delta, batch.timestamp)
+        return None
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.producer_epoch = epoch
+        self.next_sequence = 0
+        self.batches.clear()
+
+    def remember(self, batch: AppendedBatch) -> None:
+        self.batches.append(batch)
+        if len(self.batches) > BATCHES_RETAINED:
+            del self.batches[0]
+        self.next_sequence = (batch.last_sequence + 1) & SEQUENCE_MASK
+
+    def truncate(self, offset: int) -> None:
+        """Forget the batches at this offset and after it. Numbering is gapless, so it goes back with them."""
+        while self.batches and self.batches[-1].last_offset >= offset:
+            self.next_sequence = self.batches.pop().base_sequence
+        if self.txn_first_offset >= offset:
+            self.txn_first_offset = NO_OFFSET
+
+
+class ProducerTable:
+    __slots__ = ("_producers", "_producers_max")
+
+    def __init__(self, *, producers_max: int = PRODUCERS_MAX) -> None:
+        self._producers: OrderedDict[int, ProducerState] = OrderedDict()
+        """Longest unused first: those go when there are too many."""
+        self._producers_max = producers_max
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def __iter__(self) -> Iterator[ProducerState]:
+        return iter(self._producers.values())
+
+    def check(self, header: BatchHeader) -> Duplicate | None:
+        """None when the batch may be appended, a Duplicate when it has been; else raises KafkaError."""
+        state = self._producers.get(header.producer_id)
+        if state is None:
+            return None
+        if header.producer_epoch != state.producer_epoch:
+            _check_new_epoch(header, state)
+            return None
+        if header.base_sequence == state.next_sequence:
+            return None
+        duplicate = state.duplicate_of(header)
+        if duplicate is None:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} sent sequence {header.base_sequence} where "
+                f"{state.next_sequence} comes next: a batch before it was lost",
+            )
+        return duplicate
+
+    def accept(self, header: BatchHeader) -> None:
+        """Record a batch that has been appended at header.base_offset."""
+        if header.producer_id == NO_PRODUCER_ID:
+            return
+        state = self._state_of(header)
+        timestamp = state.last_timestamp = header.max_timestamp
+        attributes = header.attributes
+        if attributes & CONTROL:
+            state.txn_first_offset = NO_OFFSET
+            return
+        if attributes & TRANSACTIONAL and state.txn_first_offset == NO_OFFSET:
+            state.txn_first_offset = header.base_offset
+        sequence, delta = header.base_sequence, header.last_offset_delta
+        if sequence != NO_SEQUENCE:
+            last_sequence = (sequence + delta) & SEQUENCE_MASK
+            state.remember(
+                AppendedBatch(sequence, last_sequence, header.base_offset + delta, delta, timestamp)
+            )
+
+    def _state_of(self, header: BatchHeader) -> ProducerState:
+        producers = self._producers
+        state = producers.get(header.producer_id)
+        if state is None:
+            state = ProducerState(producer_id=header.producer_id, producer_epoch=header.producer_epoch)
+            self._add(state)
+        else:
+            producers.move_to_end(header.producer_id)
+            if state.producer_epoch != header.producer_epoch:
+                state.begin_epoch(header.producer_epoch)
+        return state
+
+    def _add(self, state: ProducerState) -> None:
+        if len(self._producers) >= self._producers_max:
+            self._producers.popitem(last=False)
+        self._producers[state.producer_id] = state
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that have been silent for so long and have no open transaction; how many."""
+        expired = [
+            state.producer_id
+            for state in self
+            if state.txn_first_offset == NO_OFFSET and now_ms - state.last_timestamp >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self._producers[producer_id]
+        return len(expired)
+
+    def truncate(self, offset: int) -> None:
+        """Undo what was accepted at this offset and after it, as when a write failed."""
+        for state in self:
+            state.truncate(offset)
+
+    def clear(self) -> None:
+        self._producers.clear()
+
+    def to_bytes(self) -> bytes:
+        rows = [row for state in self for row in _rows(state)]
+        body = bytearray(_PREAMBLE.pack(_VERSION, 0, len(rows)))
+        for row in rows:
+            body += _ENTRY.pack(*row)
+        _PREAMBLE.pack_into(body, 0, _VERSION, crc32c(memoryview(body)[_CRC_END:]), len(rows))
+        return bytes(body)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, producers_max: int = PRODUCERS_MAX) -> ProducerTable:
+        """The table of a snapshot; a damaged one is a ProtocolError."""
+        _check_snapshot(data)
+        table = cls(producers_max=producers_max)
+        for row in _ENTRY.iter_unpack(data[_PREAMBLE.size :]):
+            table._load(*row)
+        return table
+
+    def _load(
+        self,
+        producer_id: int,
+        epoch: int,
+        last_sequence: int,
+        last_offset: int,
+        offset_delta: int,
+        timestamp: int,
+        coordinator_epoch: int,
+        txn_first_offset: int,
+    ) -> None:
+        state = self._producers.get(producer_id)
+        if state is None or state.producer_epoch != epoch:
+            self._producers.pop(producer_id, None)
+            state = ProducerState(producer_id=producer_id, producer_epoch=epoch)
+            self._add(state)
+        state.last_timestamp = timestamp
+        state.coordinator_epoch = coordinator_epoch
+        state.txn_first_offset = txn_first_offset
+        state.next_sequence = (last_sequence + 1) & SEQUENCE_MASK
+        if last_offset >= 0:
+            base_sequence = (last_sequence - offset_delta) & SEQUENCE_MASK
+            state.remember(AppendedBatch(base_sequence, last_sequence, last_offset, offset_delta, timestamp))
+
+
+def _check_new_epoch(header: BatchHeader, state: ProducerState) -> None:
+    if header.producer_epoch < state.producer_epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"epoch {header.producer_epoch} of producer {header.producer_id} is over, "
+            f"{state.producer_epoch} has begun: another instance took its place",
+        )
+    if header.base_sequence != 0:
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id} began epoch {header.producer_epoch} at sequence "
+            f"{header.base_sequence}, not 0: a batch before it was lost",
+        )
+
+
+def _check_snapshot(data: bytes) -> None:
+    if len(data) < _PREAMBLE.size:
+        raise ProtocolError("producer snapshot is cut short")
+    version, crc, count = _PREAMBLE.unpack_from(data)
+    if version != _VERSION:
+        raise ProtocolError(f"producer snapshot has version {version}, only {_VERSION} is known")
+    if crc != crc32c(memoryview(data)[_CRC_END:]) or len(data) != _PREAMBLE.size + count * _ENTRY.size:
+        raise ProtocolError("producer snapshot is damaged")
+
+
+def _rows(state: ProducerState) -> Iterator[tuple[int, ...]]:
+    """A producer's entries in a snapshot, the newest last."""
+    head = (state.producer_id, state.producer_epoch)
+    tail = (state.coordinator_epoch, state.txn_first_offset)
+    for batch in state.batches[:-1]:
+        yield *head, batch.last_sequence, batch.last_offset, batch.offset_delta, batch.timestamp, *tail
+    if state.batches:
+        last = state.batches[-1]
+        yield *head, last.last_sequence, last.last_offset, last.offset_delta, state.last_timestamp, *tail
+    else:
+        # Without an offset Kafka takes nothing from the sequence; we still learn which one comes next.
+        last_sequence = (state.next_sequence - 1) if state.next_sequence else NO_SEQUENCE
+        yield *head, last_sequence, NO_OFFSET, 0, state.last_timestamp, *tail

@@ -1,0 +1,247 @@
+"""Idempotence: sequences, epochs, duplicates, and the table's way through snapshot, truncation and expiry."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.core.producers import Duplicate, ProducerTable
+from forebay.errors import ErrorCode, KafkaError, ProtocolError
+from forebay.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader, crc32c
+
+TOP = 2**31 - 1
+
+
+def batch(
+    sequence: int,
+    count: int = 1,
+    *,
+    offset: int = 0,
+    epoch: int = 0,
+    producer: int = 7,
+    timestamp: int = 1000,
+    attributes: int = 0,
+) -> BatchHeader:
+    return BatchHeader(
+        offset, 100, 0, 2, 0, attributes, count - 1, timestamp, timestamp, producer, epoch, sequence, count
+    )
+
+
+def table_of(*headers: BatchHeader) -> ProducerTable:
+    table = ProducerTable()
+    for header in headers:
+        table.accept(header)
+    return table
+
+
+def refusal(table: ProducerTable, header: BatchHeader) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        table.check(header)
+    return caught.value.code
+
+
+def test_an_unknown_producer_may_start_anywhere() -> None:
+    assert ProducerTable().check(batch(41, epoch=3)) is None
+
+
+def test_the_next_sequence_is_fresh_and_others_are_not() -> None:
+    table = table_of(batch(0, 3, offset=10))
+    assert table.check(batch(3)) is None
+    assert refusal(table, batch(4)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refusal(table, batch(2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    # The same start with another length is not the same batch.
+    assert refusal(table, batch(0, 2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_duplicate_is_answered_with_its_first_offset() -> None:
+    table = table_of(batch(0, 3, offset=10, timestamp=5), batch(3, 2, offset=20, timestamp=6))
+    assert table.check(batch(0, 3, timestamp=99)) == Duplicate(10, 5)
+    assert table.check(batch(3, 2)) == Duplicate(20, 6)
+
+
+def test_five_batches_are_remembered() -> None:
+    table = table_of(*(batch(i, offset=100 + i) for i in range(7)))
+    for i in range(2, 7):
+        assert table.check(batch(i)) == Duplicate(100 + i, 1000)
+    assert refusal(table, batch(1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert table.check(batch(7)) is None
+
+
+def test_sequences_wrap() -> None:
+    table = table_of(batch(TOP - 1, 2, offset=5))
+    assert table.check(batch(0)) is None
+    assert refusal(table, batch(1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    across = table_of(batch(TOP, 3, offset=5))
+    assert across.check(batch(2)) is None
+    assert across.check(batch(TOP, 3)) == Duplicate(5, 1000)
+    reloaded = ProducerTable.from_bytes(across.to_bytes())
+    assert reloaded.check(batch(2)) is None
+    assert reloaded.check(batch(TOP, 3)) == Duplicate(5, 1000)
+
+
+def test_epochs() -> None:
+    table = table_of(batch(0, epoch=2), batch(1, epoch=2))
+    assert refusal(table, batch(2, epoch=1)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refusal(table, batch(2, epoch=3)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert table.check(batch(0, epoch=3)) is None
+    table.accept(batch(0, epoch=3, offset=50))
+    assert table.check(batch(0, epoch=3)) == Duplicate(50, 1000)
+    assert refusal(table, batch(2, epoch=2)) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_producers_do_not_mix_and_batches_without_one_leave_no_trace() -> None:
+    table = table_of(batch(0, producer=1), batch(0, producer=2), batch(-1, producer=-1, epoch=-1))
+    assert len(table) == 2
+    assert table.check(batch(1, producer=1)) is None
+
+
+def test_check_changes_nothing() -> None:
+    table = table_of(batch(0))
+    before = table.to_bytes()
+    table.check(batch(1))
+    table.check(batch(0))
+    table.check(batch(0, producer=99))
+    assert table.to_bytes() == before
+
+
+def test_expiry_spares_the_recent_and_open_transactions() -> None:
+    table = table_of(
+        batch(0, producer=1, timestamp=1000),
+        batch(0, producer=2, timestamp=2000),
+        batch(0, producer=3, timestamp=1000, attributes=TRANSACTIONAL, offset=4),
+    )
+    assert table.expire(2500, 1500) == 1
+    assert [state.producer_id for state in table] == [2, 3]
+    assert table.check(batch(55, producer=1)) is None
+
+
+def test_the_longest_unused_goes_when_there_are_too_many() -> None:
+    table = ProducerTable(producers_max=2)
+    for header in (batch(0, producer=1), batch(0, producer=2), batch(1, producer=1), batch(0, producer=3)):
+        table.accept(header)
+    assert [state.producer_id for state in table] == [1, 3]
+
+
+def test_a_control_batch_ends_the_transaction_and_keeps_the_numbering() -> None:
+    table = table_of(batch(0, 2, offset=8, attributes=TRANSACTIONAL))
+    (state,) = table
+    assert state.txn_first_offset == 8
+    table.accept(batch(2, offset=10, attributes=TRANSACTIONAL))
+    assert state.txn_first_offset == 8
+    table.accept(batch(-1, offset=11, attributes=TRANSACTIONAL | CONTROL))
+    assert state.txn_first_offset == -1
+    assert table.check(batch(3)) is None
+    # A marker of a higher epoch starts the numbering anew.
+    table.accept(batch(-1, offset=12, epoch=1, attributes=TRANSACTIONAL | CONTROL))
+    assert table.check(batch(0, epoch=1)) is None
+    assert refusal(table, batch(3, epoch=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_truncation_takes_the_numbering_back() -> None:
+    table = table_of(*(batch(i * 2, 2, offset=i * 2) for i in range(8)))
+    table.truncate(12)
+    assert table.check(batch(12, 2)) is None
+    assert table.check(batch(10, 2)) == Duplicate(10, 1000)
+    table.truncate(0)
+    # Six batches were forgotten and only five remembered: the numbering is known as far as that.
+    assert table.check(batch(6, 2)) is None
+    assert ProducerTable.from_bytes(table.to_bytes()).check(batch(6, 2)) is None
+
+
+def test_the_snapshot_has_kafkas_layout() -> None:
+    table = table_of(batch(4, 3, offset=20, epoch=2, timestamp=77, attributes=TRANSACTIONAL))
+    entry = struct.pack(">qhiqiqiq", 7, 2, 6, 22, 2, 77, -1, 20)
+    body = struct.pack(">i", 1) + entry
+    assert table.to_bytes() == struct.pack(">hI", 1, crc32c(body)) + body
+
+
+def test_an_empty_snapshot() -> None:
+    assert len(ProducerTable.from_bytes(ProducerTable().to_bytes())) == 0
+
+
+@given(data=st.data())
+def test_a_damaged_snapshot_is_refused(data: st.DataObject) -> None:
+    whole = bytearray(table_of(batch(0), batch(0, producer=8)).to_bytes())
+    if data.draw(st.booleans()):
+        whole[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
+    else:
+        del whole[data.draw(st.integers(0, len(whole) - 1)) :]
+    with pytest.raises(ProtocolError):
+        ProducerTable.from_bytes(bytes(whole))
+
+
+def test_a_lying_count_is_refused() -> None:
+    body = struct.pack(">i", 2) + bytes(46)
+    with pytest.raises(ProtocolError):
+        ProducerTable.from_bytes(struct.pack(">hI", 1, crc32c(body)) + body)
+
+
+class Oracle:
+    """The same rules, stated over the whole history of one producer."""
+
+    def __init__(self) -> None:
+        self.epoch = -1
+        self.history: list[BatchHeader] = []
+
+    def expected(self, header: BatchHeader) -> Duplicate | ErrorCode | None:
+        if not self.history or header.producer_epoch > self.epoch:
+            fine = not self.history or header.base_sequence == 0
+            return None if fine else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if header.producer_epoch < self.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        for old in self.history[-5:]:
+            if (old.base_sequence, old.record_count) == (header.base_sequence, header.record_count):
+                return Duplicate(old.base_offset, old.max_timestamp)
+        following = (self.history[-1].last_sequence + 1) % 2**31
+        return None if header.base_sequence == following else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    def accept(self, header: BatchHeader) -> None:
+        if header.producer_epoch != self.epoch:
+            self.epoch, self.history = header.producer_epoch, []
+        self.history.append(header)
+
+
+def outcome(table: ProducerTable, header: BatchHeader) -> Duplicate | ErrorCode | None:
+    try:
+        return table.check(header)
+    except KafkaError as error:
+        return error.code
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["next", "next", "next", "again", "any", "snapshot"]),
+        st.integers(0, 2),  # epoch
+        st.integers(1, 3),  # records
+        st.sampled_from([0, 1, 2, 3, 5, TOP - 1, TOP]),
+    ),
+    max_size=30,
+)
+
+
+@given(start=st.sampled_from([0, 9, TOP - 2]), steps=steps)
+def test_any_history_decides_as_the_oracle(start: int, steps: list[tuple[str, int, int, int]]) -> None:
+    table, oracle = ProducerTable(), Oracle()
+    offset = 0
+    following = start
+    for kind, epoch, count, sequence in steps:
+        if kind == "snapshot":
+            table = ProducerTable.from_bytes(table.to_bytes())
+            continue
+        if kind == "next":
+            header = batch(following, count, epoch=max(oracle.epoch, 0), offset=offset, timestamp=offset)
+        elif kind == "again" and oracle.history:
+            header = oracle.history[-1 - sequence % len(oracle.history)]
+        else:
+            header = batch(sequence, count, epoch=epoch, offset=offset, timestamp=offset)
+        expected = oracle.expected(header)
+        assert outcome(table, header) == expected
+        if expected is None:
+            header = header._replace(base_offset=offset)
+            table.accept(header)
+            oracle.accept(header)
+            following = (header.last_sequence + 1) % 2**31
+            offset += header.record_count
