@@ -34,7 +34,7 @@ from forebay.coordination.sqlite import SqliteStore
 from forebay.coordination.store import Store
 from forebay.core.fetch_session import FetchSessions
 from forebay.core.image import BrokerRegistration, ClusterImage
-from forebay.core.topics import NewTopic, create_topics
+from forebay.core.topics import NewTopic, create_topic
 from forebay.storage.datadir import DataDir
 from forebay.storage.disk import RealDisk
 
@@ -168,7 +168,7 @@ class Broker:
     async def create_topic_on_request(self, name: str) -> None:
         """Create a topic that a client asked about, with the broker's defaults."""
         topic = NewTopic(name=name, topic_id=new_topic_id())
-        await self.metadata.change(lambda image: create_topics(image, self.config, [topic]))
+        await self.metadata.change(lambda image: create_topic(image, self.config, topic))
 
 
 def new_topic_id() -> bytes:
