@@ -7,7 +7,7 @@ set, and comparing two objects tells whether anything moved.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +98,6 @@ class BrokerConfig:
                 Source.STATIC_BROKER_CONFIG: self.layers[Source.STATIC_BROKER_CONFIG],
             }
         )
-
-    def with_listeners(self, *listeners: Listener) -> BrokerConfig:
-        """The same settings on other addresses; for a port that the system has chosen."""
-        return replace(self, node=replace(self.node, listeners=listeners))
 
 
 def broker_config(static: Overrides | None = None) -> BrokerConfig:

@@ -78,7 +78,7 @@ _IDENTITY = (
         type=ConfigType.LIST,
         default=("PLAINTEXT://127.0.0.1:9092",),
         validate=validate_listeners,
-        doc="Addresses to listen on, host:port; no host means every interface, port 0 any free port.",
+        doc="The address to listen on, host:port; no host means every interface, port 0 any free port.",
     ),
     Definition(
         name="advertised.listeners",

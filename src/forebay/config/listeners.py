@@ -45,12 +45,10 @@ def parse_listeners(value: Value) -> tuple[Listener, ...]:
 
 
 def validate_listeners(value: Value) -> None:
-    listeners = parse_listeners(value)
-    if not listeners:
-        raise ValueError("at least one address is needed, such as 127.0.0.1:9092")
-    fixed = [(listener.host, listener.port) for listener in listeners if listener.port]
-    if len(set(fixed)) != len(fixed):
-        raise ValueError("the same address is listed twice")
+    if len(parse_listeners(value)) != 1:
+        raise ValueError(
+            "give one address, such as 127.0.0.1:9092; no host, as in :9092, means every interface"
+        )
 
 
 def validate_advertised(value: Value) -> None:

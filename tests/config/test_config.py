@@ -1,0 +1,305 @@
+"""Settings: definitions that are sound, sources that override each other, errors that help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.config import (
+    BrokerConfig,
+    Listener,
+    Source,
+    TopicConfig,
+    broker_config,
+    describe_broker,
+    describe_topic,
+    load,
+    topic_value,
+    validate_broker_override,
+    validate_topic_override,
+)
+from forebay.config.broker_keys import ALIASES, BROKER_KEYS
+from forebay.config.sources import env_name
+from forebay.config.topic_keys import TOPIC_KEYS
+from forebay.config.values import ConfigType, Definition, format_value
+from forebay.errors import ConfigError
+
+TWO_WEEKS_MS = 1_209_600_000
+
+
+def from_set(*overrides: str) -> BrokerConfig:
+    return load(None, {}, overrides)
+
+
+def from_toml(tmp_path: Path, text: str) -> BrokerConfig:
+    file = tmp_path / "forebay.toml"
+    file.write_text(text, encoding="utf-8")
+    return load(file, {}, ())
+
+
+# -- definitions --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("definition", BROKER_KEYS.values(), ids=lambda definition: definition.name)
+def test_every_default_is_itself_an_allowed_value(definition: Definition) -> None:
+    text = format_value(definition.default)
+    if text:
+        assert definition.parse(text) == definition.default
+
+
+def test_no_two_settings_share_an_environment_variable() -> None:
+    names = [*BROKER_KEYS, *ALIASES]
+    assert len({env_name(name) for name in names}) == len(names)
+
+
+def test_topic_defaults_are_the_documented_ones() -> None:
+    topic = TopicConfig.resolve(broker_config(), {})
+    assert topic.retention_ms == TWO_WEEKS_MS
+    assert topic.segment_ms == 604_800_000
+    assert topic.max_message_bytes == 1_048_588
+    assert topic.cleanup_policy == ("delete",)
+    assert (topic.deletes, topic.compacted, topic.log_append_time) == (True, False, False)
+
+
+@given(st.sampled_from(sorted(TOPIC_KEYS)), st.text(max_size=20))
+def test_any_text_is_a_value_or_one_clear_error(name: str, text: str) -> None:
+    try:
+        value = validate_topic_override(name, text)
+    except ConfigError as error:
+        assert name in str(error)
+    else:
+        again = format_value(value)
+        assert again is not None
+        assert validate_topic_override(name, again) == value
+
+
+@given(st.integers())
+def test_a_number_outside_the_range_is_refused(number: int) -> None:
+    low, high = BROKER_KEYS["log.segment.bytes"].bounds
+    if low <= number <= high:
+        assert from_set(f"log.segment.bytes={number}").get("log.segment.bytes") == number
+    else:
+        with pytest.raises(ConfigError, match=f"{low} to {high}"):
+            from_set(f"log.segment.bytes={number}")
+
+
+# -- sources ------------------------------------------------------------------------------------------
+
+
+def test_the_command_line_wins_over_the_environment_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "forebay.toml"
+    file.write_text("num.partitions = 2\nlog.segment.bytes = 1000\nmessage.max.bytes = 2000\n")
+    environ = {"FOREBAY_NUM_PARTITIONS": "3", "FOREBAY_LOG_SEGMENT_BYTES": "3000", "HOME": "/"}
+    config = load(file, environ, ["num.partitions=4"])
+    assert config.topics.num_partitions == 4
+    assert config.get("log.segment.bytes") == 3000
+    assert config.get("message.max.bytes") == 2000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "log.retention.ms = 60000",
+        '"log.retention.ms" = 60000',
+        "[log]\nretention.ms = 60000",
+        "[log.retention]\nms = 60000",
+        'log.retention.ms = "60000"',
+    ],
+)
+def test_toml_may_be_flat_quoted_or_nested(tmp_path: Path, text: str) -> None:
+    assert from_toml(tmp_path, text).get("log.retention.ms") == 60_000
+
+
+def test_toml_lists_and_booleans(tmp_path: Path) -> None:
+    config = from_toml(
+        tmp_path, 'auto.create.topics.enable = false\nlog.cleanup.policy = ["compact", "delete"]'
+    )
+    assert config.topics.auto_create is False
+    assert TopicConfig.resolve(config, {}).cleanup_policy == ("compact", "delete")
+
+
+def test_a_key_that_continues_another_can_be_quoted(tmp_path: Path) -> None:
+    config = from_toml(tmp_path, '"max.connections" = 5\n"max.connections.per.ip" = 2')
+    assert (config.socket.max_connections, config.socket.max_connections_per_ip) == (5, 2)
+    with pytest.raises(ConfigError, match="quote both"):
+        from_toml(tmp_path, "max.connections = 5\nmax.connections.per.ip = 2")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("num.partitions = 1979-05-27", "write a number"),
+        ("num.partitions = [1]", "write a number"),
+        ("num.partitions = ", "forebay.toml"),
+        ("num.partitions = 1\n[num]\n'partitions' = 2", "forebay.toml"),
+        ('num.partitions = 1\n"num.partitions" = 2', "given twice"),
+    ],
+)
+def test_a_bad_file_is_one_clear_error(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        from_toml(tmp_path, text)
+
+
+def test_an_unreadable_file_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read"):
+        load(tmp_path / "missing.toml", {}, ())
+    (tmp_path / "latin.toml").write_bytes(b'broker.rack = "\xff"')
+    with pytest.raises(ConfigError, match="UTF-8"):
+        load(tmp_path / "latin.toml", {}, ())
+
+
+def test_our_own_keys_lose_the_second_prefix_in_the_environment() -> None:
+    config = load(None, {"FOREBAY_FLUSH_POLICY": "interval"}, ())
+    assert config.storage.flush_on_ack is False
+
+
+def test_variables_that_are_not_settings_are_left_alone() -> None:
+    environ = {
+        "FOREBAY_BOOTSTRAP_SERVERS": "h:1",
+        "FOREBAY_SERVICE_HOST": "10.0.0.1",
+        "FOREBAY_SERVICE_PORT_KAFKA": "9092",
+        "FOREBAY_PORT": "tcp://10.0.0.1:9092",
+        "FOREBAY_PORT_9092_TCP_ADDR": "10.0.0.1",
+    }
+    assert load(None, environ, ()) == broker_config()
+
+
+@pytest.mark.parametrize(
+    ("environ", "overrides", "problem"),
+    [
+        ({}, ["log.retenton.ms=1"], "did you mean 'log.retention.ms'"),
+        ({}, ["retention.ms=1"], "for all topics set log.retention.ms"),
+        ({}, ["bananas=1"], "docs/configuration.md"),
+        ({}, ["num.partitions"], "write key=value"),
+        ({}, ["num.partitions=0"], "1 to 10000"),
+        ({}, ["num.partitions=two"], "not a whole number"),
+        ({}, ["num.partitions=1_0"], "not a whole number"),
+        ({}, ["delete.topic.enable=yes"], "not true or false"),
+        ({}, ["compression.type=zip"], "one of producer, uncompressed, gzip"),
+        ({}, ["min.insync.replicas=0"], "-1 or a count"),
+        ({}, ["log.cleanup.policy="], "delete, compact or both"),
+        ({}, ["log.dirs=a,b"], "exactly one data directory"),
+        ({}, ["node.id=1", "broker.id=2"], "given twice"),
+        ({"FOREBAY_NUM_PARTITION": "1"}, [], "FOREBAY_NUM_PARTITIONS"),
+    ],
+)
+def test_errors_say_what_to_write_instead(
+    environ: dict[str, str], overrides: list[str], problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        load(None, environ, overrides)
+
+
+def test_an_alias_overrides_the_main_name_of_a_weaker_source(tmp_path: Path) -> None:
+    file = tmp_path / "forebay.toml"
+    file.write_text("node.id = 1")
+    assert load(file, {}, ["broker.id=7"]).node.node_id == 7
+
+
+# -- addresses ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("127.0.0.1:0", "127.0.0.1", 0),
+        ("PLAINTEXT://example.org:9092", "example.org", 9092),
+        ("plaintext://:9092", "", 9092),
+        ("[::1]:9092", "::1", 9092),
+    ],
+)
+def test_listeners(text: str, host: str, port: int) -> None:
+    listener = Listener(name="PLAINTEXT", host=host, port=port)
+    assert from_set(f"listeners={text}").node.listeners == (listener,)
+    assert from_set(f"listeners={listener}").node.listeners == (listener,)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "9092", "host:", "host:x", "host:70000", "::1:9092", "SSL://host:1", "a:1,b:2", "host:²"]
+)
+def test_what_is_no_listener(text: str) -> None:
+    with pytest.raises(ConfigError, match="listeners"):
+        from_set(f"listeners={text}")
+
+
+@pytest.mark.parametrize("text", [":9092", "0.0.0.0:9092", "host:0", "a:1,b:2"])
+def test_an_advertised_address_must_be_reachable(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"advertised\.listeners"):
+        from_set(f"advertised.listeners={text}")
+
+
+# -- resolution and description -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], TWO_WEEKS_MS),
+        (["log.retention.hours=1"], 3_600_000),
+        (["log.retention.hours=1", "log.retention.minutes=2"], 120_000),
+        (["log.retention.hours=1", "log.retention.minutes=2", "log.retention.ms=3"], 3),
+        (["log.retention.hours=-1"], -1),
+    ],
+)
+def test_retention_synonyms_in_order_of_precedence(overrides: list[str], expected: int) -> None:
+    config = from_set(*overrides)
+    assert TopicConfig.resolve(config, {}).retention_ms == expected
+    assert topic_value(config, {}, "retention.ms") == str(expected)
+    assert TopicConfig.resolve(config, {"retention.ms": "9"}).retention_ms == 9
+
+
+@pytest.mark.parametrize(("replicas", "wanted"), [(1, 1), (2, 2), (3, 2), (5, 3)])
+def test_in_sync_replicas_default_to_a_majority(replicas: int, wanted: int) -> None:
+    assert TopicConfig.resolve(broker_config(), {}).insync_replicas_min(replicas) == wanted
+    assert (
+        TopicConfig.resolve(broker_config(), {"min.insync.replicas": "1"}).insync_replicas_min(replicas) == 1
+    )
+
+
+def test_a_topic_entry_names_every_place_that_sets_it() -> None:
+    config = from_set("log.retention.ms=5")
+    entry = next(e for e in describe_topic(config, {"retention.ms": "7"}) if e.name == "retention.ms")
+    assert (entry.value, entry.source, entry.type) == ("7", Source.DYNAMIC_TOPIC_CONFIG, ConfigType.LONG)
+    assert [(s.name, s.value, s.source) for s in entry.synonyms] == [
+        ("retention.ms", "7", Source.DYNAMIC_TOPIC_CONFIG),
+        ("log.retention.ms", "5", Source.STATIC_BROKER_CONFIG),
+        ("log.retention.hours", "336", Source.DEFAULT_CONFIG),
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(TOPIC_KEYS))
+def test_a_described_topic_value_is_the_one_in_force(name: str) -> None:
+    config = from_set("log.roll.hours=2", "log.cleanup.policy=compact,delete")
+    entry = next(e for e in describe_topic(config, {}) if e.name == name)
+    assert entry.value is not None
+    resolved = getattr(TopicConfig.resolve(config, {}), TOPIC_KEYS[name].attribute)
+    assert validate_topic_override(name, entry.value) == resolved
+
+
+def test_dynamic_settings_stand_in_front_of_static_ones() -> None:
+    static = from_set("message.max.bytes=1000")
+    config = static.with_dynamic(own={"message.max.bytes": "3000"}, default={"message.max.bytes": "2000"})
+    assert TopicConfig.resolve(config, {}).max_message_bytes == 3000
+    entry = next(e for e in describe_broker(config) if e.name == "message.max.bytes")
+    assert entry.read_only is False
+    assert [(s.value, s.source) for s in entry.synonyms] == [
+        ("3000", Source.DYNAMIC_BROKER_CONFIG),
+        ("2000", Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        ("1000", Source.STATIC_BROKER_CONFIG),
+        ("1048588", Source.DEFAULT_CONFIG),
+    ]
+    assert config.with_dynamic(own={}, default={}) == static
+
+
+def test_a_running_broker_refuses_settings_that_are_read_at_start() -> None:
+    assert validate_broker_override("log.retention.ms", "5") == 5
+    with pytest.raises(ConfigError, match="when the broker starts"):
+        validate_broker_override("log.dirs", "/elsewhere")
+
+
+def test_described_broker_settings_without_value_have_no_synonyms() -> None:
+    entry = next(e for e in describe_broker(broker_config()) if e.name == "broker.rack")
+    assert (entry.value, entry.source, entry.synonyms) == (None, Source.DEFAULT_CONFIG, ())
