@@ -1,0 +1,266 @@
+"""Incremental fetch sessions (KIP-227): a client names its partitions once and then sends only what changed.
+
+The broker remembers, per session, what the client wants from each partition and what it was last told
+about it. A request adds, changes and forgets partitions; an answer leaves out those with nothing new.
+Epochs number the requests of a session, so that a lost or repeated one is noticed.
+
+A session also spares the broker from looking at every partition for every request. A target that was read
+to its end can be `settle`d by a caller who will call `changed` on it when anything happens to it; until
+then it is not among the targets of later requests. Who never settles anything gets all targets every time.
+
+Sessions are a cache: there are `slots_max` of them, the one unused for longest gives way once it has been
+unused for `eviction_ms`, and a follower's session may take the place of a consumer's at any time. A client
+that gets no session works all the same and names all its partitions in each request.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from forebay.errors import ErrorCode
+from forebay.wire.messages.fetch import FetchPartition, FetchRequest
+
+NO_SESSION = 0
+FULL_FETCH_EPOCH = 0
+FINAL_EPOCH = -1
+EPOCH_MAX = 2**31 - 1
+EVICTION_MS = 120_000
+PARTITIONS_MAX = 1_000_000
+_NEW_ID_ATTEMPTS = 100
+
+TopicKey = str | bytes
+"""A topic's name, or from version 13 of Fetch on its id."""
+
+
+class FetchTarget:
+    """One partition that a client fetches from."""
+
+    __slots__ = ("high_watermark", "log_start_offset", "request", "session", "topic")
+
+    def __init__(self, topic: TopicKey, request: FetchPartition, session: FetchSession | None = None) -> None:
+        self.topic = topic
+        self.request = request
+        """What the client last asked for: offset, epochs, size."""
+        self.session = session
+        """None outside of sessions, and once the client has forgotten the partition."""
+        self.high_watermark = -1
+        self.log_start_offset = -1
+        """What the client was last told; -1 makes the next answer tell it again."""
+
+    def changed(self) -> bool:
+        """Have the next request look at this target again; False when nobody is interested any more."""
+        session = self.session
+        if session is None or session.closed:
+            return False
+        session.unsettled[self] = None
+        return True
+
+    def settle(self) -> None:
+        """Leave this target out of later requests until it has changed."""
+        if self.session is not None:
+            self.session.unsettled.pop(self, None)
+
+
+class FetchSession:
+    __slots__ = ("by_id", "closed", "epoch", "id", "last_used_ms", "privileged", "targets", "unsettled")
+
+    def __init__(self, session_id: int, *, by_id: bool, privileged: bool, now_ms: int) -> None:
+        self.id = session_id
+        self.by_id = by_id
+        """Whether topics are named by id."""
+        self.privileged = privileged
+        """A follower's, which counts for more than a consumer's."""
+        self.epoch = 1
+        """That of the request which must come next."""
+        self.last_used_ms = now_ms
+        self.closed = False
+        self.targets: dict[tuple[TopicKey, int], FetchTarget] = {}
+        self.unsettled: dict[FetchTarget, None] = {}
+        """Those to look at, the one that gave records last at the end."""
+
+    def want(self, topic: TopicKey, request: FetchPartition) -> None:
+        key = (topic, request.partition)
+        target = self.targets.get(key)
+        if target is None:
+            target = self.targets[key] = FetchTarget(topic, request, self)
+        else:
+            target.request = request
+        self.unsettled[target] = None
+
+    def forget(self, topic: TopicKey, partition: int) -> None:
+        target = self.targets.pop((topic, partition), None)
+        if target is not None:
+            self.unsettled.pop(target, None)
+            target.session = None
+
+    def rotate(self, target: FetchTarget) -> None:
+        unsettled = self.unsettled
+        if len(unsettled) > 1 and target in unsettled:
+            del unsettled[target]
+            unsettled[target] = None
+
+
+class FetchContext:
+    """One Fetch request, seen through its session."""
+
+    __slots__ = ("error_code", "incremental", "session_id", "targets")
+
+    def __init__(
+        self,
+        targets: list[FetchTarget],
+        session_id: int = NO_SESSION,
+        incremental: bool = False,
+        error_code: int = ErrorCode.NONE,
+    ) -> None:
+        self.targets = targets
+        """What to read, in this order."""
+        self.session_id = session_id
+        """What to answer."""
+        self.incremental = incremental
+        self.error_code = error_code
+        """Of the request as a whole; there is nothing to read then."""
+
+    def must_answer(
+        self,
+        target: FetchTarget,
+        high_watermark: int,
+        log_start_offset: int,
+        size: int,
+        error_code: int = ErrorCode.NONE,
+    ) -> bool:
+        """Whether the answer has to hold this partition. Takes note of what the client is told by it."""
+        session = target.session
+        if session is None:
+            return True
+        told = target.high_watermark == high_watermark and target.log_start_offset == log_start_offset
+        target.log_start_offset = log_start_offset
+        # After an error nothing counts as told, so that the partition is answered when it is well again.
+        target.high_watermark = -1 if error_code else high_watermark
+        if size:
+            session.rotate(target)
+            return True
+        return not told or bool(error_code) or not self.incremental
+
+
+class FetchSessions:
+    def __init__(
+        self,
+        slots_max: int,
+        *,
+        new_id: Callable[[], int],
+        eviction_ms: int = EVICTION_MS,
+        partitions_max: int = PARTITIONS_MAX,
+    ) -> None:
+        self._slots_max = slots_max
+        self._eviction_ms = eviction_ms
+        self._new_id = new_id
+        """Gives a number from 1 to 2**31-1, hard to guess."""
+        self._partitions_max = partitions_max
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        """The longest unused first."""
+        self.partition_count = 0
+        """Of all sessions together."""
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def resolve(
+        self, request: FetchRequest, *, by_id: bool, now_ms: int, privileged: bool = False
+    ) -> FetchContext:
+        """What a request asks for. Never raises: a session's error is in the context."""
+        epoch = request.session_epoch
+        if epoch not in (FULL_FETCH_EPOCH, FINAL_EPOCH):
+            return self._incremental(request, by_id, now_ms)
+        if request.session_id != NO_SESSION:
+            self._close(self._sessions.get(request.session_id))
+        if epoch == FULL_FETCH_EPOCH and self._slots_max:
+            session = self._open(request, by_id, privileged, now_ms)
+            if session is not None:
+                return FetchContext(list(session.unsettled), session.id)
+        return FetchContext(_sessionless(request, by_id))
+
+    def _incremental(self, request: FetchRequest, by_id: bool, now_ms: int) -> FetchContext:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return FetchContext([], error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            return FetchContext([], error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.by_id != by_id:
+            return FetchContext([], error_code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        if request.topics or request.forgotten_topics_data:
+            self._update(session, request)
+            if not session.targets:
+                self._close(session)
+                return FetchContext([])
+            if self.partition_count > self._partitions_max:
+                self._close(session)
+                return FetchContext([], error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        session.epoch = session.epoch + 1 if session.epoch < EPOCH_MAX else 1
+        session.last_used_ms = now_ms
+        self._sessions.move_to_end(session.id)
+        return FetchContext(list(session.unsettled), session.id, True)
+
+    def _update(self, session: FetchSession, request: FetchRequest) -> None:
+        before = len(session.targets)
+        by_id = session.by_id
+        for topic in request.topics:
+            key = topic.topic_id if by_id else topic.topic
+            for partition in topic.partitions:
+                session.want(key, partition)
+        for gone in request.forgotten_topics_data:
+            key = gone.topic_id if by_id else gone.topic
+            for index in gone.partitions:
+                session.forget(key, index)
+        self.partition_count += len(session.targets) - before
+
+    def _open(self, request: FetchRequest, by_id: bool, privileged: bool, now_ms: int) -> FetchSession | None:
+        """A new session, or None when there is no room for it or nothing in it."""
+        wanted = sum(len(topic.partitions) for topic in request.topics)
+        if not 0 < wanted <= self._partitions_max - self.partition_count:
+            return None
+        if len(self._sessions) >= self._slots_max and not self._evict(privileged, now_ms):
+            return None
+        session_id = self._unused_id()
+        if session_id == NO_SESSION:
+            return None
+        session = FetchSession(session_id, by_id=by_id, privileged=privileged, now_ms=now_ms)
+        self._sessions[session_id] = session
+        self._update(session, request)
+        return session
+
+    def _unused_id(self) -> int:
+        for _ in range(_NEW_ID_ATTEMPTS):
+            session_id = self._new_id()
+            if session_id not in self._sessions:
+                return session_id
+        return NO_SESSION
+
+    def _evict(self, privileged: bool, now_ms: int) -> bool:
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.last_used_ms <= self._eviction_ms:
+            if not privileged:
+                return False
+            consumers = (session for session in self._sessions.values() if not session.privileged)
+            oldest = next(consumers, oldest)
+            if oldest.privileged:
+                return False
+        self._close(oldest)
+        self.evictions += 1
+        return True
+
+    def _close(self, session: FetchSession | None) -> None:
+        if session is None:
+            return
+        session.closed = True
+        self.partition_count -= len(session.targets)
+        del self._sessions[session.id]
+
+
+def _sessionless(request: FetchRequest, by_id: bool) -> list[FetchTarget]:
+    if by_id:
+        return [
+            FetchTarget(topic.topic_id, wanted) for topic in request.topics for wanted in topic.partitions
+        ]
+    return [FetchTarget(topic.topic, wanted) for topic in request.topics for wanted in topic.partitions]
