@@ -1,0 +1,146 @@
+"""Topics and settings by the command line, against a real broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_process import BrokerProcess
+from forebay_command import Done, forebay
+
+
+class Forebay:
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+
+    def __call__(self, *arguments: str, stdin: str = "") -> Done:
+        return forebay(*arguments, bootstrap=self._bootstrap, stdin=stdin)
+
+    def ok(self, *arguments: str, stdin: str = "") -> Done:
+        done = self(*arguments, stdin=stdin)
+        assert done.code == 0, done.err
+        return done
+
+
+@pytest.fixture
+def run(broker: BrokerProcess) -> Forebay:
+    return Forebay(broker.bootstrap)
+
+
+def test_create_and_list(run: Forebay, topic: str) -> None:
+    assert run.ok("topic", "create", topic, "--partitions", "3").out == f"created topic {topic}\n"
+    assert {"topic": topic, "partitions": 3, "replication_factor": 1} in run.ok(
+        "topic", "list", "--json"
+    ).json()
+    (line,) = [line for line in run.ok("topic", "list").out.splitlines() if line.startswith(f"{topic} ")]
+    assert line.split() == [topic, "3", "1"]
+
+
+def test_create_twice(run: Forebay, topic: str) -> None:
+    run.ok("topic", "create", topic)
+    again = run("topic", "create", topic)
+    assert again.code == 1
+    assert "TOPIC_ALREADY_EXISTS" in again.err
+    assert "already" in run.ok("topic", "create", topic, "--if-not-exists").out
+
+
+def test_create_with_settings_and_describe(run: Forebay, topic: str) -> None:
+    run.ok("topic", "create", topic, "--partitions", "2", "--config", "retention.ms=60000")
+    run.ok("produce", topic, "--partition", "1", stdin="a\nb\n")
+    described = run.ok("topic", "describe", topic, "--json").json()
+    assert described["topic"] == topic
+    assert described["configs"] == {"retention.ms": "60000"}
+    first, second = described["partitions"]
+    assert (first["partition"], first["start_offset"], first["end_offset"]) == (0, 0, 0)
+    assert (second["partition"], second["start_offset"], second["end_offset"]) == (1, 0, 2)
+    assert second["leader"] == 1
+    assert second["replicas"] == second["isr"] == [1]
+    text = run.ok("topic", "describe", topic).out
+    assert "settings: retention.ms=60000" in text
+    assert text.splitlines()[3].split() == ["1", "1", "1", "1", "0", "2", "2"]
+    assert topic in {each["topic"] for each in run.ok("topic", "describe", "--json").json()}
+
+
+def test_alter(run: Forebay, topic: str) -> None:
+    run.ok("topic", "create", topic, "--config", "retention.ms=60000", "--config", "segment.bytes=1048576")
+    run.ok(
+        "topic",
+        "alter",
+        topic,
+        "--partitions",
+        "4",
+        "--config",
+        "retention.ms=5000",
+        "--delete-config",
+        "segment.bytes",
+    )
+    described = run.ok("topic", "describe", topic, "--json").json()
+    assert len(described["partitions"]) == 4
+    assert described["configs"] == {"retention.ms": "5000"}
+
+
+def test_delete(run: Forebay, topic: str) -> None:
+    run.ok("topic", "create", topic)
+    done = run("topic", "delete", topic, f"{topic}-missing", "--yes")
+    assert done.code == 1
+    assert done.out == f"deleted topic {topic}\n"
+    assert f"{topic}-missing" in done.err
+    assert topic not in {each["topic"] for each in run.ok("topic", "list", "--json").json()}
+
+
+def test_a_topic_that_is_not_there(run: Forebay, topic: str) -> None:
+    for arguments in (
+        ["topic", "describe", topic],
+        ["topic", "alter", topic, "--partitions", "2"],
+        ["consume", topic],
+    ):
+        done = run(*arguments)
+        assert done.code == 1
+        assert f"there is no topic {topic}" in done.err
+    assert topic not in {each["topic"] for each in run.ok("topic", "list", "--json").json()}, (
+        "asking created it"
+    )
+
+
+def test_invalid_names_and_settings_are_refused_with_the_reason(run: Forebay, topic: str) -> None:
+    assert (
+        "INVALID_TOPIC" in run("topic", "create", "not/allowed").err.upper()
+        or "TOPIC_EXCEPTION" in run("topic", "create", "not/allowed").err
+    )
+    done = run("topic", "create", topic, "--config", "retention.ms=soon")
+    assert done.code == 1
+    assert "retention.ms" in done.err
+
+
+def test_config_of_a_topic(run: Forebay, topic: str) -> None:
+    run.ok("topic", "create", topic)
+    assert run.ok("config", "get", "topic", topic, "retention.ms").out == "1209600000\n"
+    run.ok("config", "set", "topic", topic, "retention.ms=7000", "max.message.bytes=2000")
+    assert run.ok("config", "get", "topic", topic, "retention.ms").out == "7000\n"
+    entry = run.ok("config", "get", "topic", topic, "retention.ms", "--json").json()
+    assert entry["source"] == "DYNAMIC_TOPIC_CONFIG"
+    run.ok("config", "set", "topic", topic, "--delete", "retention.ms")
+    entries = {entry["name"]: entry for entry in run.ok("config", "get", "topic", topic, "--json").json()}
+    assert entries["retention.ms"]["value"] == "1209600000"
+    assert entries["retention.ms"]["source"] != "DYNAMIC_TOPIC_CONFIG"
+    assert entries["max.message.bytes"]["value"] == "2000"
+
+
+def test_all_settings_of_one_command_or_none(run: Forebay, topic: str) -> None:
+    run.ok("topic", "create", topic)
+    done = run("config", "set", "topic", topic, "retention.ms=7000", "segment.bytes=tiny")
+    assert done.code == 1
+    assert "segment.bytes" in done.err
+    assert run.ok("config", "get", "topic", topic, "retention.ms").out == "1209600000\n"
+
+
+def test_config_of_a_broker(run: Forebay) -> None:
+    lines = run.ok("config", "get", "broker", "1").out.splitlines()
+    assert lines[0].split() == ["KEY", "VALUE", "FROM"]
+    assert any(line.split()[:2] == ["node.id", "1"] for line in lines)
+
+
+def test_a_key_that_is_not_there_is_told_the_nearest(run: Forebay, topic: str) -> None:
+    run.ok("topic", "create", topic)
+    done = run("config", "get", "topic", topic, "retenton.ms")
+    assert done.code == 1
+    assert "did you mean retention.ms?" in done.err
