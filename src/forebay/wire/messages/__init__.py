@@ -101,6 +101,7 @@ def api(api_key: int) -> Api:
     )
 
 
+@cache  # a key has 16 bits, which bounds what strangers can make us remember
 def flexible_from(api_key: int) -> int:
     """The first version of an API whose headers have tagged fields: none, for an unknown key."""
     return api(api_key).flexible_from if api_key in _MODULES else NEVER
