@@ -1,0 +1,81 @@
+"""Which of a log's oldest segments have had their time.
+
+Whole segments go, from the front, as long as one of three things is true of the next: all of it lies
+before the log start offset; the log without it is still at least retention.bytes; its newest message is
+older than retention.ms. What is not yet committed stays. Every log keeps an active segment, so when even
+that one has had its time the log must be rolled first, and then it goes with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+NO_LIMIT = -1
+
+
+class SegmentSpan(Protocol):
+    """What must be known of a segment."""
+
+    @property
+    def next_offset(self) -> int:
+        """The base offset of the segment after it; for the active segment the log end offset."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def largest_timestamp(self) -> int:
+        """Of any message in it; negative when none has one, and then the segment does not age."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class RetentionPolicy:
+    retention_ms: int = NO_LIMIT
+    retention_bytes: int = NO_LIMIT
+    deletes: bool = True
+    """Whether cleanup.policy has `delete`; without it only the log start offset counts."""
+
+
+class RetentionPlan(NamedTuple):
+    delete_count: int
+    """How many segments to delete from the front, after rolling."""
+    roll_first: bool
+    """Whether the active segment is among them."""
+
+
+def plan_retention(
+    segments: Sequence[SegmentSpan],
+    policy: RetentionPolicy,
+    *,
+    now_ms: int,
+    log_start_offset: int,
+    high_watermark: int,
+) -> RetentionPlan:
+    """What to delete of these segments, oldest first, the active one last."""
+    excess_bytes = _excess(segments, policy)
+    last = len(segments) - 1
+    count = 0
+    for number, segment in enumerate(segments):
+        is_active = number == last
+        before_start = not is_active and segment.next_offset <= log_start_offset
+        outlived = policy.deletes and (excess_bytes >= segment.size or _expired(segment, policy, now_ms))
+        if not (before_start or outlived) or segment.next_offset > high_watermark:
+            break
+        if is_active and not segment.size:
+            break
+        excess_bytes -= segment.size
+        count += 1
+    return RetentionPlan(count, roll_first=count > 0 and count > last)
+
+
+def _excess(segments: Sequence[SegmentSpan], policy: RetentionPolicy) -> int:
+    """Bytes that may go before the log is as small as retention.bytes; negative for none."""
+    if policy.retention_bytes < 0:
+        return -1
+    return sum(segment.size for segment in segments) - policy.retention_bytes
+
+
+def _expired(segment: SegmentSpan, policy: RetentionPolicy, now_ms: int) -> bool:
+    return 0 <= policy.retention_ms < now_ms - segment.largest_timestamp and segment.largest_timestamp >= 0
