@@ -1,0 +1,396 @@
+"""The seam to the disk: everything that storage does to files goes through `Disk` and `File`.
+
+Three promises are made here, and the log is built on them.
+
+- **An append is whole or not at all.** A short or failed write is cut off again before the error is
+  raised.
+- **Descriptors are bounded.** A `File` is a name that opens when it is used; beyond `max_open_files` the
+  one not used lately is closed, and opens again when it is needed. Thousands of segments need not fit
+  `ulimit -n`.
+- **A descriptor never means another file.** One thread, the owner, opens, evicts and closes the shared
+  descriptors, so what `fileno()` gave it stays true until it lets go. Any other thread works on a
+  descriptor of its own for the length of one call. A closed `File` never opens again: it raises
+  `FileClosed`.
+
+Calls that may wait for the device: `datasync`, `fsync_dir`, `write_atomic`, `remove`, `remove_tree`, and
+`pread` of what is not in the page cache (`cached` tells).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from threading import get_ident
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+_IOV_MAX = 1024
+_JOIN_BYTES_MAX = 1 << 17
+_RWF_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+
+
+class FileClosed(OSError):
+    """The file was closed or deleted while somebody still held on to it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.EBADF, "the file has been closed", path)
+
+
+class Locked(OSError):
+    """Another process holds the lock; `holder` is what it wrote into the lock file."""
+
+    def __init__(self, path: str, holder: str) -> None:
+        super().__init__(errno.EWOULDBLOCK, "the lock is held by another process", path)
+        self.holder = holder
+
+
+class File(Protocol):
+    """A file that grows at its end. One that does not exist yet is empty, and made by the first write."""
+
+    @property
+    def path(self) -> str: ...
+
+    def fileno(self) -> int:
+        """The descriptor, for use at once and only by the owner's thread."""
+
+    def size(self) -> int: ...
+
+    def appendv(self, views: Sequence[Buffer]) -> None:
+        """Write all of them at the end, or raise OSError and leave the file as it was."""
+
+    def pread(self, length: int, position: int) -> bytes:
+        """Up to `length` bytes: fewer only at the end of the file."""
+
+    def cached(self, position: int, length: int) -> bool:
+        """Whether reading this range is likely not to wait for the device."""
+
+    def datasync(self) -> None:
+        """Make all that has been appended survive a loss of power. Any thread, while the owner appends."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def rename(self, path: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    def open(self, path: str, *, create: bool = False) -> File:
+        """The file of that name; with `create` it exists afterwards and is empty."""
+
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+
+    def mkdirs(self, path: str) -> None: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def rename(self, path: str, new_path: str) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; it is no error when there is none."""
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def fsync_dir(self, path: str) -> None: ...
+
+    def read_bytes(self, path: str) -> bytes: ...
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """Replace a file: whoever looks sees the old bytes or the new. `sync`: also after a loss of power."""
+
+    def free_bytes(self, path: str) -> int: ...
+
+    def lock(self, path: str, text: str) -> Lock:
+        """Hold an exclusive lock until released or the process ends; `text` names the holder."""
+
+
+class RealFile:
+    """A file of the operating system; made by `RealDisk.open`."""
+
+    __slots__ = ("_closed", "_disk", "_exists", "_fd", "_path", "_size", "recent")
+
+    def __init__(self, disk: RealDisk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._fd = -1
+        self._closed = False
+        self.recent = False
+        try:
+            self._size = os.stat(path).st_size  # noqa: PTH116 - strings all the way, this runs per segment
+            self._exists = True
+        except FileNotFoundError:
+            self._size = 0
+            self._exists = False
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def fileno(self) -> int:
+        self.recent = True
+        fd = self._fd
+        return fd if fd >= 0 else self._open_shared()
+
+    def size(self) -> int:
+        return self._size
+
+    def appendv(self, views: Sequence[Buffer]) -> None:
+        if get_ident() == self._disk.owner:
+            self._append(self.fileno(), views)
+            return
+        fd = self._open_private()
+        try:
+            self._append(fd, views)
+        finally:
+            os.close(fd)
+
+    def _append(self, fd: int, views: Sequence[Buffer]) -> None:
+        start = self._size
+        total = sum(map(len, views))
+        try:
+            if len(views) == 1:
+                written = os.pwrite(fd, views[0], start)
+            elif total <= _JOIN_BYTES_MAX:
+                # Many small views: one copy costs less than an I/O vector of them.
+                written = os.pwrite(fd, b"".join(views), start)
+            else:
+                written = _write_vectors(fd, views, start)
+            if written != total:
+                _write_rest(fd, b"".join(views)[written:], start + written)
+        except OSError:
+            self._cut(fd, start)
+            raise
+        self._size = start + total
+
+    def pread(self, length: int, position: int) -> bytes:
+        if not self._exists and not self._closed:
+            return b""
+        if get_ident() == self._disk.owner:
+            return os.pread(self.fileno(), length, position)
+        fd = self._open_private()
+        try:
+            return os.pread(fd, length, position)
+        finally:
+            os.close(fd)
+
+    def cached(self, position: int, length: int) -> bool:
+        if _RWF_NOWAIT is None:
+            return True
+        fd = self.fileno()
+        probe = [bytearray(1)]
+        try:
+            os.preadv(fd, probe, position, _RWF_NOWAIT)
+            os.preadv(fd, probe, position + length - 1, _RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # the file system cannot tell
+        return True
+
+    def datasync(self) -> None:
+        fd = self._open_private()
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def truncate(self, size: int) -> None:
+        fd = self._open_private()
+        try:
+            os.ftruncate(fd, size)
+        finally:
+            os.close(fd)
+        self._size = size
+
+    def rename(self, path: str) -> None:
+        with self._disk.lock_fds:
+            if self._exists:
+                os.rename(self._path, path)  # noqa: PTH104
+            self._path = path
+
+    def close(self) -> None:
+        self._closed = True
+        self.evict()
+
+    def evict(self) -> None:
+        """Give the shared descriptor back."""
+        with self._disk.lock_fds:
+            fd, self._fd = self._fd, -1
+            self._disk.opened.pop(self, None)
+        if fd >= 0:
+            os.close(fd)
+
+    def _open_shared(self) -> int:
+        disk = self._disk
+        if get_ident() != disk.owner:
+            raise RuntimeError(f"{self._path}: only the thread that owns the disk may use its descriptors")
+        disk.make_room()
+        fd = self._open()
+        with disk.lock_fds:
+            self._fd = fd
+            disk.opened[self] = None
+        return fd
+
+    def _open_private(self) -> int:
+        with self._disk.lock_fds:
+            return os.dup(self._fd) if self._fd >= 0 else self._open()
+
+    def _open(self) -> int:
+        if self._closed:
+            raise FileClosed(self._path)
+        # Only the first opening may create: a name that has vanished since is an error, not an empty file.
+        flags = os.O_RDWR | os.O_CLOEXEC | (0 if self._exists else os.O_CREAT)
+        fd = os.open(self._path, flags, 0o644)
+        self._exists = True
+        return fd
+
+    def _cut(self, fd: int, size: int) -> None:
+        try:
+            os.ftruncate(fd, size)
+        except OSError:
+            # The next append writes over the torn bytes, and recovery cuts them off if there is none.
+            return
+
+
+def _write_vectors(fd: int, views: Sequence[Buffer], position: int) -> int:
+    """How many bytes were written before a write came out short."""
+    written = 0
+    for first in range(0, len(views), _IOV_MAX):
+        vector = views[first : first + _IOV_MAX]
+        expected = sum(map(len, vector))
+        got = os.pwritev(fd, vector, position + written)
+        written += got
+        if got != expected:
+            break
+    return written
+
+
+def _write_rest(fd: int, rest: bytes, position: int) -> None:
+    """A short write says that something is wrong but not what: go on until it is done or an errno comes."""
+    while rest:
+        written = os.pwrite(fd, rest, position)
+        if written == 0:
+            raise OSError(errno.EIO, "the device takes no more bytes")
+        rest = rest[written:]
+        position += written
+
+
+class _FileLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class RealDisk:
+    """The disk of the operating system. The thread that makes it owns it; `adopt` hands it to another."""
+
+    def __init__(self, max_open_files: int = 512) -> None:
+        if max_open_files < 1:
+            raise ValueError("max_open_files must be at least 1")
+        self._max_open_files = max_open_files
+        self.owner = get_ident()
+        self.lock_fds = threading.Lock()
+        self.opened: OrderedDict[RealFile, None] = OrderedDict()
+
+    def adopt(self) -> None:
+        """Make the calling thread the owner; nobody may be using the disk meanwhile."""
+        self.owner = get_ident()
+
+    def open_files(self) -> int:
+        return len(self.opened)
+
+    def make_room(self) -> None:
+        """Close what has not been used since the last look until one more file may open (second chance)."""
+        opened = self.opened
+        while len(opened) >= self._max_open_files:
+            oldest = next(iter(opened))
+            if oldest.recent:
+                oldest.recent = False
+                opened.move_to_end(oldest)
+            else:
+                oldest.evict()
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        if create:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
+        return RealFile(self, path)
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))  # noqa: PTH208
+
+    def mkdirs(self, path: str) -> None:
+        Path(path).mkdir(parents=True, exist_ok=True)
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size  # noqa: PTH116
+
+    def rename(self, path: str, new_path: str) -> None:
+        os.rename(path, new_path)  # noqa: PTH104
+
+    def remove(self, path: str) -> None:
+        Path(path).unlink(missing_ok=True)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def fsync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def read_bytes(self, path: str) -> bytes:
+        return Path(path).read_bytes()
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        temporary = path + ".tmp"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            _write_rest(fd, data, 0)
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)  # noqa: PTH105
+        if sync:
+            self.fsync_dir(str(Path(path).parent))
+
+    def free_bytes(self, path: str) -> int:
+        return shutil.disk_usage(path).free
+
+    def lock(self, path: str, text: str) -> Lock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, text.encode(), 0)
+        except BlockingIOError:
+            holder = os.pread(fd, 200, 0).decode(errors="replace").strip()
+            os.close(fd)
+            raise Locked(path, holder) from None
+        except OSError:
+            os.close(fd)
+            raise
+        return _FileLock(fd)

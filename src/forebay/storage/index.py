@@ -1,0 +1,147 @@
+"""Sparse indexes: sorted pairs of (key, value) that say where to begin looking, never where something is.
+
+Both of a segment's indexes are files of fixed-size big-endian entries, laid out as Kafka does:
+
+- `.index`: (offset relative to the segment's base, int32; byte position of the batch that ends with it,
+  int32)
+- `.timeindex`: (largest timestamp so far, int64; relative offset of the batch that carries it, int32)
+
+New entries gather in memory and are appended to the file a few hundred at a time, so an index takes the
+same little memory whether its segment is new or old, small or large. Lookups in the file bisect it with
+small reads. Kafka preallocates index files: trailing zeros are taken for what they are, an end that was
+never trimmed.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from struct import Struct
+
+from forebay.storage.disk import File
+
+OFFSET_ENTRY = Struct(">ii")
+TIME_ENTRY = Struct(">qi")
+
+FLUSH_ENTRIES = 256
+
+Entry = tuple[int, int]
+
+
+class SparseIndex:
+    __slots__ = ("_entry", "_file", "_keys", "_stored", "_values")
+
+    def __init__(self, file: File, entry: Struct) -> None:
+        self._file = file
+        self._entry = entry
+        self._stored = -1  # not looked at yet
+        self._keys: array[int] = array("q")
+        self._values: array[int] = array("q")
+
+    def __len__(self) -> int:
+        return self._load() + len(self._keys)
+
+    @property
+    def full_chunk(self) -> bool:
+        """Whether enough entries have gathered to be worth a write."""
+        return len(self._keys) >= FLUSH_ENTRIES
+
+    @property
+    def file(self) -> File:
+        return self._file
+
+    def append(self, key: int, value: int) -> None:
+        self._keys.append(key)
+        self._values.append(value)
+
+    def last(self) -> Entry | None:
+        if self._keys:
+            return self._keys[-1], self._values[-1]
+        stored = self._load()
+        return self._read(stored - 1) if stored else None
+
+    def floor(self, key: int) -> Entry | None:
+        """The last entry whose key is at most `key`."""
+        keys = self._keys
+        if keys and keys[0] <= key:
+            at = bisect_right(keys, key) - 1
+            return keys[at], self._values[at]
+        return self._floor_stored(0, key)
+
+    def floor_value(self, value: int) -> Entry | None:
+        """The last entry whose value is at most `value` (values grow with the keys)."""
+        values = self._values
+        if values and values[0] <= value:
+            at = bisect_right(values, value) - 1
+            return self._keys[at], values[at]
+        return self._floor_stored(1, value)
+
+    def flush(self) -> None:
+        """Append what has gathered to the file. On failure everything stays as it was."""
+        if self._keys:
+            self._load()
+            pack = self._entry.pack
+            self._file.appendv([b"".join(map(pack, self._keys, self._values))])
+            self._stored += len(self._keys)
+            self._forget_gathered()
+
+    def drop_from_value(self, value: int) -> None:
+        """Forget gathered entries of `value` and above: what they point at was never written."""
+        while self._values and self._values[-1] >= value:
+            self._keys.pop()
+            self._values.pop()
+
+    def clear(self) -> None:
+        if self._file.size():
+            self._file.truncate(0)
+        self._stored = 0
+        self._forget_gathered()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _forget_gathered(self) -> None:
+        del self._keys[:]
+        del self._values[:]
+
+    def _floor_stored(self, column: int, target: int) -> Entry | None:
+        low, high = 0, self._load()
+        found = None
+        while low < high:
+            middle = (low + high) // 2
+            entry = self._read(middle)
+            if entry[column] <= target:
+                found = entry
+                low = middle + 1
+            else:
+                high = middle
+        return found
+
+    def _read(self, number: int) -> Entry:
+        size = self._entry.size
+        data = self._file.pread(size, number * size)
+        if len(data) < size:
+            raise OSError(f"{self._file.path} is shorter than it was")
+        key, value = self._entry.unpack(data)
+        return key, value
+
+    def _load(self) -> int:
+        if self._stored < 0:
+            size = self._entry.size
+            count = self._file.size() // size
+            if count and self._read(count - 1) == (0, 0):
+                count = self._first_zero(count)
+            if count * size != self._file.size():
+                self._file.truncate(count * size)
+            self._stored = count
+        return self._stored
+
+    def _first_zero(self, count: int) -> int:
+        low, high = 0, count
+        while low < high:
+            middle = (low + high) // 2
+            if self._read(middle) == (0, 0):
+                high = middle
+            else:
+                low = middle + 1
+        return low

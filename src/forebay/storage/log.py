@@ -1,0 +1,329 @@
+"""The log of one partition: batches appended at the end, read as ranges of files.
+
+The event loop owns a log. Reading never copies: `read` answers with a `FileRange` for sendfile, of whole
+batches in one segment. Consumers at the end of the log are found by a few remembered places (`_hints`),
+all others by the offset index. Bytes that were on the disk before this process began are checked against
+their CRC before they are first served, off the loop: a range is sent when `is_warm` says so, and after
+`warm` (any thread) otherwise, which also brings it into the page cache.
+
+May block: `open`, `datasync`, `close`, `find_timestamp`, `max_timestamp`, `truncate_*`, `scan`, `warm`.
+Only `datasync` and `warm` may be called from another thread than the owner's; `open` may run in any
+thread that then hands the log over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from forebay.clock import Clock, SystemClock
+from forebay.errors import ErrorCode, KafkaError, StorageError
+from forebay.storage.disk import Disk
+from forebay.storage.recovery import OpenOptions, open_segments
+from forebay.storage.segment import Segment
+from forebay.storage.segments import SegmentInfo
+from forebay.storage.snapshots import Snapshots
+from forebay.storage.timestamps import TimestampOffset, find_timestamp, max_timestamp
+from forebay.storage.writer import HINTS_MAX, LogConfig, LogWriter
+from forebay.wire.batch import BatchHeader
+from forebay.wire.parts import FileRange
+
+_HOPS_MAX = 256
+_WARM_BYTES = 1 << 20
+
+
+class LogSlice(NamedTuple):
+    """What a read found: whole batches in one file, and the offset to go on from."""
+
+    range: FileRange | None
+    next_offset: int
+    segment: Segment | None = None
+
+
+class Log(LogWriter):
+    __slots__ = ()
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        config: LogConfig | None = None,
+        *,
+        clock: Clock | None = None,
+        start_offset: int = 0,
+        recovery_point: int = 0,
+        clean: bool = False,
+    ) -> Log:
+        """The log in a directory, made if need be; unless `clean`, checked and repaired. Blocks."""
+        config = config or LogConfig()
+        disk.mkdirs(directory)
+        options = OpenOptions(
+            start_offset=start_offset,
+            recovery_point=recovery_point,
+            clean=clean,
+            index_interval_bytes=config.index_interval_bytes,
+        )
+        opened = open_segments(disk, directory, options)
+        log = cls(disk, directory, config, clock or SystemClock(), opened)
+        log.start_offset = min(max(start_offset, log._segments[0].base_offset), log.end_offset)
+        log.recovery_point = min(recovery_point, log.end_offset)
+        if clean:
+            log.recovery_point = log.end_offset
+        log._refuse_if_lossy()
+        return log
+
+    def _refuse_if_lossy(self) -> None:
+        missing = self.report.missing_offsets
+        if missing:
+            self._take_offline(
+                f"{self.directory} ends at offset {self.end_offset}, but {missing} more offsets were synced: "
+                "its files were damaged or cut. Restore them, or delete recovery-point-offset-checkpoint to "
+                "accept the loss"
+            )
+
+    def close(self) -> None:
+        """Write, sync and close everything, so that the next open need not look. Blocks."""
+        try:
+            self._write_early()
+            self._active.seal()
+            if not self._final:
+                self.datasync()
+        except OSError as error:
+            raise StorageError(f"cannot close {self.directory}: {error}") from error
+        finally:
+            self._segments.close()
+
+    # --- reading -------------------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, max_bytes: int, *, upper_offset: int | None = None, min_one: bool = True
+    ) -> LogSlice:
+        """Whole batches from the one that holds `offset`, below `upper_offset`, of at most `max_bytes`.
+
+        With `min_one` the first batch is given however large it is. Nothing to give: a slice without range.
+        """
+        if self._pending:
+            self._write_for_read()
+        end = self.end_offset
+        if not self.start_offset <= offset <= end:
+            raise self._out_of_range(offset)
+        if upper_offset is not None and upper_offset < end:
+            end = upper_offset
+        if offset >= end:
+            return self._nothing(offset)
+        place = self._hints.get(offset) or self._old_hints.get(offset)
+        try:
+            if place is None:
+                place = self._locate(offset)
+            segment, position = place
+            if end >= segment.next_base:
+                limit, next_offset = segment.size, segment.next_base
+            elif end == self.end_offset:
+                limit, next_offset = segment.size, end
+            else:
+                limit, next_offset = self._limit(segment, end), end
+            length = limit - position
+            if length > max_bytes:
+                length, next_offset = self._cut(segment, position, max_bytes, min_one)
+        except OSError as error:
+            raise StorageError(f"cannot read {self.directory}: {error}") from error
+        if length <= 0:
+            return LogSlice(None, offset)
+        return LogSlice(FileRange(segment.file, position, length), next_offset, segment)
+
+    def is_warm(self, found: LogSlice) -> bool:
+        """Whether a slice may be sent at once: its bytes are checked and in the page cache."""
+        part, segment = found.range, found.segment
+        if part is None or segment is None:
+            return True
+        return segment.trusts(part.position, part.length) and part.file.cached(part.position, part.length)
+
+    def warm(self, found: LogSlice) -> None:
+        """Read a slice into the page cache and check its CRCs if need be. Blocks; any thread."""
+        part, segment = found.range, found.segment
+        if part is None or segment is None:
+            return
+        try:
+            if segment.trusts(part.position, part.length):
+                for position in range(part.position, part.position + part.length, _WARM_BYTES):
+                    part.file.pread(_WARM_BYTES, position)
+            else:
+                segment.verify(part.position, part.length)
+        except OSError as error:
+            raise StorageError(f"cannot read {self.directory}: {error}") from error
+
+    def _write_for_read(self) -> None:
+        with suppress(
+            StorageError
+        ):  # write_pending will tell; what was written before can be read all the same
+            self._write_early()
+
+    def _out_of_range(self, offset: int) -> KafkaError:
+        if offset > self.end_offset and self.report.missing_offsets:
+            return StorageError(self.offline or "synced messages are missing")
+        return KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} is not in the log, which holds {self.start_offset} to {self.end_offset}",
+        )
+
+    def _nothing(self, offset: int) -> LogSlice:
+        if self._final and self.report.missing_offsets and offset == self.end_offset:
+            raise StorageError(self.offline or "synced messages are missing")
+        return LogSlice(None, offset)
+
+    def _locate(self, offset: int) -> tuple[Segment, int]:
+        """Where the first batch begins that ends at `offset` or later."""
+        for segment in self._segments.from_offset(offset):
+            if offset <= segment.base_offset and segment.size:
+                return segment, 0
+            hop = segment.find(offset)
+            if hop is not None:
+                return segment, hop.position
+        return self._active, self._active.size
+
+    def _limit(self, segment: Segment, end: int) -> int:
+        """The position in the segment where the batches from offset `end` on begin."""
+        place = self._hints.get(end) or self._old_hints.get(end)
+        if place is not None:
+            return place[1]
+        hop = segment.find(end)
+        position = segment.size if hop is None else hop.position
+        self._remember(end, segment, position)
+        return position
+
+    def _cut(self, segment: Segment, position: int, max_bytes: int, min_one: bool) -> tuple[int, int]:
+        """The (length, next offset) of the whole batches that fit, by the index or else by their headers."""
+        boundary = segment.boundary(position + max_bytes)
+        if boundary is not None and boundary[1] > position:
+            next_offset, end = boundary
+        else:
+            next_offset, end = self._cut_by_headers(segment, position, max_bytes, min_one)
+        self._remember(next_offset, segment, end)
+        return end - position, next_offset
+
+    def _cut_by_headers(
+        self, segment: Segment, position: int, max_bytes: int, min_one: bool
+    ) -> tuple[int, int]:
+        next_offset, end = -1, position
+        for number, hop in enumerate(segment.hops(position)):
+            fits = hop.position + hop.size <= position + max_bytes
+            if number == _HOPS_MAX or not (fits or (min_one and number == 0)):
+                break
+            next_offset, end = hop.last_offset + 1, hop.position + hop.size
+        return next_offset, end
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        if position < segment.size:
+            self._hints[offset] = (segment, position)
+            if len(self._hints) > HINTS_MAX:
+                self._old_hints, self._hints = self._hints, {}
+
+    def scan(self, from_offset: int) -> Iterator[tuple[memoryview, BatchHeader]]:
+        """Every batch from the one that holds the offset, in chunks of bounded size. Blocks."""
+        self._write_early()
+        for segment in self._segments.from_offset(from_offset):
+            first = segment.find(from_offset)
+            if first is not None:
+                for _, batch, header in segment.batches(first.position):
+                    yield batch, header
+
+    # --- by time -------------------------------------------------------------------------------------------
+
+    def find_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """(timestamp, offset) of the first record that is not older. Blocks."""
+        self._write_early()
+        return find_timestamp(self._segments, self.start_offset, timestamp)
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        """(timestamp, offset) of the first record with the largest timestamp. Blocks."""
+        self._write_early()
+        return max_timestamp(self._segments, self.start_offset)
+
+    # --- the front and the back ----------------------------------------------------------------------------
+
+    def segments(self) -> list[SegmentInfo]:
+        return [
+            SegmentInfo(
+                base_offset=segment.base_offset,
+                next_offset=min(segment.next_base, self.end_offset),
+                size=segment.size,
+                largest_timestamp=segment.largest_timestamp(),
+            )
+            for segment in self._segments
+        ]
+
+    def advance_start(self, offset: int) -> None:
+        """Let the log begin at `offset` and delete the segments below. The caller checkpoints the start."""
+        if offset > self.end_offset:
+            raise self._out_of_range(offset)
+        if offset > self.start_offset:
+            self.start_offset = offset
+            self._delete(sum(segment.next_base <= offset for segment in self._segments))
+
+    def delete_front(self, count: int) -> None:
+        """Delete the first segments, never the active one. Their files go when `reap` says so."""
+        count = min(count, len(self._segments) - 1)
+        if count > 0:
+            self.start_offset = max(self.start_offset, self._segments[count].base_offset)
+            self._delete(count)
+
+    def _delete(self, count: int) -> None:
+        if count:
+            self._hints, self._old_hints = {}, {}
+            self._segments.delete_front(count, self._clock.now_ms() + self._config.file_delete_delay_ms)
+
+    def reap(self, now_ms: int) -> list[str]:
+        """Files of deleted segments that nobody should be reading any more: remove them, in any thread."""
+        return self._segments.reap(now_ms)
+
+    def truncate_to(self, offset: int) -> None:
+        """Let the log end at `offset`, or before the batch that holds it. Blocks."""
+        self._write_early()
+        if offset >= self.end_offset:
+            return
+        if offset <= self._segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        with self._sync_lock:
+            self._generation += 1
+            while self._segments[-1].base_offset > offset:
+                self._drop_last()
+            self._truncate_last(offset)
+            self._forget_beyond_end()
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything and begin anew at `offset`. Blocks."""
+        self._pending.clear()
+        self._start_anew(offset, keep=0)
+        self.start_offset = offset
+        self._forget_beyond_end()
+
+    def _truncate_last(self, offset: int) -> None:
+        """Cut the last segment. Its File is closed, so a range of it still being sent ends in an error."""
+        old = self._segments.pop()
+        hop = old.find(offset)
+        end = offset if hop is None else min(offset, hop.base_offset)
+        old.file.truncate(old.size if hop is None else hop.position)
+        old.close()
+        segment = Segment(self._disk, self.directory, old.base_offset)
+        segment.trusted_from = min(old.trusted_from, segment.size)
+        self._segments.push(segment)
+        tail = segment.rebuild_index(self._config.index_interval_bytes)
+        self._activate(tail._replace(next_offset=end))
+
+    def _forget_beyond_end(self) -> None:
+        self.start_offset = min(self.start_offset, self.end_offset)
+        self.recovery_point = min(self.recovery_point, self.end_offset)
+        Snapshots(self._disk, self.directory).remove_beyond(self.end_offset)
+
+    # --- producer snapshots --------------------------------------------------------------------------------
+
+    def write_snapshot(self, data: bytes, *, sync: bool = False) -> None:
+        """Keep the producers' state as of the end of the log; older snapshots but one are removed."""
+        Snapshots(self._disk, self.directory).write(self.end_offset, data, sync=sync)
+
+    def snapshots(self) -> Iterator[tuple[int, bytes]]:
+        """(offset, state) of the snapshots not beyond the end, newest first: take the first that is whole."""
+        return Snapshots(self._disk, self.directory).newest_first(self.end_offset)

@@ -1,0 +1,248 @@
+"""Opening a log: what is on the disk, and how much of it can be believed.
+
+After a **clean** stop nothing is scanned: the last segment's end is found from its index, the others are
+only named.
+
+After an **unclean** stop the recovery point divides the log. Everything below it had been fsynced;
+everything from it on was still on its way.
+
+- Segments wholly below the recovery point are not scanned.
+- From the segment that holds the recovery point, every batch is read, its CRC checked, and the indexes
+  made anew.
+- The first bad batch **at or above** the recovery point is where the crash tore the log: the file is cut
+  there and all later segments go. So do later segments that do not continue where the one before them
+  ends: what lay between was lost with the power. (Whoever rewrites old segments with gaps, as compaction
+  does, must therefore have the recovery point checkpointed past them first.)
+- A bad batch **below** the recovery point is no torn write but damage, and nothing is cut. The scan
+  looks for the next whole batch and goes on; the damaged stretch is reported, and reading it is an
+  error. If no whole batch follows, or the files end before the recovery point, synced messages are gone:
+  the log opens for reading only, `offline` says why and what to do.
+
+Damage in segments that are not scanned is found when they are first read (`Segment.verify`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from forebay.storage.disk import Disk
+from forebay.storage.segment import CorruptBatch, Hop, Segment, Tail
+from forebay.wire.batch import HEADER_SIZE, MAGIC, crc_ok, read_header
+
+log = logging.getLogger(__name__)
+
+_LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp")
+_MAGIC_POSITION = 16
+_SEARCH_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A stretch of a file, below the recovery point, that holds no whole batches."""
+
+    path: str
+    position: int
+    length: int
+    why: str
+
+
+@dataclass(slots=True, kw_only=True)
+class RecoveryReport:
+    scanned_bytes: int = 0
+    truncated_bytes: int = 0
+    removed_segments: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    missing_offsets: int = 0
+    """Offsets below the recovery point that are no longer there."""
+
+    @property
+    def lossless(self) -> bool:
+        return not self.damage and not self.missing_offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    segments: list[Segment]
+    tail: Tail
+    report: RecoveryReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenOptions:
+    start_offset: int
+    recovery_point: int
+    clean: bool
+    index_interval_bytes: int
+
+
+def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
+    """Find, check and if need be repair the segments of a directory. Blocks."""
+    report = RecoveryReport()
+    segments = [Segment(disk, directory, base) for base in _find_segments(disk, directory)]
+    if not segments:
+        segments = [Segment(disk, directory, options.start_offset, create=True)]
+        return Opened(segments=segments, tail=Tail(options.start_offset, 0, None), report=report)
+    if options.clean:
+        tail = segments[-1].load_tail(options.index_interval_bytes)
+    else:
+        tail = _Recovery(disk, segments, options, report).run()
+    report.missing_offsets = max(options.recovery_point - tail.next_offset, 0)
+    _tell(directory, report)
+    return Opened(segments=segments, tail=tail, report=report)
+
+
+def _find_segments(disk: Disk, directory: str) -> list[int]:
+    names = disk.list(directory)
+    bases = {int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdigit()}
+    for name in names:
+        stem, _, suffix = name.rpartition(".")
+        orphan = suffix in ("index", "timeindex") and stem.isdigit() and int(stem) not in bases
+        if orphan or name.endswith(_LEFTOVERS):
+            disk.remove(f"{directory}/{name}")
+    return sorted(bases)
+
+
+class _Recovery:
+    """The scan after an unclean stop, from the segment of the recovery point to the end."""
+
+    def __init__(
+        self, disk: Disk, segments: list[Segment], options: OpenOptions, report: RecoveryReport
+    ) -> None:
+        self._disk = disk
+        self._segments = segments
+        self._recovery_point = options.recovery_point
+        self._interval = options.index_interval_bytes
+        self._report = report
+
+    def run(self) -> Tail:
+        number = self._first_to_scan()
+        tail = self._scan(self._segments[number])
+        while not self._report.truncated_bytes and number + 1 < len(self._segments):
+            following = self._segments[number + 1]
+            if following.base_offset != tail.next_offset and following.base_offset > self._recovery_point:
+                break
+            number += 1
+            tail = self._scan(following)
+        self._remove_from(number + 1)
+        return tail
+
+    def _first_to_scan(self) -> int:
+        number = len(self._segments) - 1
+        while number > 0 and self._segments[number].base_offset > self._recovery_point:
+            number -= 1
+        return number
+
+    def _remove_from(self, number: int) -> None:
+        for segment in self._segments[number:]:
+            self._report.truncated_bytes += segment.size
+            self._report.removed_segments += 1
+            segment.close()
+            for file in segment.files():
+                self._disk.remove(file.path)
+        del self._segments[number:]
+
+    def _scan(self, segment: Segment) -> Tail:
+        """Check every batch of a segment, cut or report what is bad, and make its indexes anew."""
+        segment.forget_index()
+        position, next_offset, indexed = 0, segment.base_offset, 0
+        while position < segment.size:
+            try:
+                for hop in _whole_batches(segment, position, next_offset):
+                    indexed = segment.note(hop, indexed, self._interval)
+                    if segment.index.full_chunk:
+                        segment.flush_index()
+                    position, next_offset = hop.position + hop.size, hop.last_offset + 1
+            except CorruptBatch as bad:
+                resumed = self._pass_over(segment, bad, next_offset)
+                if resumed is None:
+                    break
+                position = resumed.position
+                segment.add_entry(resumed.last_offset, position)
+                indexed = position
+        self._report.scanned_bytes += segment.size
+        segment.seal()
+        damaged = any(damage.path == segment.file.path for damage in self._report.damage)
+        segment.trusted_from = segment.size if damaged else 0
+        return Tail(next_offset, indexed, segment.first_timestamp() if position else None)
+
+    def _pass_over(self, segment: Segment, bad: CorruptBatch, next_offset: int) -> Hop | None:
+        """Deal with a bad batch: the whole batch to go on with, or None when the segment ends here."""
+        if next_offset >= self._recovery_point:
+            self._cut(segment, bad.position)
+            return None
+        resumed = _find_whole_batch(segment, bad.position, next_offset)
+        end = segment.size if resumed is None else resumed.position
+        self._report.damage.append(
+            Damage(path=segment.file.path, position=bad.position, length=end - bad.position, why=str(bad))
+        )
+        return resumed
+
+    def _cut(self, segment: Segment, position: int) -> None:
+        self._report.truncated_bytes += segment.size - position
+        segment.file.truncate(position)
+        segment.size = position
+
+
+def _whole_batches(segment: Segment, position: int, next_offset: int) -> Iterator[Hop]:
+    """Batches whose headers fit and whose CRCs are right; raises CorruptBatch at the first other one."""
+    for at, batch, header in segment.batches(position, min_offset=next_offset):
+        if not crc_ok(batch, 0, header.size):
+            raise CorruptBatch(
+                segment.file.path, at, f"the batch at offset {header.base_offset} fails its CRC"
+            )
+        yield Hop(
+            at,
+            header.size,
+            header.base_offset,
+            header.last_offset,
+            header.base_timestamp,
+            header.max_timestamp,
+        )
+
+
+def _find_whole_batch(segment: Segment, bad_position: int, next_offset: int) -> Hop | None:
+    """The next whole batch after a bad one: where the bad one's length points, else wherever one begins."""
+    for position in _candidates(segment, bad_position):
+        try:
+            return next(_whole_batches(segment, position, next_offset), None)
+        except CorruptBatch:
+            continue
+    return None
+
+
+def _candidates(segment: Segment, bad_position: int) -> Iterator[int]:
+    header = segment.file.pread(HEADER_SIZE, bad_position)
+    if len(header) == HEADER_SIZE:
+        following = bad_position + read_header(header).size
+        if bad_position < following < segment.size:
+            yield following
+    position = bad_position + 1
+    while position + HEADER_SIZE <= segment.size:
+        chunk = segment.file.pread(_SEARCH_CHUNK_BYTES, position + _MAGIC_POSITION)
+        at = chunk.find(MAGIC)
+        while at >= 0:
+            yield position + at
+            at = chunk.find(MAGIC, at + 1)
+        position += len(chunk)
+
+
+def _tell(directory: str, report: RecoveryReport) -> None:
+    if report.truncated_bytes:
+        log.warning(
+            "log truncated directory=%s bytes=%d removed_segments=%d reason=unclean-stop",
+            directory,
+            report.truncated_bytes,
+            report.removed_segments,
+        )
+    for damage in report.damage:
+        log.error(
+            "log damaged path=%s position=%d bytes=%d why=%r",
+            damage.path,
+            damage.position,
+            damage.length,
+            damage.why,
+        )
+    if report.missing_offsets:
+        log.error("synced messages missing directory=%s offsets=%d", directory, report.missing_offsets)

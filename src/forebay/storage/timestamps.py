@@ -1,0 +1,62 @@
+"""Offsets by time: the first record of at least a timestamp, and the record with the largest.
+
+The time index says from which batch on to look; the batch that holds the answer is opened and its
+records are walked, so the answer is exact. These calls read from the disk and decompress: they may
+block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from forebay.errors import ProtocolError
+from forebay.storage.segment import NO_TIMESTAMP, CorruptBatch, Segment
+from forebay.wire.batch import records
+
+TimestampOffset = tuple[int, int]
+
+
+def find_timestamp(segments: Iterable[Segment], start_offset: int, timestamp: int) -> TimestampOffset | None:
+    """(timestamp, offset) of the first record from `start_offset` on that is not older than `timestamp`."""
+    for segment in segments:
+        if segment.largest_timestamp() >= timestamp:
+            found = _find_in(segment, start_offset, timestamp)
+            if found is not None:
+                return found
+    return None
+
+
+def max_timestamp(segments: Iterable[Segment], start_offset: int) -> TimestampOffset | None:
+    """(timestamp, offset) of the first record that carries the largest timestamp of the log."""
+    nonempty = [segment for segment in segments if segment.largest_timestamp() > NO_TIMESTAMP]
+    if not nonempty:
+        return None
+    largest = max(nonempty, key=Segment.largest_timestamp)
+    return _find_in(largest, start_offset, largest.largest_timestamp())
+
+
+def _find_in(segment: Segment, start_offset: int, timestamp: int) -> TimestampOffset | None:
+    entry = segment.time_index.floor(timestamp)
+    # Everything up to the entry's batch is older than the entry's timestamp, or is that batch.
+    first_offset = max(start_offset, segment.base_offset + (entry[1] if entry else 0))
+    first = segment.find(first_offset)
+    if first is None:
+        return None
+    for position, batch, header in segment.batches(first.position):
+        if header.max_timestamp >= timestamp:
+            found = _first_record(batch, segment, position, start_offset, timestamp)
+            if found is not None:
+                return found
+    return None
+
+
+def _first_record(
+    batch: memoryview, segment: Segment, position: int, start_offset: int, timestamp: int
+) -> TimestampOffset | None:
+    try:
+        for record in records(batch):
+            if record.timestamp >= timestamp and record.offset >= start_offset:
+                return record.timestamp, record.offset
+    except ProtocolError as error:
+        raise CorruptBatch(segment.file.path, position, str(error)) from error
+    return None

@@ -1,0 +1,365 @@
+"""The writing half of a log: queue, write, roll, sync, and fail without losing what is there.
+
+`append` only queues: the batch is a view of the buffer that the request was received into, and one
+`write_pending` at the end of the read event writes everything queued since the last. Whatever else has
+to see the bytes (a read, a roll) writes them first.
+
+When a write fails, what was queued is forgotten, the file keeps its whole batches, `offline` says why,
+and StorageError is raised to whoever called `append` or `write_pending`; if something else had to write,
+`write_pending` raises it later, so no batch that was queued can be taken for stored. Reads go on. One
+append per second tries again, so a disk that has room again needs no restart. A failed fdatasync is
+final: the kernel may have dropped the bytes, and asking again would say that all is well.
+
+`datasync` is the one call that another thread may make while the owner appends. It takes note of the end
+first, syncs every file that can hold something below that end, and only then moves the recovery point; a
+truncation in between (`_generation`) makes it move nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from forebay.clock import Clock
+from forebay.errors import StorageError
+from forebay.storage.disk import Disk, File, FileClosed
+from forebay.storage.recovery import Opened, RecoveryReport
+from forebay.storage.segment import MAX_RELATIVE_OFFSET, Segment, Tail
+from forebay.storage.segments import SegmentList
+from forebay.wire.batch import BatchHeader
+
+logger = logging.getLogger(__name__)
+
+HINTS_MAX = 64
+_RETRY_SECONDS = 1.0
+_NO_LIMIT = 2**63
+_CLOSED = -1
+"""As a limit of bytes: every append must stop and ask whether it may go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """The topic settings that storage obeys."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    index_interval_bytes: int = 4096
+    segment_index_bytes: int = 10 << 20
+    file_delete_delay_ms: int = 60_000
+
+
+class LogWriter:
+    __slots__ = (
+        "_active",
+        "_clock",
+        "_config",
+        "_disk",
+        "_file",
+        "_final",
+        "_flush_due",
+        "_generation",
+        "_hints",
+        "_index_at",
+        "_lost",
+        "_new_files",
+        "_old_hints",
+        "_pending",
+        "_position",
+        "_retry_at",
+        "_roll_bytes",
+        "_roll_offset",
+        "_roll_timestamp",
+        "_segments",
+        "_sync_lock",
+        "_unsynced",
+        "_written_end",
+        "directory",
+        "end_offset",
+        "offline",
+        "on_roll",
+        "recovery_point",
+        "report",
+        "start_offset",
+    )
+
+    _active: Segment
+    _file: File
+    _position: int
+    """Where the next batch goes: the written size and what is queued."""
+    _index_at: int
+    """A batch that begins beyond this position gets an index entry."""
+    _flush_due: bool
+    _roll_bytes: int
+    _roll_offset: int
+    _roll_timestamp: int
+    _written_end: int
+    """The end offset without what is queued."""
+    _hints: dict[int, tuple[Segment, int]]
+    _old_hints: dict[int, tuple[Segment, int]]
+    end_offset: int
+
+    def __init__(self, disk: Disk, directory: str, config: LogConfig, clock: Clock, opened: Opened) -> None:
+        self._disk = disk
+        self._config = config
+        self._clock = clock
+        self._segments = SegmentList(opened.segments)
+        self._sync_lock = threading.Lock()
+        self._unsynced: list[Segment] = []
+        self._generation = 0
+        self._new_files = True
+        self._pending: list[memoryview] = []
+        self._lost: StorageError | None = None
+        self._retry_at = 0.0
+        self._final = False
+        self.directory = directory
+        self.report: RecoveryReport = opened.report
+        self.offline: str | None = None
+        self.on_roll: Callable[[int], None] | None = None
+        """Called with the end offset when a new segment begins, before anything is in it."""
+        self.recovery_point = 0
+        self.start_offset = 0
+        self._activate(opened.tail)
+
+    @property
+    def size(self) -> int:
+        return self._segments.size + self._position - self._active.size
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    def configure(self, config: LogConfig) -> None:
+        self._config = config
+        self._set_limits(self._active.first_timestamp())
+
+    # --- appending -----------------------------------------------------------------------------------------
+
+    def append(self, batch: memoryview, header: BatchHeader) -> None:
+        """Queue a validated batch whose base offset is the log's end or later (straight-line: it is hot)."""
+        base_offset, batch_length, _, _, _, _, last_offset_delta, _, max_timestamp, _, _, _, _ = header
+        position = self._position
+        end = position + batch_length + 12
+        last_offset = base_offset + last_offset_delta
+        if (
+            end > self._roll_bytes
+            or max_timestamp > self._roll_timestamp
+            or last_offset > self._roll_offset
+            or base_offset < self.end_offset
+        ):
+            self._make_ready(header)
+            position = self._position
+            end = position + batch_length + 12
+        segment = self._active
+        if max_timestamp > segment.max_timestamp:
+            segment.max_timestamp = max_timestamp
+            segment.max_timestamp_offset = last_offset
+        if position > self._index_at:
+            self._add_index_entry(last_offset, position)
+        self._pending.append(batch)
+        self._position = end
+        self.end_offset = last_offset + 1
+
+    def write_pending(self) -> None:
+        """Write what has been queued. StorageError means that none of it, of this event, is in the log."""
+        if self._pending:
+            self._write()
+        elif self._lost is not None:
+            lost, self._lost = self._lost, None
+            raise lost
+
+    def roll(self) -> None:
+        """Seal the active segment and begin a new one; an empty one stays."""
+        self._write_early()
+        if self._active.size:
+            self._roll(self.end_offset)
+
+    def _write(self) -> None:
+        if self._final:
+            raise self._fail(StorageError(self.offline or "the log is offline"))
+        try:
+            self._file.appendv(self._pending)
+        except OSError as error:
+            raise self._fail(error) from error
+        self._pending.clear()
+        segment = self._active
+        position = self._position
+        segment.size = position
+        end = self.end_offset
+        self._written_end = end
+        hints = self._hints
+        hints[end] = (segment, position)
+        if len(hints) > HINTS_MAX:
+            self._old_hints = hints
+            self._hints = {}
+        if self._flush_due:
+            self._flush_index()
+
+    def _write_early(self) -> None:
+        """Write for another reason than write_pending, which must then hear of a failure all the same."""
+        if self._pending:
+            try:
+                self._write()
+            except StorageError as error:
+                self._lost = error
+                raise
+
+    def _make_ready(self, header: BatchHeader) -> None:
+        """Something stands in the way of an append: refuse it, roll, or begin the segment's clock."""
+        if header.base_offset < self.end_offset:
+            raise ValueError(f"batch at offset {header.base_offset}, the log ends at {self.end_offset}")
+        if self.offline is not None:
+            self._try_again()
+        out_of_range = header.last_offset > self._roll_offset
+        if self._position and (
+            out_of_range
+            or self._position + header.size > self._roll_bytes
+            or header.max_timestamp > self._roll_timestamp
+        ):
+            self._write_early()
+            self._roll(header.base_offset)
+        elif out_of_range:
+            self._start_anew(header.base_offset, keep=len(self._segments) - 1)
+        if not self._position:
+            self._set_limits(header.max_timestamp)
+
+    def _roll(self, base_offset: int) -> None:
+        sealed = self._active
+        try:
+            sealed.seal()
+            segment = Segment(self._disk, self.directory, base_offset, create=True)
+        except OSError as error:
+            raise self._fail(error) from error
+        with self._sync_lock:
+            self._unsynced.append(sealed)
+            self._new_files = True
+            self._segments.push(segment)
+            self._activate(Tail(base_offset, 0, None))
+        if self.on_roll is not None:
+            self.on_roll(base_offset)
+
+    def _activate(self, tail: Tail) -> None:
+        """Take the last segment as the one to append to."""
+        self._active = self._segments[-1]
+        self._file = self._active.file
+        self._position = self._active.size
+        self._index_at = tail.indexed_position + self._config.index_interval_bytes
+        self._flush_due = False
+        self.end_offset = tail.next_offset
+        self._written_end = tail.next_offset
+        self._hints = {}
+        self._old_hints = {}
+        self._set_limits(tail.first_timestamp)
+
+    def _set_limits(self, first_timestamp: int | None) -> None:
+        self._roll_bytes = _CLOSED if self.offline is not None else self._config.segment_bytes
+        self._roll_offset = self._active.base_offset + MAX_RELATIVE_OFFSET
+        # An empty segment stops its first batch, whose timestamp begins the segment's clock.
+        self._roll_timestamp = (
+            -_NO_LIMIT if first_timestamp is None else first_timestamp + self._config.segment_ms
+        )
+
+    def _add_index_entry(self, last_offset: int, position: int) -> None:
+        segment = self._active
+        segment.add_entry(last_offset, position)
+        self._index_at = position + self._config.index_interval_bytes
+        self._flush_due = segment.index.full_chunk
+        if len(segment.index) * 8 >= self._config.segment_index_bytes - 8:
+            self._roll_bytes = _CLOSED
+
+    def _flush_index(self) -> None:
+        try:
+            self._active.flush_index()
+        except OSError as error:
+            # The entries stay in memory; the log itself is written, and if the disk is full it will say so.
+            logger.warning("index not written path=%s error=%s", self._file.path, error)
+        self._flush_due = False
+
+    def _start_anew(self, base_offset: int, *, keep: int) -> None:
+        """Drop all but the first `keep` segments and go on in a new one."""
+        with self._sync_lock:
+            self._generation += 1
+            self._new_files = True
+            while len(self._segments) > keep:
+                self._drop_last()
+            self._segments.push(Segment(self._disk, self.directory, base_offset, create=True))
+            self._activate(Tail(base_offset, 0, None))
+
+    def _drop_last(self) -> None:
+        dropped = self._segments.pop()
+        dropped.close()
+        self._unsynced = [segment for segment in self._unsynced if segment is not dropped]
+        for file in dropped.files():
+            self._disk.remove(file.path)
+
+    # --- syncing -------------------------------------------------------------------------------------------
+
+    def datasync(self) -> int:
+        """Make all that was written survive a loss of power; returns the recovery point. Any thread."""
+        with self._sync_lock:
+            generation = self._generation
+            end = self._written_end
+            active = self._active
+            sealed = tuple(self._unsynced)
+            new_files, self._new_files = self._new_files, False
+        if end <= self.recovery_point and not new_files:
+            return self.recovery_point
+        try:
+            self._sync_files(active, sealed, new_files)
+        except OSError as error:
+            self._take_offline(f"cannot sync {active.file.path}: {error}")
+            raise StorageError(f"cannot sync {active.file.path}: {error}") from error
+        with self._sync_lock:
+            if self._generation == generation:
+                self._unsynced = [segment for segment in self._unsynced if segment not in sealed]
+                self.recovery_point = max(self.recovery_point, end)
+        return self.recovery_point
+
+    def _sync_files(self, active: Segment, sealed: tuple[Segment, ...], new_files: bool) -> None:
+        for segment in sealed:
+            with suppress(FileClosed):  # deleted meanwhile: there is nothing left to keep
+                segment.datasync(indexes=True)
+        with suppress(FileClosed):
+            active.datasync(indexes=False)
+        if new_files:
+            self._disk.fsync_dir(self.directory)
+            self._disk.fsync_dir(str(PurePath(self.directory).parent))
+
+    # --- failing -------------------------------------------------------------------------------------------
+
+    def _fail(self, error: OSError | StorageError) -> StorageError:
+        """Forget what was queued, refuse appends from now on, and give the error to raise."""
+        if self.offline is None:
+            self.offline = f"cannot write {self._file.path}: {error}"
+            logger.error("log offline directory=%s error=%s", self.directory, error)
+        self._roll_bytes = _CLOSED
+        self._retry_at = self._clock.monotonic() + _RETRY_SECONDS
+        self._pending.clear()
+        segment = self._active
+        segment.index.drop_from_value(segment.size)
+        segment.time_index.drop_from_value(self._written_end - segment.base_offset)
+        self._position = segment.size
+        self.end_offset = self._written_end
+        try:
+            tail = segment.load_tail(self._config.index_interval_bytes)
+            self._index_at = tail.indexed_position + self._config.index_interval_bytes
+            self._set_limits(tail.first_timestamp)
+        except (OSError, StorageError):
+            # The limits stay those of the batches that were not written: at worst a roll comes early.
+            logger.warning("end of segment not readable path=%s", self._file.path)
+        return StorageError(self.offline)
+
+    def _try_again(self) -> None:
+        if self._final or self._clock.monotonic() < self._retry_at:
+            raise StorageError(self.offline or "the log is offline")
+        self.offline = None
+        self._set_limits(self._active.first_timestamp())
+
+    def _take_offline(self, reason: str) -> None:
+        self._final = True
+        self.offline = reason
+        self._roll_bytes = _CLOSED
+        logger.error("log offline directory=%s reason=%r", self.directory, reason)
