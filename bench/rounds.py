@@ -1,4 +1,4 @@
-"""One round of each load against a broker: a fresh topic, the load, the proof that it arrived, the topic gone.
+"""One round of each load against a broker: a fresh topic, the load, the proof that it arrived, no topic left.
 
 Fresh topics keep the disk bounded and every round alike. The same functions drive Forebay and Apache Kafka.
 """

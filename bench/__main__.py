@@ -1,0 +1,82 @@
+"""`python -m bench` measures the broker, `python -m bench kafka` compares it with Apache Kafka.
+
+Both print a table and write `bench/results/*.json`; `--write-docs`, or `python -m bench docs` afterwards,
+turns what is there into `docs/performance.md` and its plot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+
+from bench import report
+from bench.footprint import memory_figures, start_figures
+from bench.growth import growth_figures
+from bench.report import Figure
+from bench.rounds import warm_page_cache
+from bench.server import BenchError
+from bench.suite import Suite, open_suite
+from bench.throughput import throughput_figures
+from bench.waiting import idle_connection_figures, latency_figures
+
+PARTS: dict[str, Callable[[Suite], list[Figure]]] = {
+    "start": start_figures,
+    "throughput": throughput_figures,
+    "latency": latency_figures,
+    "idle": idle_connection_figures,
+    "memory": memory_figures,
+    "growth": growth_figures,
+}
+
+
+def run_alone(rounds: int, only: list[str]) -> None:
+    """Forebay beside the raw limits of this machine."""
+    started = time.monotonic()
+    figures: list[Figure] = []
+    with open_suite(rounds) as suite:
+        print("warming up the page cache", flush=True)
+        warm_page_cache(suite.scratch)
+        for name in only or PARTS:
+            figures += PARTS[name](suite)
+    report.show("Forebay beside the raw limits of this machine", figures, "raw limit")
+    print(f"{report.summary(figures)} ({time.monotonic() - started:.0f} s)")
+    print(f"written: {report.save('-'.join(['forebay', *only]), figures)}")
+
+
+def run_beside_kafka(rounds: int) -> None:
+    from bench.versus import versus_figures, why_not
+
+    if reason := why_not():
+        print(f"bench-kafka skipped: {reason}")
+        return
+    started = time.monotonic()
+    figures, version = versus_figures(rounds)
+    report.show(f"Forebay beside Apache Kafka {version}", figures, "Kafka")
+    print(f"{report.summary(figures)} ({time.monotonic() - started:.0f} s)")
+    print(f"written: {report.save('kafka', figures, kafka_version=version)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("what", nargs="?", choices=("forebay", "kafka", "docs"), default="forebay")
+    parser.add_argument("--rounds", type=int, default=3, help="of each load; figures are their medians")
+    parser.add_argument("--only", action="append", default=[], choices=PARTS, help="measure only this part")
+    parser.add_argument("--write-docs", action="store_true", help="write docs/performance.md too")
+    options = parser.parse_args()
+    try:
+        if options.what == "forebay":
+            run_alone(options.rounds, options.only)
+        elif options.what == "kafka":
+            run_beside_kafka(options.rounds)
+    except BenchError as error:
+        sys.exit(f"bench: {error}")
+    if options.write_docs or options.what == "docs":
+        from bench.docs import write_docs
+
+        write_docs()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""Forebay beside Apache Kafka: the same loads to both in turns, in one run on one machine.
+
+Both brokers run throughout and rest while the other works. Unmeasured passes of every load come first, so
+that the JVM has compiled what it will run.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from bench import rounds
+from bench.client import Client
+from bench.clients import CONSUME_BATCHES, librdkafka_consume, librdkafka_produce
+from bench.kafka_server import KafkaServer, kafka_version, why_not
+from bench.latency import Latency, produce_round_trips, wakes
+from bench.load import Measure, Rounds
+from bench.report import Figure
+from bench.rounds import fresh_topic, warm_page_cache
+from bench.server import Server, forebay_server
+from bench.suite import median_of, scratch_directory
+
+FOREBAY, KAFKA = "Forebay", "Kafka"
+CONSUMED = "bench-consumed"
+STARTS = 3
+WARM_UP_PASSES = 2
+ROUND_TRIPS = 5000
+WAKES = 500
+
+LOADS: dict[str, Callable[[Server], Measure]] = {
+    "librdkafka produce, 1 KB messages": librdkafka_produce,
+    "librdkafka consume, 1 KB messages": partial(librdkafka_consume, topic=CONSUMED),
+    "produce 1 MB, 1 connection": partial(rounds.produce_mb, connections=1),
+    "fetch 1 MB, 1 connection": partial(rounds.fetch_mb, connections=1),
+    "produce 16 KB, 4 connections": partial(rounds.produce_16kb, connections=4),
+    "produce 200 B, 4 connections": partial(rounds.produce_200b, connections=4),
+    "produce 200 B, 4 connections, deep": partial(rounds.produce_200b_deep, connections=4),
+}
+GROUPS = ("throughput", "broker CPU", "latency")
+SMALL_LOADS = ("produce 16 KB", "produce 200 B")
+
+
+@dataclass(slots=True)
+class Side:
+    """One of the two brokers and all that was measured of it."""
+
+    server: Server
+    start_s: float
+    start_rss_mb: float
+    loads: dict[str, Rounds] = field(default_factory=lambda: defaultdict(Rounds))
+    produce: list[Latency] = field(default_factory=list)
+    wake: list[Latency] = field(default_factory=list)
+    rss_mb: float = 0.0
+
+
+def versus_figures(round_count: int) -> tuple[list[Figure], str]:
+    with scratch_directory() as scratch:
+        print("warming up the page cache", flush=True)
+        warm_page_cache(scratch)
+        starts = {name: _starts(scratch, name) for name in (FOREBAY, KAFKA)}
+        with _server(scratch, FOREBAY, 0) as ours, _server(scratch, KAFKA, 0) as theirs:
+            sides = [Side(ours, *starts[FOREBAY]), Side(theirs, *starts[KAFKA])]
+            _run(sides, round_count)
+    return _figures(*sides), kafka_version()
+
+
+def _server(scratch: Path, name: str, number: int) -> Server:
+    directory = f"{name.lower()}-{number}"
+    return KafkaServer(scratch, directory) if name == KAFKA else forebay_server(scratch, directory)
+
+
+def _starts(scratch: Path, name: str) -> tuple[float, float]:
+    """Median seconds from the command to the first answer and memory then, with an empty data directory."""
+    seconds: list[float] = []
+    rss_mb: list[float] = []
+    for number in range(1, STARTS + 1):
+        print(f"  {name}: start {number} of {STARTS}", flush=True)
+        with _server(scratch, name, number) as server:
+            seconds.append(server.start_s)
+            rss_mb.append(server.rss_bytes() / 1e6)
+    return statistics.median(seconds), statistics.median(rss_mb)
+
+
+def _run(sides: list[Side], round_count: int) -> None:
+    for side in sides:
+        with Client(side.server.address) as client:
+            client.create_topic(CONSUMED)
+            client.fill(CONSUMED, CONSUME_BATCHES)
+    for number in range(1 - WARM_UP_PASSES, round_count + 1):
+        kind = f"round {number} of {round_count}" if number > 0 else "warm-up"
+        print(f"  both brokers in turns: {kind}", flush=True)
+        for name, load in LOADS.items():
+            for side in sides:
+                measure = load(side.server)
+                if number > 0:
+                    side.loads[name].append(measure)
+        for side in sides:
+            _measure_latency(side, keep=number > 0)
+    for side in sides:
+        side.rss_mb = side.server.rss_bytes() / 1e6
+
+
+def _measure_latency(side: Side, *, keep: bool) -> None:
+    with fresh_topic(side.server) as (_, topic):
+        produce = produce_round_trips(side.server.address, topic, ROUND_TRIPS)
+        wake = wakes(side.server.address, topic, WAKES)
+    if keep:
+        side.produce.append(produce)
+        side.wake.append(wake)
+
+
+def _figures(ours: Side, theirs: Side) -> list[Figure]:
+    figures: list[Figure] = []
+    for name in LOADS:
+        small = name.startswith(SMALL_LOADS)
+        figures += (_small if small else _large)(name, ours.loads[name], theirs.loads[name])
+    for name, measured, kafka, targets in (
+        ("produce round trip, acks=1", ours.produce, theirs.produce, (1 / 3, 1 / 5)),
+        ("produce to long-poll wake", ours.wake, theirs.wake, (None, None)),
+    ):
+        figures += _latency(name, measured, kafka, targets)
+    return [
+        *sorted(figures, key=lambda figure: GROUPS.index(figure.group)),
+        _versus("footprint", "memory at start", ours.start_rss_mb, theirs.start_rss_mb, "MB", at_most=1 / 8),
+        _versus("footprint", "memory after all of this", ours.rss_mb, theirs.rss_mb, "MB", at_most=1 / 8),
+        _versus("footprint", "start to ready", ours.start_s, theirs.start_s, "s", at_most=1 / 8),
+    ]
+
+
+def _versus(
+    group: str,
+    name: str,
+    ours: float,
+    theirs: float,
+    unit: str,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+) -> Figure:
+    return Figure(
+        group=group,
+        name=name,
+        value=ours,
+        unit=unit,
+        limit=theirs,
+        limit_name="Kafka",
+        at_least=at_least,
+        at_most=at_most,
+    )
+
+
+def _large(name: str, ours: Rounds, theirs: Rounds) -> list[Figure]:
+    speed, cpu = "mb_per_s", "cpu_s_per_gb"
+    return [
+        _versus("throughput", name, ours.median(speed), theirs.median(speed), "MB/s", at_least=2.0),
+        _versus("broker CPU", name, ours.median(cpu), theirs.median(cpu), "s/GB", at_most=1 / 4),
+    ]
+
+
+def _small(name: str, ours: Rounds, theirs: Rounds) -> list[Figure]:
+    speed, cpu = "requests_per_s", "cpu_us_per_request"
+    at_least = 8.0 if name.startswith("produce 200 B") else 2.0
+    return [
+        _versus(
+            "throughput", name, ours.median(speed), theirs.median(speed), "requests/s", at_least=at_least
+        ),
+        _versus("broker CPU", name, ours.median(cpu), theirs.median(cpu), "µs/request", at_most=1 / 4),
+    ]
+
+
+def _latency(
+    name: str, ours: list[Latency], theirs: list[Latency], targets: tuple[float | None, float | None]
+) -> list[Figure]:
+    figures = []
+    for label, attribute, at_most in (("p50", "p50_us", targets[0]), ("p99", "p99_us", targets[1])):
+        pair = median_of(ours, attribute), median_of(theirs, attribute)
+        figures.append(_versus("latency", f"{name}, {label}", *pair, "µs", at_most=at_most))
+    return figures
+
+
+__all__ = ["versus_figures", "why_not"]
