@@ -113,6 +113,8 @@ def test_the_first_answer_is_full_and_later_ones_leave_out_what_is_known() -> No
     assert answers(6, 2, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert answers(6, 2)  # well again: said once
     assert not answers(6, 2)
+    context = resolve(sessions, fetch(session=1, epoch=next(epochs)))
+    assert context.must_answer(only(context), 6, 2, 0, forced=True)
 
 
 def test_a_full_answer_holds_everything_even_if_asked_twice() -> None:

@@ -119,7 +119,8 @@ def place(
     """Give a validated batch its place in the log: patched in place, and the header that goes with it."""
     length = header[1]
     _pack_owned(view, 0, base_offset, length, partition_leader_epoch)
-    return _new_header(BatchHeader, (base_offset, length, partition_leader_epoch, *header[3:]))
+    # Joining tuples is measurably faster than unpacking one into the other, and this runs for every batch.
+    return _new_header(BatchHeader, (base_offset, length, partition_leader_epoch) + header[3:])  # noqa: RUF005
 
 
 def rewrite(

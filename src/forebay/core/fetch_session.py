@@ -128,8 +128,12 @@ class FetchContext:
         log_start_offset: int,
         size: int,
         error_code: int = ErrorCode.NONE,
+        forced: bool = False,
     ) -> bool:
-        """Whether the answer has to hold this partition. Takes note of what the client is told by it."""
+        """Whether the answer has to hold this partition. Takes note of what the client is told by it.
+
+        `forced` is for what a client must hear though nothing else has changed, as a diverging epoch.
+        """
         session = target.session
         if session is None:
             return True
@@ -140,7 +144,7 @@ class FetchContext:
         if size:
             session.rotate(target)
             return True
-        return not told or bool(error_code) or not self.incremental
+        return not told or forced or bool(error_code) or not self.incremental
 
 
 class FetchSessions:
