@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from forebay_command import command, environment, forebay
 
 from forebay import __version__
+from forebay_command import command, environment, forebay
 
 
 def test_version() -> None:
