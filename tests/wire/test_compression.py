@@ -51,8 +51,11 @@ def test_snappy_is_read_raw_and_framed() -> None:
     assert decompress(Codec.SNAPPY, bytes(aio.snappy_encode(data, xerial_compatible=False))) == data
 
 
-def test_lz4_is_the_frame_format() -> None:
-    assert compress(Codec.LZ4, b"abc").startswith(b"\x04\x22\x4d\x18")
+def test_lz4_is_a_frame_of_independent_blocks() -> None:
+    """Java's clients read no other: they refuse a frame without the flag for independence."""
+    made = compress(Codec.LZ4, b"abc" * 100_000)
+    assert made.startswith(b"\x04\x22\x4d\x18")
+    assert made[4] & 0x20
 
 
 @given(codec=codecs, data=st.binary(max_size=300))

@@ -61,7 +61,7 @@ def compress(codec: int, data: Bytes) -> bytes:
         case Codec.SNAPPY:
             return _compress_xerial(memoryview(data))
         case Codec.LZ4:
-            return bytes(cramjam.lz4.compress(data, level=1))
+            return _compress_lz4(data)
         case Codec.ZSTD:
             return bytes(cramjam.zstd.compress(data, level=3))
 
@@ -137,6 +137,13 @@ def _decompress_block(block: memoryview, max_output_bytes: int, used: int = 0) -
     if written != size:
         raise ProtocolError("snappy block is shorter than it says")
     return output
+
+
+def _compress_lz4(data: Bytes) -> bytes:
+    # Java's clients refuse frames whose blocks depend on each other. The batch has a checksum of its own.
+    compressor = cramjam.lz4.Compressor(level=1, content_checksum=False, block_linked=False)
+    compressor.compress(data)
+    return bytes(compressor.finish())
 
 
 def _compress_xerial(data: memoryview) -> bytes:
