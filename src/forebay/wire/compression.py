@@ -142,7 +142,7 @@ def _decompress_block(block: memoryview, max_output_bytes: int, used: int = 0) -
 def _compress_lz4(data: Bytes) -> bytes:
     # Java's clients refuse frames whose blocks depend on each other. The batch has a checksum of its own.
     compressor = cramjam.lz4.Compressor(level=1, content_checksum=False, block_linked=False)
-    compressor.compress(data)
+    compressor.compress(bytes(data))
     return bytes(compressor.finish())
 
 
