@@ -73,7 +73,7 @@ def main() -> None:
     except BenchError as error:
         sys.exit(f"bench: {error}")
     if options.write_docs or options.what == "docs":
-        from bench.docs import write_docs
+        from bench.page import write_docs
 
         write_docs()
 

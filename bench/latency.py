@@ -55,7 +55,13 @@ def _round_trip_ns(sock: socket.socket, frame: bytes, reply_bytes: int) -> int:
 
 
 def produce_round_trips(address: Address, topic: str, count: int) -> Latency:
-    return round_trips(address, produce_frame(topic, B200_BATCH), count)
+    with Client(address) as client:
+        before = client.end_offset(topic) or 0
+        latency = round_trips(address, produce_frame(topic, B200_BATCH), count)
+        stored = (client.end_offset(topic) or 0) - before
+    if stored != count + WARM_UP:
+        raise BenchError(f"{stored} records stored of {count + WARM_UP} acknowledged")
+    return latency
 
 
 def wakes(address: Address, topic: str, count: int) -> Latency:

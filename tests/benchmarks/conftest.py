@@ -1,0 +1,8 @@
+"""The benchmarks are a package at the root of the checkout, which is not installed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
