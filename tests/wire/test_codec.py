@@ -257,7 +257,15 @@ class TestUnknownTags:
         assert decode(Everything, 2, data) == Everything(late=9)
 
     @pytest.mark.parametrize(
-        "tags", [b"\x01\x05\x03ab", b"\x01\x05", b"\x02\x05\x00", b"\x80", b"\xff\xff\xff\xff\x0f"]
+        "tags",
+        [
+            b"\x01\x05\x03ab",
+            b"\x01\x05",
+            b"\x02\x05\x00",
+            b"\x80",
+            b"\xff\xff\xff\xff\x0f",
+            b"\x01\xff\xff\xff\xff\x7f\x00",
+        ],
     )
     def test_must_be_whole(self, tags: bytes) -> None:
         with pytest.raises(ProtocolError):

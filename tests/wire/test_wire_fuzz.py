@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from forebay.errors import ProtocolError
 from forebay.wire.codec import decode, decoder, encode
 from forebay.wire.fields import Message
+from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from wire.message_values import every_message, random_message
 
 CASES = every_message()
@@ -76,19 +77,32 @@ def test_no_message_can_be_cut_short() -> None:
         data = encode(random_message(random, cls, version), version)
         for end in random.sample(range(len(data)), min(25, len(data))):
             with pytest.raises(ProtocolError):
-                decode(cls, version, data[:end])
+                decoder(cls, version)(memoryview(data[:end]), 0)
+
+
+def peak_bytes(cls: type[Message], version: int, data: bytes) -> int:
+    """The most memory that decoding takes, once everything that stays is there."""
+    read, view = decoder(cls, version), memoryview(data)
+    with contextlib.suppress(ProtocolError):
+        read(view, 0)
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(ProtocolError):
+            read(view, 0)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def test_greedy_frames_allocate_in_proportion_to_their_size() -> None:
     for cls, version in CASES:
-        read = decoder(cls, version)
         for data in GREEDY:
-            view = memoryview(data)
-            with contextlib.suppress(ProtocolError):
-                read(view, 0)  # compiles and warms up what is allocated once
-            tracemalloc.start()
-            with contextlib.suppress(ProtocolError):
-                read(view, 0)
-            _, peak_bytes = tracemalloc.get_traced_memory()
-            tracemalloc.stop()
-            assert peak_bytes < 200 * len(data), f"{cls.__name__} v{version} on {data[:8]!r}"
+            assert peak_bytes(cls, version, data) < 20 * len(data), f"{cls.__name__} v{version}: {data[:8]!r}"
+
+
+def test_the_smallest_elements_there_are_take_memory_in_proportion() -> None:
+    topics = 20_000
+    data = encode(MetadataRequest(topics=[MetadataRequestTopic() for _ in range(topics)]), 9)
+    assert len(data) < 2 * topics + 16
+    assert len(decode(MetadataRequest, 9, data).topics or ()) == topics
+    assert peak_bytes(MetadataRequest, 9, data) < 60 * len(data)

@@ -186,8 +186,12 @@ class _DecoderWriter:
             f"if {count} * {width} > size - pos:"
             f" raise ProtocolError(f'{name}: {{{count}}} elements do not fit into the rest of the frame')"
         )
+        if element.kind == "uuid":
+            line(f"{target} = [bytes(view[at:at + 16]) for at in range(pos, pos + 16 * {count}, 16)]")
+            line(f"pos += {count} * 16")
+            return
         if element.kind in FORMATS:
-            line(f"{target} = [*unpack('>' + {FORMATS[element.kind]!r} * {count}, view, pos)]")
+            line(f"{target} = [*unpack(f'>{{{count}}}{FORMATS[element.kind]}', view, pos)]")
             line(f"pos += {count} * {width}")
             return
         values = self.source.fresh("a")
@@ -230,7 +234,6 @@ class _DecoderWriter:
         line("tag, pos = read_uvarint(view, pos)")
         line("length, pos = read_uvarint(view, pos)")
         line("behind = pos + length")
-        line("if behind > size: raise ProtocolError(f'tag {tag}: cut short')")
         for name, field in self.layout.tagged(cls):
             line(f"if tag == {field.tag}:")
             self.source.indent()

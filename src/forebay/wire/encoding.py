@@ -176,8 +176,11 @@ class _EncoderWriter:
             self._elements(content, field.element)
 
     def _elements(self, content: str, element: Field) -> None:
+        if element.kind == "uuid":
+            self.source.line(f"out += b''.join({content})")
+            return
         if element.kind in FORMATS:
-            self.source.line(f"out += pack('>' + {FORMATS[element.kind]!r} * len({content}), *{content})")
+            self.source.line(f"out += pack(f'>{{len({content})}}{FORMATS[element.kind]}', *{content})")
             return
         value = self.source.fresh("o")
         self.source.line(f"for {value} in {content}:")
