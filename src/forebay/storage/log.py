@@ -68,10 +68,12 @@ class Log(LogWriter):
         opened = open_segments(disk, directory, options)
         log = cls(disk, directory, config, clock or SystemClock(), opened)
         log.start_offset = min(max(start_offset, log._segments[0].base_offset), log.end_offset)
-        log.recovery_point = min(recovery_point, log.end_offset)
-        if clean:
-            log.recovery_point = log.end_offset
         log._refuse_if_lossy()
+        if log.report.missing_offsets:
+            # It stays on record: the log must not come back as if nothing had happened.
+            log.recovery_point = recovery_point
+        else:
+            log.recovery_point = log.end_offset if clean else min(recovery_point, log.end_offset)
         return log
 
     def _refuse_if_lossy(self) -> None:
@@ -94,6 +96,12 @@ class Log(LogWriter):
             raise StorageError(f"cannot close {self.directory}: {error}") from error
         finally:
             self._segments.close()
+
+    def discard(self) -> None:
+        """Close without writing anything: the log is being deleted."""
+        self._pending.clear()
+        self._take_offline(f"{self.directory} is deleted")
+        self._segments.close()
 
     # --- reading -------------------------------------------------------------------------------------------
 

@@ -65,6 +65,7 @@ class RecoveryReport:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
     segments: list[Segment]
+    created: bool
     tail: Tail
     report: RecoveryReport
 
@@ -83,14 +84,21 @@ def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
     segments = [Segment(disk, directory, base) for base in _find_segments(disk, directory)]
     if not segments:
         segments = [Segment(disk, directory, options.start_offset, create=True)]
-        return Opened(segments=segments, tail=Tail(options.start_offset, 0, None), report=report)
-    if options.clean:
-        tail = segments[-1].load_tail(options.index_interval_bytes)
-    else:
-        tail = _Recovery(disk, segments, options, report).run()
+        tail = Tail(options.start_offset, 0, None)
+        return Opened(segments=segments, created=True, tail=tail, report=report)
+    unscanned = _load_unscanned(segments[-1], options) if options.clean else None
+    tail = unscanned or _Recovery(disk, segments, options, report).run()
     report.missing_offsets = max(options.recovery_point - tail.next_offset, 0)
     _tell(directory, report)
-    return Opened(segments=segments, tail=tail, report=report)
+    return Opened(segments=segments, created=False, tail=tail, report=report)
+
+
+def _load_unscanned(last: Segment, options: OpenOptions) -> Tail | None:
+    try:
+        return last.load_tail(options.index_interval_bytes)
+    except CorruptBatch as bad:
+        log.error("log damaged although it was closed cleanly", extra={"why": str(bad)})
+        return None
 
 
 def _find_segments(disk: Disk, directory: str) -> list[int]:
@@ -230,19 +238,11 @@ def _candidates(segment: Segment, bad_position: int) -> Iterator[int]:
 
 def _tell(directory: str, report: RecoveryReport) -> None:
     if report.truncated_bytes:
-        log.warning(
-            "log truncated directory=%s bytes=%d removed_segments=%d reason=unclean-stop",
-            directory,
-            report.truncated_bytes,
-            report.removed_segments,
-        )
+        facts: dict[str, object] = {"directory": directory, "bytes": report.truncated_bytes}
+        log.warning("torn end of log cut off", extra=facts | {"removed_segments": report.removed_segments})
     for damage in report.damage:
-        log.error(
-            "log damaged path=%s position=%d bytes=%d why=%r",
-            damage.path,
-            damage.position,
-            damage.length,
-            damage.why,
-        )
+        log.error("log damaged", extra={"why": damage.why, "bytes": damage.length})
     if report.missing_offsets:
-        log.error("synced messages missing directory=%s offsets=%d", directory, report.missing_offsets)
+        log.error(
+            "synced messages missing", extra={"directory": directory, "offsets": report.missing_offsets}
+        )

@@ -165,7 +165,7 @@ class Segment:
             return self._first_reaching(offset, 0, self.base_offset)
         position = self._checked(entry)
         if position is None:
-            self.rebuild_index()
+            self._repair_index()
             return self._first_reaching(offset, 0, self.base_offset)
         return self._first_reaching(offset, position, self.base_offset)
 
@@ -182,7 +182,7 @@ class Segment:
             return None
         position = self._checked(entry)
         if position is None:
-            self.rebuild_index()
+            self._repair_index()
             return None
         return int.from_bytes(self.file.pread(8, position), "big"), position
 
@@ -228,9 +228,12 @@ class Segment:
 
     def rebuild_index(self, index_interval_bytes: int = 4096) -> Tail:
         """Make both indexes anew from the batches. Reads every header: may block."""
-        log.warning("index rebuild path=%s", self.file.path)
         self.forget_index()
         return self._note_all(0, self.base_offset, 0, index_interval_bytes)
+
+    def _repair_index(self) -> None:
+        log.warning("index is wrong and is rebuilt", extra={"path": self.file.path})
+        self.rebuild_index()
 
     def load_tail(self, index_interval_bytes: int) -> Tail:
         """What is needed to append, from the last index entry on; the whole segment only if that is wrong."""
@@ -278,10 +281,15 @@ class Segment:
                 self.max_timestamp, relative = last
                 self.max_timestamp_offset = self.base_offset + relative
             else:
-                self.rebuild_index()
-                self.add_time_entry()
-                self.flush_index()
+                self._repair_time_index()
         return self.max_timestamp
+
+    def _repair_time_index(self) -> None:
+        try:
+            self._repair_index()
+        except CorruptBatch as bad:
+            log.error("segment damaged: its time index is made of what is readable", extra={"why": str(bad)})
+        self.seal()
 
     def flush_index(self) -> None:
         self.index.flush()

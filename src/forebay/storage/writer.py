@@ -110,7 +110,7 @@ class LogWriter:
         self._sync_lock = threading.Lock()
         self._unsynced: list[Segment] = []
         self._generation = 0
-        self._new_files = True
+        self._new_files = opened.created
         self._pending: list[memoryview] = []
         self._lost: StorageError | None = None
         self._retry_at = 0.0
@@ -275,7 +275,7 @@ class LogWriter:
             self._active.flush_index()
         except OSError as error:
             # The entries stay in memory; the log itself is written, and if the disk is full it will say so.
-            logger.warning("index not written path=%s error=%s", self._file.path, error)
+            logger.warning("index not written", extra={"path": self._file.path, "error": str(error)})
         self._flush_due = False
 
     def _start_anew(self, base_offset: int, *, keep: int) -> None:
@@ -311,6 +311,7 @@ class LogWriter:
             self._sync_files(active, sealed, new_files)
         except OSError as error:
             self._take_offline(f"cannot sync {active.file.path}: {error}")
+            logger.error("log offline for good", extra={"directory": self.directory, "error": str(error)})
             raise StorageError(f"cannot sync {active.file.path}: {error}") from error
         with self._sync_lock:
             if self._generation == generation:
@@ -334,7 +335,7 @@ class LogWriter:
         """Forget what was queued, refuse appends from now on, and give the error to raise."""
         if self.offline is None:
             self.offline = f"cannot write {self._file.path}: {error}"
-            logger.error("log offline directory=%s error=%s", self.directory, error)
+            logger.error("log offline", extra={"directory": self.directory, "error": str(error)})
         self._roll_bytes = _CLOSED
         self._retry_at = self._clock.monotonic() + _RETRY_SECONDS
         self._pending.clear()
@@ -349,7 +350,7 @@ class LogWriter:
             self._set_limits(tail.first_timestamp)
         except (OSError, StorageError):
             # The limits stay those of the batches that were not written: at worst a roll comes early.
-            logger.warning("end of segment not readable path=%s", self._file.path)
+            logger.warning("end of segment not readable", extra={"path": self._file.path})
         return StorageError(self.offline)
 
     def _try_again(self) -> None:
@@ -362,4 +363,3 @@ class LogWriter:
         self._final = True
         self.offline = reason
         self._roll_bytes = _CLOSED
-        logger.error("log offline directory=%s reason=%r", self.directory, reason)

@@ -1,0 +1,92 @@
+"""Small text files in Kafka's formats that say how far things had come.
+
+A checkpoint is a version line, a count line and one line per entry. Per data directory, keyed by "topic
+partition":
+
+- `recovery-point-offset-checkpoint`: everything below had been synced
+- `log-start-offset-checkpoint`: where each log begins (DeleteRecords may have moved it into a segment)
+- `replication-offset-checkpoint`: high watermarks
+
+Per partition, `leader-epoch-checkpoint` (see epochs.py) and `partition.metadata`, which ties the
+directory to a topic id. All are replaced atomically: a reader sees the old file or the new one.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+
+from forebay.errors import StorageError
+from forebay.storage.disk import Disk
+
+TopicPartition = tuple[str, int]
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+
+_VERSION = "0"
+
+
+def read_lines(disk: Disk, path: str) -> list[str]:
+    """The entries of a checkpoint file; none if there is no file."""
+    if not disk.exists(path):
+        return []
+    lines = disk.read_bytes(path).decode("utf-8", "replace").splitlines()
+    if len(lines) < 2 or lines[0].strip() != _VERSION or lines[1].strip() != str(len(lines) - 2):
+        raise StorageError(f"{path} is not a checkpoint of version {_VERSION}: restore it, or delete it")
+    return lines[2:]
+
+
+def write_lines(disk: Disk, path: str, lines: Iterable[str], *, sync: bool = True) -> None:
+    entries = list(lines)
+    text = "\n".join([_VERSION, str(len(entries)), *entries]) + "\n"
+    disk.write_atomic(path, text.encode(), sync=sync)
+
+
+def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
+    offsets: dict[TopicPartition, int] = {}
+    for line in read_lines(disk, path):
+        try:
+            topic, partition, offset = line.split(" ")
+            offsets[topic, int(partition)] = int(offset)
+        except ValueError:
+            raise StorageError(f"{path} holds the line {line!r}: restore the file, or delete it") from None
+    return offsets
+
+
+def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+    write_lines(
+        disk,
+        path,
+        (f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())),
+    )
+
+
+def read_topic_id(disk: Disk, directory: str) -> bytes | None:
+    """The topic id that a partition's directory was made for, if it says."""
+    path = f"{directory}/{PARTITION_METADATA}"
+    if not disk.exists(path):
+        return None
+    fields = read_properties(disk.read_bytes(path).decode("utf-8", "replace"), ":")
+    try:
+        topic_id = urlsafe_b64decode(fields["topic_id"] + "==")
+    except (KeyError, ValueError):
+        topic_id = b""
+    if fields.get("version") != "0" or len(topic_id) != 16:
+        raise StorageError(f"{path} does not name a topic id")
+    return topic_id
+
+
+def write_topic_id(disk: Disk, directory: str, topic_id: bytes) -> None:
+    text = f"version: 0\ntopic_id: {urlsafe_b64encode(topic_id).decode().rstrip('=')}"
+    disk.write_atomic(f"{directory}/{PARTITION_METADATA}", text.encode())
+
+
+def read_properties(text: str, separator: str = "=") -> dict[str, str]:
+    """Lines of `key<separator>value`; empty lines and comments are passed over."""
+    pairs = [
+        line.split(separator, 1) for line in text.splitlines() if line.strip() and not line.startswith("#")
+    ]
+    return {pair[0].strip(): pair[1].strip() for pair in pairs if len(pair) == 2}

@@ -1,0 +1,204 @@
+"""A broker's data directory: who may use it, whose it is, which logs are in it, and how far they had come.
+
+- `.lock` is held by the one process that uses the directory and names its pid.
+- `meta.properties` names the cluster and the node that the data belongs to.
+- `.kafka_cleanshutdown` exists only between a clean stop and the next start: its absence means that logs
+  are checked.
+- The checkpoint files are read once and written by `write_checkpoints`, for all logs together.
+
+A recovery point on disk must never be larger than its log, or the log would be taken for damaged. So it
+is written after the data is synced, dropped before a directory of the same name is made again, and
+lowered (`lower`) before a log is truncated.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import threading
+import uuid
+from collections.abc import Mapping
+
+from forebay.clock import Clock
+from forebay.errors import ConfigError, StorageError
+from forebay.storage.checkpoint import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    TopicPartition,
+    read_offsets,
+    read_properties,
+    read_topic_id,
+    write_offsets,
+    write_topic_id,
+)
+from forebay.storage.disk import Disk, Lock, Locked
+from forebay.storage.log import Log
+from forebay.storage.writer import LogConfig
+
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+LOCK = ".lock"
+META = "meta.properties"
+
+_PARTITION_NAME = re.compile(r"(.+)-(\d+)")
+_DELETED_SUFFIX = "-delete"
+_NAME_CHARS_KEPT = 200
+
+
+class DataDirLocked(StorageError):
+    """Another process uses the data directory."""
+
+    def __init__(self, path: str, pid: str) -> None:
+        super().__init__(
+            f"{path} is in use by another process (pid {pid or 'unknown'}): stop it, or use another directory"
+        )
+        self.pid = pid
+
+
+class DataDir:
+    def __init__(self, disk: Disk, path: str, lock: Lock, cluster_id: str) -> None:
+        self._disk = disk
+        self._lock = lock
+        self._write_lock = threading.Lock()
+        self.path = path
+        self.cluster_id = cluster_id
+        self.clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN}")
+        self._points = {
+            name: read_offsets(disk, f"{path}/{name}")
+            for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS)
+        }
+
+    @classmethod
+    def open(cls, disk: Disk, path: str, *, node_id: int, cluster_id: str | None = None) -> DataDir:
+        """Lock the directory, made if need be, and read what it says. Blocks.
+
+        Raises DataDirLocked, or ConfigError if it belongs to another cluster or node.
+        """
+        disk.mkdirs(path)
+        try:
+            lock = disk.lock(f"{path}/{LOCK}", str(os.getpid()))
+        except Locked as locked:
+            raise DataDirLocked(path, locked.holder) from None
+        try:
+            found = cls(disk, path, lock, _check_meta(disk, path, node_id, cluster_id))
+            found._begin()
+        except BaseException:
+            lock.release()
+            raise
+        return found
+
+    def _begin(self) -> None:
+        """From now on a stop is unclean until `close` says otherwise."""
+        if self.clean:
+            self._disk.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
+            self._disk.fsync_dir(self.path)
+        for name in self._disk.list(self.path):
+            if name.endswith(_DELETED_SUFFIX):
+                self._disk.remove_tree(f"{self.path}/{name}")
+
+    def directory(self, topic: str, partition: int) -> str:
+        return f"{self.path}/{topic}-{partition}"
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that have a directory here."""
+        matches = (_PARTITION_NAME.fullmatch(name) for name in self._disk.list(self.path))
+        return [(match[1], int(match[2])) for match in matches if match]
+
+    def topic_id(self, topic: str, partition: int) -> bytes | None:
+        return read_topic_id(self._disk, self.directory(topic, partition))
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        return self._points[HIGH_WATERMARKS].get((topic, partition), 0)
+
+    def open_log(
+        self,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        *,
+        topic_id: bytes | None = None,
+        clock: Clock | None = None,
+    ) -> Log:
+        """Open or make the log of a partition, in any thread. Blocks: after an unclean stop it is checked."""
+        key = (topic, partition)
+        directory = self.directory(topic, partition)
+        if not self._disk.exists(directory):
+            self._forget(key)
+            self._disk.mkdirs(directory)
+        if topic_id is not None and read_topic_id(self._disk, directory) is None:
+            write_topic_id(self._disk, directory, topic_id)
+        return Log.open(
+            self._disk,
+            directory,
+            config,
+            clock=clock,
+            start_offset=self._points[LOG_START_OFFSETS].get(key, 0),
+            recovery_point=self._points[RECOVERY_POINTS].get(key, 0),
+            clean=self.clean,
+        )
+
+    def delete_log(self, topic: str, partition: int, log: Log) -> str:
+        """Close a log and move it out of the way; the path is for `Disk.remove_tree`, in any thread."""
+        log.discard()
+        name = f"{topic}-{partition}"[:_NAME_CHARS_KEPT]
+        path = f"{self.path}/{name}.{uuid.uuid4().hex}{_DELETED_SUFFIX}"
+        self._disk.rename(self.directory(topic, partition), path)
+        return path
+
+    def write_checkpoints(
+        self, logs: Mapping[TopicPartition, Log], high_watermarks: Mapping[TopicPartition, int]
+    ) -> None:
+        """Write down how far all logs have come. Blocks; any thread."""
+        with self._write_lock:
+            self._write(RECOVERY_POINTS, {key: log.recovery_point for key, log in logs.items()})
+            self._write(LOG_START_OFFSETS, {key: log.start_offset for key, log in logs.items()})
+            self._write(HIGH_WATERMARKS, dict(high_watermarks))
+
+    def lower(self, topic: str, partition: int, offset: int) -> None:
+        """Before a log is truncated: make sure that no checkpoint claims more than will be left. Blocks."""
+        key = (topic, partition)
+        with self._write_lock:
+            for name in (RECOVERY_POINTS, HIGH_WATERMARKS):
+                if self._points[name].get(key, 0) > offset:
+                    self._write(name, {**self._points[name], key: offset})
+
+    def close(self, *, clean: bool) -> None:
+        """Give the directory up; `clean` if every log closed without error and checkpoints are written."""
+        if clean:
+            self._disk.write_atomic(f"{self.path}/{CLEAN_SHUTDOWN}", b"")
+        self._lock.release()
+
+    def _forget(self, key: TopicPartition) -> None:
+        """A directory of this name is about to be made: what is known of an earlier one must go."""
+        with self._write_lock:
+            for name, offsets in self._points.items():
+                if key in offsets:
+                    self._write(name, {other: offset for other, offset in offsets.items() if other != key})
+
+    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        if offsets != self._points[name]:
+            write_offsets(self._disk, f"{self.path}/{name}", offsets)
+            self._points[name] = offsets
+
+
+def _check_meta(disk: Disk, path: str, node_id: int, cluster_id: str | None) -> str:
+    """The cluster id of the directory; a new directory becomes this node's."""
+    meta = f"{path}/{META}"
+    if not disk.exists(meta):
+        cluster_id = cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        text = f"#\nversion=1\ncluster.id={cluster_id}\nnode.id={node_id}\n"
+        disk.write_atomic(meta, text.encode())
+        return cluster_id
+    properties = read_properties(disk.read_bytes(meta).decode("utf-8", "replace"))
+    stored = properties.get("cluster.id", "")
+    if properties.get("version") != "1" or not stored:
+        raise ConfigError(f"{meta} is not of version 1 or names no cluster.id")
+    if cluster_id is not None and stored != cluster_id:
+        raise ConfigError(f"{path} belongs to cluster {stored}, not {cluster_id}: choose another directory")
+    if properties.get("node.id") != str(node_id):
+        raise ConfigError(
+            f"{path} belongs to node {properties.get('node.id')}, not {node_id}: "
+            "set node.id, or choose another directory"
+        )
+    return stored

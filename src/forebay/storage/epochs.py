@@ -1,0 +1,75 @@
+"""Leader epochs of a partition: the offset at which each leader began; so replicas find where they differ.
+
+Kept in memory in order, and in `leader-epoch-checkpoint` beside the log, written whenever it changes
+(each write waits for the device: it happens once per change of leader).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from forebay.errors import StorageError
+from forebay.storage.checkpoint import read_lines, write_lines
+from forebay.storage.disk import Disk
+
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class LeaderEpochs:
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._path = f"{directory}/{LEADER_EPOCHS}"
+        self._entries: list[tuple[int, int]] = []
+        for line in read_lines(disk, self._path):
+            try:
+                epoch, start_offset = map(int, line.split(" "))
+            except ValueError:
+                raise StorageError(
+                    f"{self._path} holds the line {line!r}: restore it, or delete it"
+                ) from None
+            self._entries.append((epoch, start_offset))
+        self._entries.sort()
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start offset), ascending."""
+        return list(self._entries)
+
+    @property
+    def latest(self) -> int:
+        return self._entries[-1][0] if self._entries else UNDEFINED_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note that a leader begins at `start_offset`; an epoch already known changes nothing."""
+        if epoch <= self.latest:
+            return
+        # Epochs that began at or after it wrote nothing that is left.
+        kept = [entry for entry in self._entries if entry[1] < start_offset]
+        self._replace([*kept, (epoch, start_offset)])
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest epoch not above the one asked for, and where it ended; (-1, -1) if not known."""
+        if epoch == UNDEFINED_EPOCH or epoch > self.latest:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        following = bisect_right(self._entries, epoch, key=lambda entry: entry[0])
+        known = epoch if following == 0 else self._entries[following - 1][0]
+        return known, self._entries[following][1]
+
+    def truncate_from(self, end_offset: int) -> None:
+        """The log now ends here: epochs that began at or after it are forgotten."""
+        self._replace([entry for entry in self._entries if entry[1] < end_offset])
+
+    def truncate_prefix(self, start_offset: int) -> None:
+        """The log now begins here: the epoch in force there begins there, earlier ones are forgotten."""
+        kept = [entry for entry in self._entries if entry[1] > start_offset]
+        in_force = [entry[0] for entry in self._entries if entry[1] <= start_offset]
+        self._replace([(in_force[-1], start_offset), *kept] if in_force else kept)
+
+    def _replace(self, entries: list[tuple[int, int]]) -> None:
+        if entries != self._entries:
+            write_lines(self._disk, self._path, (f"{epoch} {offset}" for epoch, offset in entries))
+            self._entries = entries
