@@ -13,7 +13,6 @@ lowered (`lower`) before a log is truncated.
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import threading
@@ -57,12 +56,12 @@ class DataDirLocked(StorageError):
 
 
 class DataDir:
-    def __init__(self, disk: Disk, path: str, lock: Lock, cluster_id: str) -> None:
+    def __init__(self, disk: Disk, path: str, lock: Lock) -> None:
         self._disk = disk
         self._lock = lock
         self._write_lock = threading.Lock()
         self.path = path
-        self.cluster_id = cluster_id
+        self._meta = _read_meta(disk, path)
         self.clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN}")
         self._points = {
             name: read_offsets(disk, f"{path}/{name}")
@@ -70,18 +69,15 @@ class DataDir:
         }
 
     @classmethod
-    def open(cls, disk: Disk, path: str, *, node_id: int, cluster_id: str | None = None) -> DataDir:
-        """Lock the directory, made if need be, and read what it says. Blocks.
-
-        Raises DataDirLocked, or ConfigError if it belongs to another cluster or node.
-        """
+    def open(cls, disk: Disk, path: str) -> DataDir:
+        """Lock the directory, made if need be, and read what it says. Blocks. Raises DataDirLocked."""
         disk.mkdirs(path)
         try:
             lock = disk.lock(f"{path}/{LOCK}", str(os.getpid()))
         except Locked as locked:
             raise DataDirLocked(path, locked.holder) from None
         try:
-            found = cls(disk, path, lock, _check_meta(disk, path, node_id, cluster_id))
+            found = cls(disk, path, lock)
             found._begin()
         except BaseException:
             lock.release()
@@ -96,6 +92,25 @@ class DataDir:
         for name in self._disk.list(self.path):
             if name.endswith(_DELETED_SUFFIX):
                 self._disk.remove_tree(f"{self.path}/{name}")
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster that the data belongs to; None for a new directory."""
+        return self._meta.get("cluster.id")
+
+    def claim(self, cluster_id: str, node_id: int) -> None:
+        """Make a new directory this node's; raises ConfigError if it is another's."""
+        mine = {"version": "1", "cluster.id": cluster_id, "node.id": str(node_id)}
+        for key, value in mine.items():
+            if self._meta and self._meta.get(key) != value:
+                raise ConfigError(
+                    f"{self.path}/{META} says {key}={self._meta.get(key)}, not {value}: this is another node's "
+                    "data, choose another directory"
+                )
+        if not self._meta:
+            text = "".join(f"{key}={value}\n" for key, value in mine.items())
+            self._disk.write_atomic(f"{self.path}/{META}", text.encode())
+            self._meta = mine
 
     def directory(self, topic: str, partition: int) -> str:
         return f"{self.path}/{topic}-{partition}"
@@ -163,7 +178,7 @@ class DataDir:
                 if self._points[name].get(key, 0) > offset:
                     self._write(name, {**self._points[name], key: offset})
 
-    def close(self, *, clean: bool) -> None:
+    def close(self, *, clean: bool = False) -> None:
         """Give the directory up; `clean` if every log closed without error and checkpoints are written."""
         if clean:
             self._disk.write_atomic(f"{self.path}/{CLEAN_SHUTDOWN}", b"")
@@ -182,23 +197,6 @@ class DataDir:
             self._points[name] = offsets
 
 
-def _check_meta(disk: Disk, path: str, node_id: int, cluster_id: str | None) -> str:
-    """The cluster id of the directory; a new directory becomes this node's."""
+def _read_meta(disk: Disk, path: str) -> dict[str, str]:
     meta = f"{path}/{META}"
-    if not disk.exists(meta):
-        cluster_id = cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        text = f"#\nversion=1\ncluster.id={cluster_id}\nnode.id={node_id}\n"
-        disk.write_atomic(meta, text.encode())
-        return cluster_id
-    properties = read_properties(disk.read_bytes(meta).decode("utf-8", "replace"))
-    stored = properties.get("cluster.id", "")
-    if properties.get("version") != "1" or not stored:
-        raise ConfigError(f"{meta} is not of version 1 or names no cluster.id")
-    if cluster_id is not None and stored != cluster_id:
-        raise ConfigError(f"{path} belongs to cluster {stored}, not {cluster_id}: choose another directory")
-    if properties.get("node.id") != str(node_id):
-        raise ConfigError(
-            f"{path} belongs to node {properties.get('node.id')}, not {node_id}: "
-            "set node.id, or choose another directory"
-        )
-    return stored
+    return read_properties(disk.read_bytes(meta).decode("utf-8", "replace")) if disk.exists(meta) else {}
