@@ -1,0 +1,35 @@
+"""What the administrative handlers share: carrying a plan out, or only looking at what it would bring."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from forebay.coordination.metadata import Plan
+from forebay.core.image import ClusterImage
+from forebay.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+
+async def carry_out(broker: Broker, plan: Plan, *, validate_only: bool) -> ClusterImage:
+    """The image with the plan carried out; with validate_only only the returned image shows it."""
+    if validate_only:
+        return broker.image.apply(plan(broker.image))
+    return await broker.metadata.change(plan)
+
+
+def named_twice(names: Iterable[str | bytes]) -> frozenset[str | bytes]:
+    """Names that one request must not repeat: which of the two should it have been?"""
+    return frozenset(name for name, count in Counter(names).items() if count > 1)
+
+
+def repeated(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is in the request more than once")
+
+
+def new_topic_id() -> bytes:
+    return os.urandom(16)

@@ -1,0 +1,100 @@
+"""DescribeTopicPartitions: topics in the order of their names, a bounded number of partitions per page.
+
+The cursor of a response names the first partition that did not fit; a client sends it back to go on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.core.image import NO_LEADER, ClusterImage, PartitionState, TopicImage
+from forebay.errors import ErrorCode
+from forebay.wire.fields import ZERO_UUID
+from forebay.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+PAGE_PARTITIONS_MAX = 2000
+
+
+def handle(
+    broker: Broker, _context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    image, cursor = broker.image, request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        return DescribeTopicPartitionsResponse(
+            topics=[_failed(topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics]
+        )
+    names = sorted({topic.name for topic in request.topics} or image.topics)
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+    left = max(1, min(request.response_partition_limit, PAGE_PARTITIONS_MAX))
+    return _page(image, names, cursor, left)
+
+
+def _page(
+    image: ClusterImage, names: list[str], cursor: Cursor | None, left: int
+) -> DescribeTopicPartitionsResponse:
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in names:
+        topic = image.topics.get(name)
+        if topic is None:
+            topics.append(_failed(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            continue
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        if not left:
+            return _response(topics, Cursor(topic_name=name, partition_index=first))
+        states = topic.partitions[first : first + left]
+        left -= len(states)
+        topics.append(_topic(image, topic, states))
+        if first + len(states) < len(topic.partitions):
+            return _response(topics, Cursor(topic_name=name, partition_index=first + len(states)))
+    return _response(topics, None)
+
+
+def _response(
+    topics: list[DescribeTopicPartitionsResponseTopic], next_cursor: Cursor | None
+) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_cursor)
+
+
+def _failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, topic_id=ZERO_UUID)
+
+
+def _topic(
+    image: ClusterImage, topic: TopicImage, states: tuple[PartitionState, ...]
+) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name.startswith("__"),
+        partitions=[_partition(image, state) for state in states],
+    )
+
+
+def _partition(image: ClusterImage, state: PartitionState) -> DescribeTopicPartitionsResponsePartition:
+    led = state.leader != NO_LEADER
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=state.index,
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=list(state.replicas),
+        isr_nodes=list(state.isr),
+        # Java's AdminClient fails on null here.
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=[replica for replica in state.replicas if replica not in image.brokers],
+    )
+
+
+ENDPOINT = Endpoint(75, 0, 0, handle)
