@@ -67,10 +67,10 @@ async def test_a_change_is_visible_when_it_returns_and_after_a_restart() -> None
         assert image is metadata.image
         assert len(image.topics["t"].partitions) == 2
         assert image.brokers[1] == BrokerRegistration(id=1, host="h", port=9, rack="r", epoch=epoch)
-        await metadata.change(lambda image: alter_configs(image, CONFIG, T, [setting("flush.ms", "7")]))
+        await metadata.change(lambda image: alter_configs(image, CONFIG, T, [setting("segment.ms", "7")]))
         await metadata.change(lambda image: create_partitions(image, "t", 5, None))
         assert metadata.image == await load(store, KEYS)
-        assert metadata.image.topic_config("t").overrides == {"flush.ms": "7"}
+        assert metadata.image.topic_config("t").overrides == {"segment.ms": "7"}
         assert len(metadata.image.topics["t"].partitions) == 5
 
 
@@ -84,7 +84,7 @@ async def test_deleting_leaves_nothing_behind() -> None:
         topic_id = image.topics["t"].topic_id
         image = await metadata.change(lambda _: [PartitionPut(topic_id=topic_id, state=state)])
         assert image.topics["t"].partitions[1].partition_epoch == image.revision
-        await metadata.change(lambda image: alter_configs(image, CONFIG, T, [setting("flush.ms", "7")]))
+        await metadata.change(lambda image: alter_configs(image, CONFIG, T, [setting("segment.ms", "7")]))
         await metadata.change(lambda image: delete_topic(image, CONFIG, "t"))
         assert (await store.range(KEYS.root))[0] == before
         assert metadata.image.topics == {}
@@ -97,12 +97,12 @@ async def test_a_stale_plan_is_made_again_on_what_won() -> None:
         await create(one, "t")
         await two.wait_for(one.image.revision)
         await asyncio.gather(
-            one.change(lambda image: alter_configs(image, CONFIG, T, [setting("flush.ms", "1")])),
-            two.change(lambda image: alter_configs(image, CONFIG, T, [setting("segment.ms", "2")])),
+            one.change(lambda image: alter_configs(image, CONFIG, T, [setting("segment.ms", "1")])),
+            two.change(lambda image: alter_configs(image, CONFIG, T, [setting("segment.bytes", "200")])),
         )
         await one.wait_for(two.image.revision)
         await two.wait_for(one.image.revision)
-        assert one.image.topic_config("t").overrides == {"flush.ms": "1", "segment.ms": "2"}
+        assert one.image.topic_config("t").overrides == {"segment.ms": "1", "segment.bytes": "200"}
         assert one.image == two.image
 
 

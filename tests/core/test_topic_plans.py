@@ -278,9 +278,9 @@ def test_altering_keeps_the_rest() -> None:
         image,
         CONFIG,
         TOPIC,
-        [alteration("segment.bytes", AlterOp.DELETE), alteration("flush.ms", AlterOp.SET, "9")],
+        [alteration("segment.bytes", AlterOp.DELETE), alteration("segment.ms", AlterOp.SET, "9")],
     )
-    assert changes == [TopicConfigPut(name="t", overrides={"retention.ms": "5", "flush.ms": "9"})]
+    assert changes == [TopicConfigPut(name="t", overrides={"retention.ms": "5", "segment.ms": "9"})]
 
 
 def test_nothing_to_change_is_nothing_to_write() -> None:
@@ -317,7 +317,7 @@ def test_lists_are_edited_from_what_is_in_force(before: str | None, op: int, val
         (TOPIC, [alteration("retention.ms", AlterOp.APPEND, "5")], ErrorCode.INVALID_CONFIG),
         (TOPIC, [alteration("retention.ms", 9, "5")], ErrorCode.INVALID_REQUEST),
         (TOPIC, [alteration("cleanup.policy", AlterOp.SUBTRACT, "delete")], ErrorCode.INVALID_CONFIG),
-        (TOPIC, [alteration("flush.ms", AlterOp.SET, "5")] * 2, ErrorCode.INVALID_REQUEST),
+        (TOPIC, [alteration("segment.ms", AlterOp.SET, "5")] * 2, ErrorCode.INVALID_REQUEST),
         (BROKER, [alteration("log.dirs", AlterOp.SET, "/x")], ErrorCode.INVALID_CONFIG),
         (BROKER, [alteration("retention.ms", AlterOp.SET, "5")], ErrorCode.INVALID_CONFIG),
     ],

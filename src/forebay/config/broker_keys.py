@@ -227,7 +227,6 @@ _LOG = (
         1000,
         "The longest that appended data waits for the disk, whatever the flush policy.",
         1,
-        dynamic=True,
     ),
     _int("forebay.open.files.max", 512, "Log files held open at a time.", 16),
     _choice("forebay.log.format", "text", "How the broker's own log lines look.", ("text", "json")),

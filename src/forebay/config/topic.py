@@ -28,7 +28,6 @@ class TopicConfig:
     index_interval_bytes: int
     segment_index_bytes: int
     file_delete_delay_ms: int
-    flush_ms: int
     min_insync_replicas: int
     """-1 means a majority of the replicas; see `insync_replicas_min`."""
 

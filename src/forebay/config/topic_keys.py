@@ -73,7 +73,6 @@ _KEYS = (
     _key("index.interval.bytes", "index_interval_bytes", "log.index.interval.bytes"),
     _key("segment.index.bytes", "segment_index_bytes", "log.index.size.max.bytes"),
     _key("file.delete.delay.ms", "file_delete_delay_ms", "log.segment.delete.delay.ms"),
-    _key("flush.ms", "flush_ms", "log.flush.interval.ms"),
     _key("min.insync.replicas", "min_insync_replicas", "min.insync.replicas"),
 )
 
