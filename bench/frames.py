@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Sequence
 
@@ -24,6 +25,9 @@ KB16_BATCH_RECORDS = 16
 IN_FLIGHT_REQUESTS = 5
 """Unanswered requests per connection: what Java's producer allows, and every idempotent producer."""
 DEEP_BLOB_BYTES = 64 * 1024
+DISTINCT_REQUESTS = 8
+CORRELATION_ID_AT = 8
+"""Behind the length, the API key and the version."""
 
 
 def batch_of(records: int, value_bytes: int) -> bytes:
@@ -67,6 +71,12 @@ def fetch_frame(
     return frame_bytes(request, FETCH_VERSION)
 
 
+def numbered(frame: bytes, count: int) -> list[bytes]:
+    """The same request under correlation ids that rise, as a client would number them."""
+    start, end = CORRELATION_ID_AT, CORRELATION_ID_AT + 4
+    return [frame[:start] + struct.pack(">i", n) + frame[end:] for n in range(count)]
+
+
 def produce_stream(
     topic: str,
     batch: bytes,
@@ -77,7 +87,7 @@ def produce_stream(
 ) -> Stream:
     """One request per send, as clients do it."""
     return Stream(
-        blobs=[produce_frame(topic, batch, partition=partition)],
+        blobs=numbered(produce_frame(topic, batch, partition=partition), DISTINCT_REQUESTS),
         payload_bytes_per_blob=len(batch),
         window=IN_FLIGHT_REQUESTS,
         seconds=seconds,
@@ -92,7 +102,7 @@ def deep_produce_stream(
     frame = produce_frame(topic, batch, partition=partition)
     count = DEEP_BLOB_BYTES // len(frame)
     return Stream(
-        blobs=[frame * count],
+        blobs=[b"".join(numbered(frame, count))],
         requests_per_blob=count,
         payload_bytes_per_blob=len(batch) * count,
         window=2,

@@ -12,7 +12,7 @@ from bench.latency import Latency, produce_round_trips, round_trips, wakes
 from bench.load import connect, receive_frame
 from bench.report import Figure
 from bench.rounds import fresh_topic
-from bench.server import Server
+from bench.server import Server, forebay_server
 from bench.suite import Suite, median_of
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 
@@ -57,17 +57,20 @@ def _percentile_figures(
 
 
 def idle_connection_figures(suite: Suite) -> list[Figure]:
-    """Memory per silent connection, and the round trip with and without them in turns."""
+    """Memory per silent connection, and the round trip with and without them in turns.
+
+    The broker is a fresh one: memory that an earlier load has left free would hide what connections take.
+    """
     quiet: list[Latency] = []
     crowded: list[Latency] = []
     grown_bytes: list[int] = []
-    with fresh_topic(suite.broker) as (_, topic):
+    with forebay_server(suite.scratch, "idle") as broker, fresh_topic(broker) as (_, topic):
         for _ in suite.each_round("idle connections"):
-            quiet.append(produce_round_trips(suite.broker.address, topic, ROUND_TRIPS))
-            rss_bytes = suite.broker.rss_bytes()
-            with idle_connections(suite.broker, IDLE_CONNECTIONS):
-                grown_bytes.append(suite.broker.rss_bytes() - rss_bytes)
-                crowded.append(produce_round_trips(suite.broker.address, topic, ROUND_TRIPS))
+            quiet.append(produce_round_trips(broker.address, topic, ROUND_TRIPS))
+            rss_bytes = broker.rss_bytes()
+            with idle_connections(broker, IDLE_CONNECTIONS):
+                grown_bytes.append(broker.rss_bytes() - rss_bytes)
+                crowded.append(produce_round_trips(broker.address, topic, ROUND_TRIPS))
     group = f"{IDLE_CONNECTIONS:,} idle connections"
     return [
         Figure(
