@@ -33,6 +33,17 @@ def random_message(random: Random, cls: type[Message], version: int) -> Any:
     return _struct(random, Layout(cls, version), cls)
 
 
+def sparse_message(cls: type[Message], version: int) -> Any:
+    """Everything left out that can be, but one element in each array: every struct at its defaults."""
+    return _sparse(Layout(cls, version), cls)
+
+
+def _sparse(layout: Layout, cls: type[Struct]) -> Any:
+    arrays = [(name, field.element) for name, field in layout.plain(cls) if field.element is not None]
+    structs = {name: element.struct for name, element in arrays if element.struct is not None}
+    return cls(**{name: [_sparse(layout, struct)] for name, struct in structs.items()})
+
+
 def _struct(random: Random, layout: Layout, cls: type[Struct]) -> Any:
     fields = [*layout.plain(cls), *layout.tagged(cls)]
     return cls(**{name: _value(random, layout, field) for name, field in fields})

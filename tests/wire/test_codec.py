@@ -32,7 +32,7 @@ from forebay.wire.fields import (
 )
 from forebay.wire.layout import in_range
 from forebay.wire.parts import FileRange, Part, Records, join, size_of
-from wire.message_values import every_message, random_message
+from wire.message_values import every_message, random_message, sparse_message
 
 CASES = every_message()
 
@@ -167,6 +167,11 @@ class TestRoundTrips:
     def test_every_message(self, seed: int) -> None:
         for cls, version in CASES:
             value = random_message(Random(f"{seed} {cls.__name__} {version}"), cls, version)
+            assert decode(cls, version, encode(value, version)) == value
+
+    def test_every_struct_can_be_sent_with_its_defaults(self) -> None:
+        for cls, version in CASES:
+            value = sparse_message(cls, version)
             assert decode(cls, version, encode(value, version)) == value
 
     @given(st.sampled_from(CASES), st.integers(min_value=0))

@@ -89,8 +89,11 @@ class _DecoderWriter:
         if not self._formats:
             return
         fmt = "".join(self._formats)
-        reader = self.source.constant("unpack_", unpack_from(fmt))
-        self.source.line(f"{', '.join(self._targets)}, = {reader}(view, pos)")
+        if fmt == "B":
+            self.source.line(f"{self._targets[0]} = view[pos]")
+        else:
+            reader = self.source.constant("unpack_", unpack_from(fmt))
+            self.source.line(f"{', '.join(self._targets)}, = {reader}(view, pos)")
         self.source.line(f"pos += {calcsize('>' + fmt)}")
         self._formats.clear()
         self._targets.clear()

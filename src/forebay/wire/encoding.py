@@ -94,21 +94,33 @@ class _EncoderWriter:
         return f"{packer}({', '.join(self._values)})"
 
     def _flush(self) -> None:
-        if self._formats:
+        if self._formats == ["x"]:
+            self.source.line("out.append(0)")
+        elif self._formats:
             self.source.line(f"out += {self._packed()}")
-            self._formats.clear()
-            self._values.clear()
+        self._formats.clear()
+        self._values.clear()
 
     def _put_length(self, length: str, field: Field) -> None:
         """Packs what waits, and the length of the variable field that follows; null has the length -1."""
-        if not self.layout.flexible:
+        if self.layout.flexible:
+            self._put_compact_length(length)
+        else:
             self._put(self.layout.length_format(field), length)
-            self._flush()
+        self._flush()
+
+    def _put_compact_length(self, length: str) -> None:
+        line = self.source.line
+        line(f"{length} += 1")
+        line(f"if {length} > 127:")
+        prefix = f"{self._packed()} + " if self._formats else ""
+        line(f" out += {prefix}uvarint({length})")
+        line("else:")
+        if not self._formats:
+            line(f" out.append({length})")
             return
-        self.source.line(f"{length} += 1")
-        long = f"{self._packed()} + uvarint({length})" if self._formats else f"uvarint({length})"
         self._put("B", length)
-        self.source.line(f"out += {self._packed()} if {length} < 128 else {long}")
+        line(f" out += {self._packed()}")
         self._formats.clear()
         self._values.clear()
 

@@ -220,7 +220,7 @@ def binary(
 
 def records(versions: str = "0+", *, nullable: str = "") -> Any:
     """Record batches: decoded without a copy, encoded from memory or from ranges of files."""
-    return Field("records", versions, nullable, None)
+    return Field("records", versions, nullable, None if nullable else b"")
 
 
 def struct(
