@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from struct import Struct
 
 from forebay.broker.group_commit import GroupCommit
 from forebay.broker.partition import Partition
@@ -19,6 +20,9 @@ from forebay.errors import ErrorCode, StorageError
 log = logging.getLogger(__name__)
 
 ACKS_ALL = -1
+
+NUMBERS = Struct(">ihqqq")
+"""Index, error code, base offset, append time, log start offset: neighbours in a Produce response."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +60,7 @@ class Appends:
         self._sync_on_ack = sync_on_ack
         self._dirty: dict[Partition, int] = {}
         self._requests: list[Unacknowledged] = []
+        self._answered: list[tuple[Partition, bytearray, int]] = []
         self.unsynced: set[Partition] = set()
         """Partitions with writes that no sync has been asked for."""
 
@@ -66,11 +71,22 @@ class Appends:
     def add(self, request: Unacknowledged) -> None:
         self._requests.append(request)
 
+    def answered(self, partition: Partition, size: int, response: bytearray, numbers_at: int) -> None:
+        """A batch was queued whose response is made already, but not sent before `finish`."""
+        if size:
+            dirty = self._dirty
+            dirty[partition] = dirty.get(partition, 0) + size
+        self._answered.append((partition, response, numbers_at))
+
     def finish(self) -> None:
         """Write everything queued in this event, then settle its requests."""
         if not self._dirty and not self._requests:
+            self._answered.clear()
             return
         failed = self._write()
+        if failed:
+            self._take_back(failed)
+        self._answered.clear()
         requests, self._requests = self._requests, []
         for request in requests:
             if failed:
@@ -96,6 +112,12 @@ class Appends:
                 self.unsynced.add(partition)
                 self._arrivals.note(partition, size)
         return failed
+
+    def _take_back(self, failed: dict[Partition, StorageError]) -> None:
+        for partition, response, numbers_at in self._answered:
+            if partition in failed:
+                code = ErrorCode.KAFKA_STORAGE_ERROR
+                NUMBERS.pack_into(response, numbers_at, partition.index, code, -1, -1, -1)
 
     def _sync(self, request: Unacknowledged) -> None:
         """Settle once every partition of the request is durable."""

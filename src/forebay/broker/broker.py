@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from forebay.broker.administration import new_topic_id
 from forebay.broker.appends import Appends
 from forebay.broker.cold_reads import ColdReads
 from forebay.broker.connection import Connection
@@ -33,7 +35,7 @@ from forebay.coordination.metadata import Metadata, ensure_cluster_id, register_
 from forebay.coordination.sqlite import SqliteStore
 from forebay.coordination.store import Store
 from forebay.core.fetch_session import FetchSessions
-from forebay.core.image import BrokerRegistration, ClusterImage
+from forebay.core.image import ALL_BROKERS, BrokerRegistration, ClusterImage
 from forebay.core.topics import NewTopic, create_topic
 from forebay.storage.datadir import DataDir
 from forebay.storage.disk import RealDisk
@@ -59,7 +61,7 @@ class Broker:
         self.commit = GroupCommit(self.loop)
         self.appends = Appends(self.commit, self.arrivals, sync_on_ack=config.storage.flush_on_ack)
         self.cold_reads = ColdReads(self.loop, self.metrics)
-        self.sessions = FetchSessions(config.fetch.session_slots_max)
+        self.sessions = FetchSessions(config.fetch.session_slots_max, new_id=_new_session_id)
         self.now_ms = self.clock.now_ms
         self.disk = RealDisk(config.storage.open_files_max)
         self.server = Server(
@@ -70,6 +72,7 @@ class Broker:
             wake_waiters=self.arrivals.wake,
         )
         self._stopping = asyncio.Event()
+        self._clean = False
         self._tasks: asyncio.TaskGroup | None = None
         # Made by run(), from what the data directory says.
         self.data: DataDir
@@ -96,7 +99,7 @@ class Broker:
         finally:
             self.cold_reads.close()
             self.commit.close()
-            self.data.close()
+            self.data.close(clean=self._clean)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -112,7 +115,8 @@ class Broker:
                 await self._serve(keys, on_ready)
             finally:
                 self.server.close()
-                self.replicas.close_all()
+                self.commit.close()
+                self._clean = self.replicas.close_all()
         finally:
             await self.store.close()
 
@@ -121,6 +125,7 @@ class Broker:
         self.data.claim(cluster_id, self.node_id)
         self.metadata = await Metadata.open(self.store, keys)
         self.producer_ids = ProducerIds(self.store, keys)
+        self._apply_dynamic_config(self.image)
 
     async def _serve(self, keys: Keys, on_ready: Callable[[Address], None]) -> None:
         listener = self.config.node.listeners[0]
@@ -128,6 +133,7 @@ class Broker:
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             background = [tasks.create_task(self.metadata.follow())]
+            self.metadata.listen(self._follow_config)
             self.metadata.listen(self.replicas.follow)
             await self._register(keys, host, port)
             background += Housekeeping(self).start(tasks)
@@ -139,11 +145,21 @@ class Broker:
 
     async def _register(self, keys: Keys, host: str, port: int) -> None:
         lease = await self.store.lease(_LEASE_TTL_S)
-        registration = BrokerRegistration(
-            id=self.node_id, host=host, port=port, rack=self.config.node.rack
-        )
+        registration = BrokerRegistration(id=self.node_id, host=host, port=port, rack=self.config.node.rack)
         epoch = await register_broker(self.store, keys, registration, lease)
         await self.metadata.wait_for(epoch)
+
+    def _follow_config(self, before: ClusterImage, after: ClusterImage) -> None:
+        if after.broker_configs is not before.broker_configs:
+            self._apply_dynamic_config(after)
+
+    def _apply_dynamic_config(self, image: ClusterImage) -> None:
+        """Settings that administrators have stored win over those the process was started with."""
+        self.config = self.config.with_dynamic(
+            own=image.broker_config(str(self.node_id)).overrides,
+            default=image.broker_config(ALL_BROKERS).overrides,
+        )
+        self.server.configure(self.config.socket)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run the rest of a request beside the event loop's other work."""
@@ -171,8 +187,8 @@ class Broker:
         await self.metadata.change(lambda image: create_topic(image, self.config, topic))
 
 
-def new_topic_id() -> bytes:
-    return os.urandom(16)
+def _new_session_id() -> int:
+    return secrets.randbelow(2**31 - 1) + 1
 
 
 def _new_cluster_id() -> str:

@@ -1,21 +1,24 @@
 """Reads that would wait for the device, kept off the event loop.
 
-Sending a range that is not in the page cache stalls the loop for as long as the device takes. So a range is
-probed first, and what is missing is read by a small pool of threads, only to bring it into the cache; then it is
-sent like any other.
+Sending a range that is not in the page cache stalls the loop for as long as the device takes. So a slice is
+probed first, and what is cold is loaded by a small pool of threads, which also check the CRC of bytes that
+this process has not written itself; then it is sent like any other.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from forebay.broker.metrics import Metrics
-from forebay.wire.parts import FileRange
+from forebay.errors import KafkaError, StorageError
+from forebay.storage.log import Log, LogSlice
+
+log = logging.getLogger(__name__)
 
 _THREADS = 2
-_STEP_BYTES = 1024 * 1024
 
 
 class ColdReads:
@@ -24,24 +27,23 @@ class ColdReads:
         self._metrics = metrics
         self._pool = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="forebay-read")
 
-    def missing(self, ranges: Iterable[FileRange]) -> list[FileRange]:
-        """The ranges that are not in the page cache."""
-        return [r for r in ranges if not r.file.cached(r.position, r.length)]
+    def load(self, slices: list[tuple[Log, LogSlice]], done: Callable[[KafkaError | None], None]) -> None:
+        """Make slices ready to be sent, then call `done` on the loop, with what went wrong if anything."""
+        self._metrics.cold_reads += len(slices)
+        self._pool.submit(self._load, slices, done)
 
-    def load(self, ranges: list[FileRange], done: Callable[[], None]) -> None:
-        """Bring ranges into the page cache, then call `done` on the loop."""
-        self._metrics.cold_reads += len(ranges)
-        self._pool.submit(self._load, ranges, done)
-
-    def _load(self, ranges: list[FileRange], done: Callable[[], None]) -> None:
+    def _load(self, slices: list[tuple[Log, LogSlice]], done: Callable[[KafkaError | None], None]) -> None:
         """Runs in a thread."""
-        try:
-            for part in ranges:
-                for start in range(part.position, part.position + part.length, _STEP_BYTES):
-                    part.file.pread(min(_STEP_BYTES, part.position + part.length - start), start)
-        except OSError:
-            pass  # the sender meets the same error, and knows what to do about it
-        self._loop.call_soon_threadsafe(done)
+        problem: KafkaError | None = None
+        for log_, found in slices:
+            try:
+                log_.warm(found)
+            except KafkaError as error:
+                problem = error
+            except Exception as error:
+                log.exception("a range could not be read")
+                problem = StorageError(f"a range could not be read: {error}")
+        self._loop.call_soon_threadsafe(done, problem)
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)

@@ -5,8 +5,8 @@ one call. A request whose response is not ready yet (`Reply`) holds its place in
 
 Back-pressure is one rule: while a connection is *busy*, nothing more is read from it. It is busy while
 its output does not drain, while a response is awaited that is not marked as pipelined (a long poll, an
-administrative request), or while too many responses are awaited. TCP passes the pressure on to the client, and
-the memory a client can cost stays bounded by what it may have in flight.
+administrative request), or while too many responses are awaited. TCP passes the pressure on to the client,
+and the memory a client can cost stays bounded by what it may have in flight.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from forebay.wire.frames import response_frame
 from forebay.wire.parts import FileRange, Part
 
 if TYPE_CHECKING:
+    from forebay.broker.produce_memo import ProduceMemo
     from forebay.broker.server import Server
 
 log = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ class Connection:
         "_stream",
         "closed",
         "last_active",
+        "last_prefix",
         "memo",
     )
 
@@ -94,8 +96,9 @@ class Connection:
         self._resuming = False
         self.closed = False
         self.last_active = server.loop.time()
-        self.memo: Any = None
-        """What the produce path remembers of this connection's last request."""
+        self.memo: ProduceMemo | None = None
+        self.last_prefix: bytes | None = None
+        """How the last Produce request began; see produce_memo."""
         stream.on_readable(self._on_readable)
 
     @property
@@ -177,7 +180,7 @@ class Connection:
             stop = position + _SIZE_BYTES + size
             if stop > end:
                 break
-            handle(self, view[position + _SIZE_BYTES : stop])
+            handle(self, buffer, view, position + _SIZE_BYTES, stop)
             position = stop
             if self.closed or self._busy():
                 break
@@ -268,7 +271,7 @@ class Connection:
         if buffer is None or filled < _SIZE_BYTES:
             return False
         size = _SIZE.unpack_from(buffer)[0]
-        return bool(filled >= _SIZE_BYTES + size or not _REQUEST_BYTES_MIN <= size)
+        return bool(filled >= _SIZE_BYTES + size or size < _REQUEST_BYTES_MIN)
 
     def _handle_kept(self) -> None:
         self._resuming = False

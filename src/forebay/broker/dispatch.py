@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from forebay.broker.connection import Connection, Reply
 from forebay.errors import ErrorCode, ProtocolError
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 API_VERSIONS_KEY = 18
 
-Handle = Callable[["Broker", "RequestContext", Any], Any]
+Handle: TypeAlias = "Callable[[Broker, RequestContext, Any], Any]"
 
 
 class Endpoint(NamedTuple):
@@ -35,6 +35,8 @@ class Endpoint(NamedTuple):
     min_version: int
     max_version: int
     handle: Handle
+    remember: Callable[[Broker, RequestContext, Any, memoryview], None] | None = None
+    """Called after `handle` with the frame: lets the next request like it take a shorter way."""
 
 
 class RequestContext(NamedTuple):
@@ -47,9 +49,7 @@ class RequestContext(NamedTuple):
     client_id: str | None
 
     def defer(self, *, pipelined: bool = False) -> Reply:
-        return self.connection.defer(
-            self.api_key, self.api_version, self.correlation_id, pipelined=pipelined
-        )
+        return self.connection.defer(self.api_key, self.api_version, self.correlation_id, pipelined=pipelined)
 
 
 class Dispatcher:
@@ -59,7 +59,14 @@ class Dispatcher:
         self._broker = broker
         self._endpoints = endpoints
 
-    def handle(self, connection: Connection, frame: memoryview) -> None:
+    def handle(
+        self, connection: Connection, buffer: bytearray, view: memoryview, start: int, stop: int
+    ) -> None:
+        """Handle the request in buffer[start:stop]; `view` is a view of the whole buffer."""
+        memo = connection.memo
+        if memo is not None and memo.repeat(connection, buffer, view, start, stop):
+            return
+        frame = view[start:stop]
         header, position = read_request_header(frame)
         endpoint = self._endpoints.get(header.api_key)
         version = header.api_version
@@ -69,10 +76,10 @@ class Dispatcher:
         request, end = decoder(api(header.api_key).request, version)(frame, position)
         if end != len(frame):
             raise ProtocolError(f"{len(frame) - end} bytes follow the end of a request")
-        context = RequestContext(
-            connection, header.api_key, version, header.correlation_id, header.client_id
-        )
+        context = RequestContext(connection, header.api_key, version, header.correlation_id, header.client_id)
         outcome = endpoint.handle(self._broker, context, request)
+        if endpoint.remember is not None:
+            endpoint.remember(self._broker, context, request, frame)
         if outcome is None or isinstance(outcome, Reply):
             return
         if asyncio.iscoroutine(outcome):

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Syncable(Protocol):
-    def datasync(self) -> None:
+    def datasync(self) -> object:
         """Blocks until everything written so far is durable; raises StorageError."""
 
 

@@ -11,7 +11,9 @@ from forebay.config import TopicConfig
 from forebay.core.append import AppendPolicy, place, rewrite, validate
 from forebay.core.producers import Duplicate, ProducerTable
 from forebay.errors import ErrorCode, KafkaError, StorageError
+from forebay.storage.epochs import LeaderEpochs
 from forebay.storage.log import Log, LogSlice
+from forebay.storage.writer import LogConfig
 from forebay.wire.batch import NO_TIMESTAMP
 from forebay.wire.compression import Codec
 
@@ -37,9 +39,21 @@ def append_policy(config: TopicConfig, decompress_max_bytes: int) -> AppendPolic
     )
 
 
+def log_config(config: TopicConfig) -> LogConfig:
+    return LogConfig(
+        segment_bytes=config.segment_bytes,
+        segment_ms=config.segment_ms,
+        index_interval_bytes=config.index_interval_bytes,
+        segment_index_bytes=config.segment_index_bytes,
+        file_delete_delay_ms=config.file_delete_delay_ms,
+    )
+
+
 class Partition:
     __slots__ = (
+        "closed",
         "config",
+        "epochs",
         "high_watermark",
         "index",
         "leader_epoch",
@@ -59,6 +73,7 @@ class Partition:
         index: int,
         leader_epoch: int,
         log: Log,
+        epochs: LeaderEpochs,
         producers: ProducerTable,
         config: TopicConfig,
         policy: AppendPolicy,
@@ -68,12 +83,23 @@ class Partition:
         self.index = index
         self.leader_epoch = leader_epoch
         self.log = log
+        self.epochs = epochs
         self.producers = producers
         self.config = config
         self.policy = policy
         self.high_watermark = log.end_offset
         """On a single replica every written message is committed."""
         self.waits: set[FetchWait] = set()
+        self.closed = False
+        """No longer served here; whoever still holds on to it must look it up again."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    def configure(self, config: TopicConfig, decompress_max_bytes: int) -> None:
+        self.config = config
+        self.policy = append_policy(config, decompress_max_bytes)
+        self.log.configure(log_config(config))
 
     def append(self, records: memoryview | None, now_ms: int) -> tuple[int, int]:
         """Queue a client's batch for writing; its base offset and the append time (or -1).
@@ -81,8 +107,6 @@ class Partition:
         Raises KafkaError with the code to answer with; then nothing has changed.
         """
         log, policy = self.log, self.policy
-        if log.offline is not None:
-            raise StorageError(log.offline)
         header = validate(records, policy, now_ms)
         assert records is not None
         known = header.producer_id >= 0
@@ -101,8 +125,13 @@ class Partition:
 
     def write(self) -> None:
         """Write what was queued, in one call; raises StorageError when the log went offline over it."""
-        self.log.write_pending()
-        self.high_watermark = self.log.end_offset
+        try:
+            self.log.write_pending()
+        except StorageError:
+            self.producers.truncate(self.log.end_offset)
+            raise
+        finally:
+            self.high_watermark = self.log.end_offset
 
     def read(self, offset: int, max_bytes: int, *, min_one: bool) -> LogSlice:
         return self.log.read(offset, max_bytes, upper_offset=self.high_watermark, min_one=min_one)

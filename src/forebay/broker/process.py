@@ -21,7 +21,10 @@ def run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> int:
     """Serve until SIGTERM or SIGINT; the exit code."""
     logs.configure(config.node.log_format)
     _raise_descriptor_limit()
-    asyncio.run(_run(config, on_ready))
+    try:
+        asyncio.run(_run(config, on_ready))
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from group  # one is enough to say what is wrong
     return 0
 
 

@@ -22,7 +22,7 @@ class Server:
         config: SocketConfig,
         metrics: Metrics,
         *,
-        handle: Callable[[Connection, memoryview], None],
+        handle: Callable[[Connection, bytearray, memoryview, int, int], None],
         finish_requests: Callable[[], None],
         wake_waiters: Callable[[], None],
     ) -> None:
@@ -40,6 +40,11 @@ class Server:
         self._connections: set[Connection] = set()
         self._per_address: Counter[str] = Counter()
         self._listener: Listener | None = None
+
+    def configure(self, config: SocketConfig) -> None:
+        self._config = config
+        self.request_bytes_max = config.request_max_bytes
+        self.inflight_max = config.inflight_requests_max
 
     def listen(self, host: str, port: int) -> Address:
         """Bind now; connections wait in the backlog until start()."""

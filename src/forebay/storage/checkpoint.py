@@ -67,7 +67,7 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) 
 def read_topic_id(disk: Disk, directory: str) -> bytes | None:
     """The topic id that a partition's directory was made for, if it says."""
     path = f"{directory}/{PARTITION_METADATA}"
-    if not disk.exists(path):
+    if not disk.exists(path) or not disk.size(path):
         return None
     fields = read_properties(disk.read_bytes(path).decode("utf-8", "replace"), ":")
     try:
@@ -81,7 +81,8 @@ def read_topic_id(disk: Disk, directory: str) -> bytes | None:
 
 def write_topic_id(disk: Disk, directory: str, topic_id: bytes) -> None:
     text = f"version: 0\ntopic_id: {urlsafe_b64encode(topic_id).decode().rstrip('=')}"
-    disk.write_atomic(f"{directory}/{PARTITION_METADATA}", text.encode())
+    # Not synced: it can be made again from the store, and thousands of partitions may be made at once.
+    disk.write_atomic(f"{directory}/{PARTITION_METADATA}", text.encode(), sync=False)
 
 
 def read_properties(text: str, separator: str = "=") -> dict[str, str]:

@@ -59,6 +59,11 @@ class LeaderEpochs:
         known = epoch if following == 0 else self._entries[following - 1][0]
         return known, self._entries[following][1]
 
+    def epoch_at(self, offset: int) -> int:
+        """The epoch in force at an offset; -1 if not known."""
+        following = bisect_right(self._entries, offset, key=lambda entry: entry[1])
+        return self._entries[following - 1][0] if following else UNDEFINED_EPOCH
+
     def truncate_from(self, end_offset: int) -> None:
         """The log now ends here: epochs that began at or after it are forgotten."""
         self._replace([entry for entry in self._entries if entry[1] < end_offset])
@@ -71,5 +76,8 @@ class LeaderEpochs:
 
     def _replace(self, entries: list[tuple[int, int]]) -> None:
         if entries != self._entries:
-            write_lines(self._disk, self._path, (f"{epoch} {offset}" for epoch, offset in entries))
+            # Of an empty log nothing could be known wrongly, so making a partition waits for no device.
+            sync = bool(entries) and entries[-1][1] > 0
+            lines = (f"{epoch} {offset}" for epoch, offset in entries)
+            write_lines(self._disk, self._path, lines, sync=sync)
             self._entries = entries

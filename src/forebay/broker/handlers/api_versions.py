@@ -15,7 +15,7 @@ PRODUCE_KEY = 0
 
 
 def handle(
-    broker: Broker, context: RequestContext, request: ApiVersionsRequest | None
+    broker: Broker, _context: RequestContext, request: ApiVersionsRequest | None
 ) -> ApiVersionsResponse:
     """A request of a version that is not served comes as None."""
     return ApiVersionsResponse(

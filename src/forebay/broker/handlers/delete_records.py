@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HIGH_WATERMARK = -1
 
 
-def handle(broker: Broker, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+def handle(broker: Broker, _context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def handle(
-    broker: Broker, context: RequestContext, request: InitProducerIdRequest
+    broker: Broker, _context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Coroutine[Any, Any, InitProducerIdResponse]:
     if request.transactional_id is not None:
         # Fatal for the client, on purpose: waiting would not make transactions appear.

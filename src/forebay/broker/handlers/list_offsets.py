@@ -28,7 +28,7 @@ EARLIEST_PENDING_UPLOAD = -6
 _NOT_FOUND = (-1, -1)
 
 
-def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(broker: Broker, _context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
@@ -49,7 +49,7 @@ def _partition(broker: Broker, topic: str, wanted: ListOffsetsPartition) -> List
         return ListOffsetsPartitionResponse(
             partition_index=wanted.partition_index, error_code=error.code, timestamp=-1, offset=-1
         )
-    epoch = partition.log.leader_epochs.epoch_for(offset) if offset >= 0 else -1
+    epoch = partition.epochs.epoch_at(offset) if offset >= 0 else -1
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def handle(
-    broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest
+    broker: Broker, _context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=[
@@ -41,9 +41,7 @@ def _partition(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> 
     if wanted.leader_epoch == partition.leader_epoch:
         epoch, end_offset = wanted.leader_epoch, partition.log.end_offset
     else:
-        epoch, end_offset = partition.log.leader_epochs.end_offset_for(
-            wanted.leader_epoch, partition.log.end_offset
-        )
+        epoch, end_offset = partition.epochs.end_offset_for(wanted.leader_epoch, partition.log.end_offset)
     return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)
 
 

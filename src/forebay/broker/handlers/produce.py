@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from forebay.broker.appends import Appended, Unacknowledged
 from forebay.broker.connection import Reply
 from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.produce_memo import remember
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.produce import (
     PartitionProduceData,
@@ -31,7 +32,7 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
     broker.metrics.produce_requests += 1
     by_id = context.api_version >= TOPIC_IDS_FROM
     topics = [
-        (topic, [_append(broker, context, request, topic, data, by_id) for data in topic.partition_data])
+        (topic, [_append(broker, request, topic, data, by_id) for data in topic.partition_data])
         for topic in request.topic_data
     ]
     results = [result for _, of_topic in topics for result in of_topic]
@@ -55,7 +56,6 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
 
 def _append(
     broker: Broker,
-    context: RequestContext,
     request: ProduceRequest,
     topic: TopicProduceData,
     data: PartitionProduceData,
@@ -64,13 +64,9 @@ def _append(
     result = Appended(data.index)
     try:
         if request.acks not in _ACKS:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be all, 0 or 1, not {request.acks}"
-            )
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be all, 0 or 1, not {request.acks}")
         if request.transactional_id is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_TXN_STATE, "this broker does not serve transactions yet"
-            )
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "this broker does not serve transactions yet")
         if by_id:
             partition = broker.replicas.by_id(topic.topic_id, data.index)
         else:
@@ -124,4 +120,4 @@ def _log_unheard(context: RequestContext, failures: list[Appended]) -> None:
     )
 
 
-ENDPOINT = Endpoint(0, 3, 13, handle)
+ENDPOINT = Endpoint(0, 3, 13, handle, remember)

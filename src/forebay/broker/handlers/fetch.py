@@ -1,0 +1,215 @@
+"""Fetch: batches straight from the segments, at once or when enough of them have come.
+
+Nothing is read here. Each partition answers with a range of a file, which the connection hands to sendfile.
+A range whose bytes would have to come from the device first is loaded by a thread before the answer goes out.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from forebay.broker.connection import Reply
+from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.partition import Partition
+from forebay.broker.waiters import FetchWait
+from forebay.core.fetch_session import FetchContext, FetchTarget
+from forebay.errors import ErrorCode, KafkaError
+from forebay.storage.log import LogSlice
+from forebay.wire.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+TOPIC_IDS_FROM = 13
+READ_COMMITTED = 1
+_NO_RECORDS = b""
+
+
+def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | Reply:
+    broker.metrics.fetch_requests += 1
+    by_id = context.api_version >= TOPIC_IDS_FROM
+    session = broker.sessions.resolve(request, by_id=by_id, now_ms=broker.now_ms())
+    if session.error_code:
+        return FetchResponse(error_code=session.error_code)
+    return _Fetch(broker, request, session, by_id).start(context)
+
+
+class _Fetch:
+    """One request: read, and read again when its wait is over."""
+
+    __slots__ = ("_broker", "_by_id", "_found", "_partitions", "_request", "_session", "_size", "_slices")
+
+    def __init__(self, broker: Broker, request: FetchRequest, session: FetchContext, by_id: bool) -> None:
+        self._broker = broker
+        self._request = request
+        self._session = session
+        self._by_id = by_id
+
+    def start(self, context: RequestContext) -> FetchResponse | Reply:
+        healthy = self._read()
+        request = self._request
+        enough = self._size >= request.min_bytes or request.max_wait_ms <= 0
+        if enough or not healthy or not self._partitions:
+            if self._cold():
+                reply = context.defer()
+                self._load(reply)
+                return reply
+            return self._response()
+        reply = context.defer()
+        FetchWait(
+            self._partitions,
+            bytes_missing=request.min_bytes - self._size,
+            complete=lambda: self._woken(reply),
+            loop=self._broker.loop,
+            timeout_s=request.max_wait_ms / 1000,
+        )
+        return reply
+
+    def _woken(self, reply: Reply) -> None:
+        if reply.abandoned:
+            return
+        try:
+            self._read()
+            if self._cold():
+                self._load(reply)
+            else:
+                reply.resolve(self._response())
+        except Exception:
+            log.exception("a fetch could not be answered")
+            reply.abort()
+
+    # -- reading -------------------------------------------------------------------------------------
+
+    def _read(self) -> bool:
+        """Look at every partition that the request wants; whether all of them are well."""
+        left = min(self._request.max_bytes, self._broker.config.fetch.max_bytes)
+        self._found: list[tuple[FetchTarget, PartitionData, int]] = []
+        self._partitions: list[Partition] = []
+        self._slices: list[tuple[Partition, LogSlice]] = []
+        self._size = 0
+        healthy = True
+        for target in self._session.targets:
+            try:
+                data, size = self._read_target(target, left)
+            except KafkaError as error:
+                data, size = _failed(target, error), 0
+                healthy = False
+                self._broker.metrics.fetch_failures += 1
+            self._found.append((target, data, size))
+            self._size += size
+            left -= size
+        return healthy
+
+    def _read_target(self, target: FetchTarget, left: int) -> tuple[PartitionData, int]:
+        wanted = target.request
+        partition = self._partition(target)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        data = PartitionData(
+            partition_index=wanted.partition,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.high_watermark,
+            log_start_offset=partition.log.start_offset,
+            aborted_transactions=[] if self._request.isolation_level == READ_COMMITTED else None,
+            records=_NO_RECORDS,
+        )
+        if _diverges(partition, wanted.last_fetched_epoch, wanted.fetch_offset, data):
+            return data, 0
+        max_bytes = min(wanted.partition_max_bytes, left)
+        found = partition.read(wanted.fetch_offset, max(max_bytes, 0), min_one=self._size == 0)
+        self._partitions.append(partition)
+        if found.range is None:
+            return data, 0
+        self._slices.append((partition, found))
+        data.records = found.range
+        return data, found.range.length
+
+    def _partition(self, target: FetchTarget) -> Partition:
+        replicas, index = self._broker.replicas, target.request.partition
+        if isinstance(target.topic, bytes):
+            return replicas.by_id(target.topic, index)
+        return replicas.get(target.topic, index)
+
+    # -- answering -----------------------------------------------------------------------------------
+
+    def _cold(self) -> list[tuple[Partition, LogSlice]]:
+        return [(p, found) for p, found in self._slices if not p.log.is_warm(found)]
+
+    def _load(self, reply: Reply) -> None:
+        """Have the device's bytes brought into memory and checked, then answer."""
+
+        def done(error: KafkaError | None) -> None:
+            if reply.abandoned:
+                return
+            if error is not None:
+                self._give_up(error)
+            reply.resolve(self._response())
+
+        self._broker.cold_reads.load([(p.log, found) for p, found in self._cold()], done)
+
+    def _give_up(self, error: KafkaError) -> None:
+        """Damaged bytes are never sent: the partitions that were cold answer with the error."""
+        cold = {id(found.range) for _, found in self._cold()}
+        for i, (target, data, _) in enumerate(self._found):
+            if id(data.records) in cold:
+                self._found[i] = (target, _failed(target, error), 0)
+
+    def _response(self) -> FetchResponse:
+        session = self._session
+        topics: dict[str | bytes, list[PartitionData]] = {}
+        for target, data, size in self._found:
+            if session.must_answer(
+                target,
+                data.high_watermark,
+                data.log_start_offset,
+                size,
+                data.error_code,
+                forced=data.diverging_epoch.epoch >= 0,
+            ):
+                topics.setdefault(target.topic, []).append(data)
+        self._broker.metrics.bytes_out += self._size
+        return FetchResponse(
+            session_id=session.session_id,
+            responses=[self._topic(topic, partitions) for topic, partitions in topics.items()],
+        )
+
+    def _topic(self, topic: str | bytes, partitions: list[PartitionData]) -> FetchableTopicResponse:
+        if isinstance(topic, bytes):
+            return FetchableTopicResponse(topic_id=topic, partitions=partitions)
+        return FetchableTopicResponse(topic=topic, partitions=partitions)
+
+
+def _diverges(partition: Partition, epoch: int, offset: int, data: PartitionData) -> bool:
+    """Tell a reader whose last epoch ended earlier than it believes where to go back to."""
+    if epoch < 0 or epoch == partition.leader_epoch:
+        return False
+    known, end_offset = partition.epochs.end_offset_for(epoch, partition.log.end_offset)
+    if known == epoch and end_offset >= offset:
+        return False
+    data.diverging_epoch = EpochEndOffset(epoch=known, end_offset=end_offset)
+    return True
+
+
+def _failed(target: FetchTarget, error: KafkaError) -> PartitionData:
+    if error.code not in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+        log.warning(
+            "a fetch failed",
+            extra={"partition": target.request.partition, "code": error.code.name, "reason": error.message},
+        )
+    return PartitionData(
+        partition_index=target.request.partition,
+        error_code=error.code,
+        high_watermark=-1,
+        records=_NO_RECORDS,
+    )
+
+
+ENDPOINT = Endpoint(1, 4, 18, handle)

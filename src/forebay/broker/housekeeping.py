@@ -1,0 +1,120 @@
+"""What has to be done now and then: syncing, retention, checkpoints, idle connections.
+
+Each duty is a small step that decides on the loop and lets threads do what blocks. One that fails is logged
+and tried again at its next turn; the broker goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from forebay.broker.partition import Partition
+from forebay.core.retention import RetentionPolicy, plan_retention
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+_CHECKPOINT_INTERVAL_MS = 10_000
+_IDLE_CHECKS_PER_LIMIT = 4
+_IDLE_CHECK_MS_MAX = 60_000
+_REAP_INTERVAL_MS = 5_000
+_PRODUCER_EXPIRY_INTERVAL_MS = 600_000
+_PARTITIONS_PER_STEP = 50
+"""After so many partitions a duty lets the loop serve requests."""
+
+Duty = Callable[[], Awaitable[None]]
+
+
+class Housekeeping:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        storage, socket = self._broker.config.storage, self._broker.config.socket
+        idle_check_ms = min(socket.idle_ms_max // _IDLE_CHECKS_PER_LIMIT, _IDLE_CHECK_MS_MAX)
+        duties: list[tuple[int, Duty]] = [
+            (storage.flush_interval_ms, self.sync),
+            (storage.retention_check_interval_ms, self.apply_retention),
+            (_REAP_INTERVAL_MS, self.reap),
+            (_CHECKPOINT_INTERVAL_MS, self.checkpoint),
+            (idle_check_ms, self.close_idle),
+            (_PRODUCER_EXPIRY_INTERVAL_MS, self.expire_producers),
+        ]
+        return [tasks.create_task(_every(interval_ms, duty)) for interval_ms, duty in duties]
+
+    async def sync(self) -> None:
+        """Bound what a loss of power can take of messages that nobody waited for."""
+        self._broker.appends.sync_all()
+
+    async def apply_retention(self) -> None:
+        for number, partition in enumerate(self._broker.replicas.all()):
+            if not partition.closed and partition.log.offline is None:
+                self._retain(partition)
+            if number % _PARTITIONS_PER_STEP == 0:
+                await asyncio.sleep(0)
+
+    def _retain(self, partition: Partition) -> None:
+        config, log_ = partition.config, partition.log
+        plan = plan_retention(
+            log_.segments(),
+            RetentionPolicy(
+                retention_ms=config.retention_ms,
+                retention_bytes=config.retention_bytes,
+                deletes=config.deletes,
+            ),
+            now_ms=self._broker.now_ms(),
+            log_start_offset=log_.start_offset,
+            high_watermark=partition.high_watermark,
+        )
+        if plan.roll_first:
+            log_.roll()
+        if plan.delete_count:
+            log_.delete_front(plan.delete_count)
+            self._broker.metrics.segments_deleted += plan.delete_count
+            log.info(
+                "retention deleted segments",
+                extra={
+                    "partition": f"{partition.topic}-{partition.index}",
+                    "segments": plan.delete_count,
+                    "log_start_offset": log_.start_offset,
+                },
+            )
+
+    async def reap(self) -> None:
+        """Remove from the disk what was deleted long enough ago that no reader is in it any more."""
+        now_ms = self._broker.now_ms()
+        paths = [path for partition in self._broker.replicas.all() for path in partition.log.reap(now_ms)]
+        if paths:
+            await asyncio.to_thread(_remove_all, self._broker.disk.remove, paths)
+        await self._broker.replicas.remove_deleted()
+
+    async def checkpoint(self) -> None:
+        self._broker.replicas.checkpoint()
+
+    async def close_idle(self) -> None:
+        self._broker.server.close_idle()
+
+    async def expire_producers(self) -> None:
+        now_ms = self._broker.now_ms()
+        expiration_ms = self._broker.config.storage.producer_id_expiration_ms
+        for partition in self._broker.replicas.all():
+            partition.producers.expire(now_ms, expiration_ms)
+
+
+async def _every(interval_ms: int, duty: Duty) -> None:
+    while True:
+        await asyncio.sleep(interval_ms / 1000)
+        try:
+            await duty()
+        except Exception:
+            log.exception("housekeeping failed", extra={"duty": getattr(duty, "__name__", "")})
+
+
+def _remove_all(remove: Callable[[str], None], paths: list[str]) -> None:
+    for path in paths:
+        remove(path)

@@ -1,0 +1,199 @@
+"""A shorter way for the Produce requests that are like the one before.
+
+A producer sends the same bytes again and again: of two requests for one topic, only the correlation id, the
+partition's index and the batch differ. So a connection remembers the rest of its last request (the *prefix*)
+and the response to it. A request that begins with that prefix needs no decoding, and its response no
+encoding: the numbers are put into a copy.
+
+Nothing is decided here. The batch goes through Partition.append like any other; whatever is unusual (an
+error, an answer that must wait, an unknown partition) is left to the ordinary way, before anything changed.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from forebay.broker.appends import NUMBERS
+from forebay.broker.connection import Connection
+from forebay.broker.dispatch import RequestContext
+from forebay.errors import KafkaError
+from forebay.wire.batch import HEADER_SIZE
+from forebay.wire.frames import response_frame
+from forebay.wire.layout import read_uvarint
+from forebay.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+    from forebay.broker.partition import Partition
+
+_HEAD_BYTES = 4  # api key and version; the correlation id follows
+_PREFIX_START = 8
+_INDEX = Struct(">i")
+_CORRELATION_ID = Struct(">i")
+_CORRELATION_AT = 4
+_REST_BYTES_MIN = 4 + 1 + HEADER_SIZE
+_NUMBERS_FROM = 5
+"""The first version whose response has the log start offset beside the other numbers."""
+
+
+class ProduceMemo:
+    __slots__ = (
+        "_appends",
+        "_broker",
+        "_flexible",
+        "_head",
+        "_index_at",
+        "_metrics",
+        "_numbers_at",
+        "_partitions",
+        "_prefix",
+        "_response",
+        "_tail",
+        "_topic",
+    )
+
+    def __init__(
+        self, broker: Broker, version: int, request: ProduceRequest, head: bytes, prefix: bytes, tail: bytes
+    ) -> None:
+        topic = request.topic_data[0]
+        self._broker = broker
+        self._appends = broker.appends
+        self._metrics = broker.metrics
+        self._topic = topic.name or broker.image.topic_names[topic.topic_id]
+        self._head = head
+        self._prefix = prefix
+        self._tail = tail
+        self._flexible = bool(tail)
+        self._index_at = _PREFIX_START + len(prefix)
+        self._partitions: dict[int, Partition] = {}
+        self._response, self._numbers_at = _response_template(version, topic.name, topic.topic_id)
+
+    def repeat(
+        self, connection: Connection, buffer: bytearray, view: memoryview, start: int, stop: int
+    ) -> bool:
+        """Handle the request in buffer[start:stop] if it is like the last one; else change nothing."""
+        if not (
+            buffer.startswith(self._head, start, stop)
+            and buffer.startswith(self._prefix, start + _PREFIX_START, stop)
+        ):
+            return False
+        position = start + self._index_at
+        # The last check of the frame: what lies between the index and the tail is the length and the batch.
+        if stop - position < _REST_BYTES_MIN or not buffer.endswith(self._tail, position, stop):
+            return False
+        (index,) = _INDEX.unpack_from(buffer, position)
+        position += 4
+        end = stop - len(self._tail)
+        if self._flexible:
+            low, high = buffer[position], buffer[position + 1]
+            if low >= 0x80 > high:
+                size = (low & 0x7F | high << 7) - 1
+                position += 2
+            else:
+                size, position = read_uvarint(view, position)
+                size -= 1
+        else:
+            (size,) = _INDEX.unpack_from(buffer, position)
+            position += 4
+        if position + size != end:
+            return False
+        return self._append(connection, buffer, view[position:end], index, start)
+
+    def _append(
+        self, connection: Connection, buffer: bytearray, records: memoryview, index: int, start: int
+    ) -> bool:
+        partition = self._partitions.get(index)
+        if partition is None or partition.closed:
+            try:
+                partition = self._partitions[index] = self._broker.replicas.get(self._topic, index)
+            except KafkaError:
+                return False
+        log = partition.log
+        before = log.end_offset
+        try:
+            base_offset, append_time_ms = partition.append(records, self._broker.now_ms())
+        except KafkaError:
+            return False  # the ordinary way meets the same error, and says it
+        size = len(records)
+        metrics = self._metrics
+        metrics.produce_requests += 1
+        count = log.end_offset - before
+        if count:
+            metrics.messages_in += count
+            metrics.bytes_in += size
+        else:
+            metrics.duplicates_dropped += 1
+            size = 0
+        response = bytearray(self._response)
+        (correlation_id,) = _CORRELATION_ID.unpack_from(buffer, start + _HEAD_BYTES)
+        _CORRELATION_ID.pack_into(response, _CORRELATION_AT, correlation_id)
+        NUMBERS.pack_into(response, self._numbers_at, index, 0, base_offset, append_time_ms, log.start_offset)
+        connection.respond([response])
+        self._appends.answered(partition, size, response, self._numbers_at)
+        return True
+
+
+def remember(broker: Broker, context: RequestContext, request: ProduceRequest, frame: memoryview) -> None:
+    """Take note of a request, so that the next like it can be repeated. The second time it pays."""
+    connection = context.connection
+    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        return
+    if not _repeatable(broker, context, request):
+        return
+    records = request.topic_data[0].partition_data[0].records
+    if records is None:
+        return
+    tail = b"\0\0\0" if context.api_version >= ProduceRequest.FLEXIBLE_FROM else b""
+    size = len(records)
+    length_bytes = _uvarint_bytes(size + 1) if tail else 4
+    index_at = len(frame) - len(tail) - size - length_bytes - 4
+    if bytes(frame[len(frame) - len(tail) :]) != tail:
+        return  # tagged fields that we do not know
+    head, prefix = bytes(frame[:_HEAD_BYTES]), bytes(frame[_PREFIX_START:index_at])
+    if connection.last_prefix != prefix:
+        connection.last_prefix = prefix
+        return
+    topic = request.topic_data[0]
+    known = topic.name in broker.image.topics or topic.topic_id in broker.image.topic_names
+    if known:
+        connection.memo = ProduceMemo(broker, context.api_version, request, head, prefix, tail)
+
+
+def _repeatable(broker: Broker, context: RequestContext, request: ProduceRequest) -> bool:
+    """Whether the answer can be given as soon as the batch is written."""
+    if request.transactional_id is not None or context.api_version < _NUMBERS_FROM:
+        return False
+    return request.acks == 1 or (request.acks == -1 and not broker.config.storage.flush_on_ack)
+
+
+def _uvarint_bytes(value: int) -> int:
+    return max(1, (value.bit_length() + 6) // 7)
+
+
+def _response_template(version: int, topic: str, topic_id: bytes) -> tuple[bytes, int]:
+    """The response with blank numbers, and where they go."""
+    blank = NUMBERS.pack(0x5EC0DED, 0, *([0x5EC0DED5EC0DED] * 3))
+    response = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic,
+                topic_id=topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(
+                        index=0x5EC0DED,
+                        base_offset=0x5EC0DED5EC0DED,
+                        log_append_time_ms=0x5EC0DED5EC0DED,
+                        log_start_offset=0x5EC0DED5EC0DED,
+                    )
+                ],
+            )
+        ]
+    )
+    template = b"".join(bytes(part) for part in response_frame(0, version, 0, response))  # type: ignore[arg-type]
+    return template, template.index(blank)
