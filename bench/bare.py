@@ -25,7 +25,6 @@ from fastcrc import crc32
 LENGTH = struct.Struct(">i")
 ANSWER = struct.Struct(">iI")
 RECEIVE_BUFFER_BYTES = 1 << 20
-FILE_BYTES_MAX = 1 << 30
 
 Answer = Callable[[memoryview], "bytes | memoryview"]
 
@@ -33,18 +32,17 @@ Answer = Callable[[memoryview], "bytes | memoryview"]
 class Connection:
     """One client: splits what arrives into frames and answers each."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, shared: memoryview, answer: Answer
-    ) -> None:
-        self.loop = loop
+    def __init__(self, sock: socket.socket, server: BareServer) -> None:
         self.sock = sock
-        self.shared = shared
-        self.answer = answer
+        self.server = server
+        self.loop = server.loop
+        self.shared = server.shared
+        self.answer = server.answer
         self.partial = b""
         self.unsent = b""
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        loop.add_reader(sock, self.on_readable)
+        self.loop.add_reader(sock, self.on_readable)
 
     def on_readable(self) -> None:
         shared = self.shared
@@ -95,37 +93,57 @@ class Connection:
     def close(self) -> None:
         self.loop.remove_reader(self.sock)
         self.sock.close()
+        self.server.forget()
+
+
+class BareServer:
+    """Accepts connections; calls `on_idle` when the last of them has gone."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, answer: Answer, on_idle: Callable[[], None]) -> None:
+        self.loop = loop
+        self.answer = answer
+        self.on_idle = on_idle
+        self.shared = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.connections = 0
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.listener.setblocking(False)
+        loop.add_reader(self.listener, self.accept)
+
+    def accept(self) -> None:
+        self.connections += 1
+        Connection(self.listener.accept()[0], self)
+
+    def forget(self) -> None:
+        self.connections -= 1
+        if not self.connections:
+            self.on_idle()
 
 
 def echo(frame: memoryview) -> memoryview:
     return frame
 
 
-def crc_writer(path: str) -> Answer:
-    """Answers with the CRC of the frame once it is in the file, which starts over at a bound."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-    Path(path).unlink()
-    written = 0
+class CrcWriter:
+    """Answers with the CRC of a frame once the frame is in the file."""
 
-    def answer(frame: memoryview) -> bytes:
-        nonlocal written
+    def __init__(self, path: str) -> None:
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        Path(path).unlink()
+
+    def __call__(self, frame: memoryview) -> bytes:
         crc = crc32.iscsi(frame[4:])
-        if written > FILE_BYTES_MAX:
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            written = 0
-        written += os.write(descriptor, frame)
+        os.write(self.descriptor, frame)
         return ANSWER.pack(4, crc)
 
-    return answer
+    def start_over(self) -> None:
+        """Let each measurement write to new pages, as a log does: writing over old ones is cheaper."""
+        os.ftruncate(self.descriptor, 0)
+        os.lseek(self.descriptor, 0, os.SEEK_SET)
 
 
-async def serve(answer: Answer) -> None:
-    loop = asyncio.get_running_loop()
-    shared = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
-    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-    listener.setblocking(False)
-    loop.add_reader(listener, lambda: Connection(loop, listener.accept()[0], shared, answer))
-    host, port = listener.getsockname()
+async def serve(answer: Answer, on_idle: Callable[[], None] = lambda: None) -> None:
+    server = BareServer(asyncio.get_running_loop(), answer, on_idle)
+    host, port = server.listener.getsockname()
     print(f"ready on {host}:{port}", flush=True)
     await asyncio.Event().wait()
 
@@ -134,7 +152,8 @@ def main(arguments: list[str]) -> None:
     if arguments == ["echo"]:
         asyncio.run(serve(echo))
     elif len(arguments) == 2 and arguments[0] == "crc-write":
-        asyncio.run(serve(crc_writer(arguments[1])))
+        writer = CrcWriter(arguments[1])
+        asyncio.run(serve(writer, writer.start_over))
     else:
         sys.exit("usage: python -m bench.bare echo | crc-write FILE")
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bench.bare import crc_writer
+from bench.bare import CrcWriter
 from bench.frames import B200_BATCH, deep_produce_stream, fetch_frame, produce_frame, produce_stream
 from bench.latency import round_trips
 from bench.load import Stream, connect, receive_frame, run_load
@@ -46,8 +46,8 @@ def test_the_write_loop_stores_what_it_acknowledges(tmp_path: Path) -> None:
             assert bytes(receive_frame(sock)) == struct.pack(">iI", 4, crc32.iscsi(b"123456789"))
 
 
-def test_a_crc_is_over_the_frame_without_its_length(tmp_path: Path) -> None:
-    answer = crc_writer(str(tmp_path / "file"))
+def test_a_crc_covers_the_frame_without_its_length(tmp_path: Path) -> None:
+    answer = CrcWriter(str(tmp_path / "file"))
     assert answer(memoryview(b"\0\0\0\x09123456789")) == struct.pack(">iI", 4, 0xE3069283)
 
 
