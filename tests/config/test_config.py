@@ -294,6 +294,11 @@ def test_dynamic_settings_stand_in_front_of_static_ones() -> None:
     assert config.with_dynamic(own={}, default={}) == static
 
 
+def test_stored_settings_of_another_version_do_not_stop_the_broker() -> None:
+    config = broker_config().with_dynamic(own={"from.the.future": "1", "node.id": "9"}, default={})
+    assert config == broker_config()
+
+
 def test_a_running_broker_refuses_settings_that_are_read_at_start() -> None:
     assert validate_broker_override("log.retention.ms", "5") == 5
     with pytest.raises(ConfigError, match="when the broker starts"):

@@ -90,11 +90,14 @@ class BrokerConfig:
         return [(source, self.layers[source][name]) for source in _LAYERS if name in self.layers[source]]
 
     def with_dynamic(self, *, own: Overrides, default: Overrides) -> BrokerConfig:
-        """This config with what admin clients have set for this broker, and for all brokers."""
+        """This config with what admin clients have set for this broker, and for all brokers.
+
+        Keys that this version does not take at run time are left out: another version stored them.
+        """
         return build(
             {
-                Source.DYNAMIC_BROKER_CONFIG: dict(own),
-                Source.DYNAMIC_DEFAULT_BROKER_CONFIG: dict(default),
+                Source.DYNAMIC_BROKER_CONFIG: _only_dynamic(own),
+                Source.DYNAMIC_DEFAULT_BROKER_CONFIG: _only_dynamic(default),
                 Source.STATIC_BROKER_CONFIG: self.layers[Source.STATIC_BROKER_CONFIG],
             }
         )
@@ -115,6 +118,11 @@ def canonical(settings: Overrides) -> dict[str, str]:
             raise ConfigError(f"{key} is given twice, also as {', '.join(others)}")
         result[key] = text
     return result
+
+
+def _only_dynamic(overrides: Overrides) -> dict[str, str]:
+    known = ((name, text, BROKER_KEYS.get(name)) for name, text in overrides.items())
+    return {name: text for name, text, definition in known if definition is not None and definition.dynamic}
 
 
 def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
