@@ -8,7 +8,7 @@ from typing import Any
 
 from forebay.wire.fields import FORMATS, Field, Message, Struct, shared_default
 from forebay.wire.layout import Layout
-from forebay.wire.messages import API_KEYS, api
+from forebay.wire.messages import API_KEYS, Api, api
 
 # Lengths around the places where a varint grows by a byte.
 LENGTHS = (0, 1, 2, 5, 125, 126, 127, 128, 300)
@@ -22,6 +22,11 @@ def every_message() -> list[tuple[type[Message], int]]:
         for cls in (api(key).request, api(key).response)
         for version in range(cls.MIN_VERSION, cls.MAX_VERSION + 1)
     ]
+
+
+def kio_versions(ours: Api) -> range:
+    """The versions that kio can be asked about: it has forgotten the oldest of Produce."""
+    return range(3 if ours.name == "Produce" else ours.min_version, ours.max_version + 1)
 
 
 def message_id(case: tuple[type[Message], int]) -> str:

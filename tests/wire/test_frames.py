@@ -19,9 +19,9 @@ from forebay.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsRe
 from forebay.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from forebay.wire.messages.produce import ProduceResponse
 from forebay.wire.parts import FileRange, join, size_of
-from wire.message_values import every_message, message_id
+from wire.message_values import every_message, kio_versions, message_id
 
-VERSIONS = [(api(key), v) for key in API_KEYS for v in range(api(key).min_version, api(key).max_version + 1)]
+VERSIONS = [(api(key), v) for key in API_KEYS for v in kio_versions(api(key))]
 
 
 def kio_header(ours: Api, version: int, kind: str, **values: Any) -> bytes:

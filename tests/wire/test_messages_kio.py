@@ -27,13 +27,19 @@ from forebay.wire.fields import FORMATS, Struct
 from forebay.wire.fields import Field as OurField
 from forebay.wire.layout import Layout
 from forebay.wire.messages import API_KEYS, Api, api
-from wire.message_values import LENGTHS, random_integer, random_text
+from forebay.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from wire.message_values import LENGTHS, kio_versions, random_integer, random_text
 
 MESSAGES_PER_VERSION = 25
 
-# What brokers of Kafka 4.3 advertise, Produce without the versions that are only advertised.
+# What brokers of Kafka 4.3 advertise. Produce 0 to 2 are only answered with an error; kio has them no more.
 VERSIONS = """
-Produce 3-13  Fetch 4-18  ListOffsets 1-11  Metadata 0-13  OffsetCommit 2-10  OffsetFetch 1-10
+Produce 0-13  Fetch 4-18  ListOffsets 1-11  Metadata 0-13  OffsetCommit 2-10  OffsetFetch 1-10
 FindCoordinator 0-6  JoinGroup 0-9  Heartbeat 0-4  LeaveGroup 0-5  SyncGroup 0-5  DescribeGroups 0-6
 ListGroups 0-5  SaslHandshake 0-1  ApiVersions 0-4  CreateTopics 2-7  DeleteTopics 1-6  DeleteRecords 0-2
 InitProducerId 0-5  OffsetForLeaderEpoch 2-4  AddPartitionsToTxn 0-5  AddOffsetsToTxn 0-4  EndTxn 0-5
@@ -59,7 +65,7 @@ def test_keys_and_flexible_versions_are_kios(key: int) -> None:
     ours = api(key)
     for cls, kind in ((ours.request, "request"), (ours.response, "response")):
         assert (ours.min_version, ours.max_version) == (cls.MIN_VERSION, cls.MAX_VERSION)
-        for version in range(ours.min_version, ours.max_version + 1):
+        for version in kio_versions(ours):
             theirs = kio_class(ours, version, kind)
             assert cls.API_KEY == theirs.__api_key__ == key
             assert theirs.__flexible__ == (version >= cls.FLEXIBLE_FROM)
@@ -71,7 +77,7 @@ def test_bytes_are_the_same_both_ways(key: int, kind: str) -> None:
     ours = api(key)
     cls = ours.request if kind == "request" else ours.response
     random = Random(f"{ours.name} {kind}")
-    for version in range(ours.min_version, ours.max_version + 1):
+    for version in kio_versions(ours):
         theirs = kio_class(ours, version, kind)
         layout = Layout(cls, version)
         for _ in range(MESSAGES_PER_VERSION):
@@ -86,13 +92,31 @@ def test_bytes_are_the_same_both_ways(key: int, kind: str) -> None:
             assert entity_reader(theirs)(encode(value, version), 0) == (kio_value, len(kio_bytes))
 
 
+def test_the_versions_of_produce_that_kio_has_no_more() -> None:
+    request = bytes.fromhex(
+        "0001 000005dc 00000001 0001 74 00000001 00000002 00000003 616263".replace(" ", "")
+    )
+    topic = "00000001 0001 74 00000001 00000002 0023"
+    base_offset, append_time, throttle_time = "ffffffffffffffff", "0000000000000007", "00000009"
+    for version, more in enumerate([(), (throttle_time,), (append_time, throttle_time)]):
+        decoded = decode(ProduceRequest, version, request)
+        assert (decoded.acks, decoded.timeout_ms, decoded.topic_data[0].name) == (1, 1500, "t")
+        assert bytes(decoded.topic_data[0].partition_data[0].records or b"") == b"abc"
+        partition = PartitionProduceResponse(
+            index=2, error_code=35, base_offset=-1, log_append_time_ms=7, log_start_offset=8
+        )
+        answer = TopicProduceResponse(name="t", partition_responses=[partition])
+        encoded = encode(ProduceResponse(responses=[answer], throttle_time_ms=9), version)
+        assert encoded == bytes.fromhex(" ".join([topic, base_offset, *more]))
+
+
 @pytest.mark.parametrize("kind", ["request", "response"])
 @pytest.mark.parametrize("key", API_KEYS, ids=lambda key: str(api(key).name))
 def test_defaults_are_kios(key: int, kind: str) -> None:
     """Where kio states a default, a value that leaves the field out has the same."""
     ours = api(key)
     cls = ours.request if kind == "request" else ours.response
-    for version in range(ours.min_version, ours.max_version + 1):
+    for version in kio_versions(ours):
         layout = Layout(cls, version)
         check_defaults(layout, cls, kio_class(ours, version, kind))
 

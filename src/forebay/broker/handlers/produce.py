@@ -10,6 +10,8 @@ from forebay.broker.connection import Reply
 from forebay.broker.dispatch import Endpoint, RequestContext
 from forebay.broker.produce_memo import remember
 from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.batch import HEADER_SIZE, read_header
+from forebay.wire.compression import Codec
 from forebay.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -24,15 +26,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+FORMAT_V2_FROM = 3
+ZSTD_FROM = 7
 TOPIC_IDS_FROM = 13
 _ACKS = (-1, 0, 1)
 
 
 def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> Reply | None:
     broker.metrics.produce_requests += 1
-    by_id = context.api_version >= TOPIC_IDS_FROM
+    version = context.api_version
     topics = [
-        (topic, [_append(broker, request, topic, data, by_id) for data in topic.partition_data])
+        (topic, [_append(broker, version, request, topic, data) for data in topic.partition_data])
         for topic in request.topic_data
     ]
     results = [result for _, of_topic in topics for result in of_topic]
@@ -56,18 +60,15 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
 
 def _append(
     broker: Broker,
+    version: int,
     request: ProduceRequest,
     topic: TopicProduceData,
     data: PartitionProduceData,
-    by_id: bool,
 ) -> Appended:
     result = Appended(data.index)
     try:
-        if request.acks not in _ACKS:
-            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be all, 0 or 1, not {request.acks}")
-        if request.transactional_id is not None:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "this broker does not serve transactions yet")
-        if by_id:
+        _check(version, request, data)
+        if version >= TOPIC_IDS_FROM:
             partition = broker.replicas.by_id(topic.topic_id, data.index)
         else:
             partition = broker.replicas.get(topic.name, data.index)
@@ -88,6 +89,27 @@ def _append(
     else:
         broker.metrics.duplicates_dropped += 1
     return result
+
+
+def _check(version: int, request: ProduceRequest, data: PartitionProduceData) -> None:
+    """What is wrong with a request before its batch is looked at."""
+    if version < FORMAT_V2_FROM:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "only message format 2 is stored; use a client of Kafka 0.11 or later",
+        )
+    if request.acks not in _ACKS:
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be all, 0 or 1, not {request.acks}")
+    if request.transactional_id is not None:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "this broker does not serve transactions yet")
+    if version < ZSTD_FROM and data.records is not None and _codec(data.records) == Codec.ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {ZSTD_FROM} or later, not {version}"
+        )
+
+
+def _codec(records: memoryview) -> int:
+    return read_header(records).codec if len(records) >= HEADER_SIZE else Codec.NONE
 
 
 def _topic(topic: TopicProduceData, results: list[Appended]) -> TopicProduceResponse:
@@ -120,4 +142,4 @@ def _log_unheard(context: RequestContext, failures: list[Appended]) -> None:
     )
 
 
-ENDPOINT = Endpoint(0, 3, 13, handle, remember)
+ENDPOINT = Endpoint(0, 0, 13, handle, remember)

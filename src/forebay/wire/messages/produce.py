@@ -1,4 +1,8 @@
-"""Produce: append record batches to partitions."""
+"""Produce: append record batches to partitions.
+
+Versions 0 to 2 carry message formats that are no longer stored. They are declared so that they can be
+answered with an error: clients look for them before they turn compression on.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +27,13 @@ class PartitionProduceData(Struct):
 
 
 class TopicProduceData(Struct):
-    name: str = string("3-12")
+    name: str = string("0-12")
     topic_id: bytes = uuid("13+")
     partition_data: list[PartitionProduceData] = array(PartitionProduceData)
 
 
-class ProduceRequest(Request, api_key=0, versions=(3, 13), flexible=9):
-    transactional_id: str | None = string(nullable="0+", default=None)
+class ProduceRequest(Request, api_key=0, versions=(0, 13), flexible=9):
+    transactional_id: str | None = string("3+", nullable="3+", default=None)
     acks: int = int16()
     timeout_ms: int = int32()
     topic_data: list[TopicProduceData] = array(TopicProduceData)
@@ -49,7 +53,7 @@ class PartitionProduceResponse(Struct):
     index: int = int32()
     error_code: int = int16()
     base_offset: int = int64()
-    log_append_time_ms: int = int64(default=-1)
+    log_append_time_ms: int = int64("2+", default=-1)
     log_start_offset: int = int64("5+", default=-1)
     record_errors: list[BatchIndexAndErrorMessage] = array(BatchIndexAndErrorMessage, "8+")
     error_message: str | None = string("8+", nullable="8+", default=None)
@@ -57,7 +61,7 @@ class PartitionProduceResponse(Struct):
 
 
 class TopicProduceResponse(Struct):
-    name: str = string("3-12")
+    name: str = string("0-12")
     topic_id: bytes = uuid("13+")
     partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
 
@@ -69,7 +73,7 @@ class NodeEndpoint(Struct):
     rack: str | None = string(nullable="10+", default=None)
 
 
-class ProduceResponse(Response, api_key=0, versions=(3, 13), flexible=9):
+class ProduceResponse(Response, api_key=0, versions=(0, 13), flexible=9):
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
-    throttle_time_ms: int = int32()
+    throttle_time_ms: int = int32("1+")
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tag=0)
