@@ -111,7 +111,7 @@ def test_every_broker_setting_is_described(client: RawClient) -> None:
         name: not definition.dynamic for name, definition in BROKER_KEYS.items()
     }
     (listeners,) = [config for config in result.configs if config.name == "listeners"]
-    assert (listeners.value, listeners.config_source) == ("127.0.0.1:0", 4)
+    assert (listeners.value, listeners.config_source) == ("PLAINTEXT://127.0.0.1:0", 4)
 
 
 def test_synonyms_say_where_a_value_comes_from(client: RawClient, topic: str) -> None:
