@@ -104,8 +104,8 @@ class DataDir:
         for key, value in mine.items():
             if self._meta and self._meta.get(key) != value:
                 raise ConfigError(
-                    f"{self.path}/{META} says {key}={self._meta.get(key)}, not {value}: this is another node's "
-                    "data, choose another directory"
+                    f"{self.path}/{META} says {key}={self._meta.get(key)}, not {value}: "
+                    "this is another node's data, choose another directory"
                 )
         if not self._meta:
             text = "".join(f"{key}={value}\n" for key, value in mine.items())

@@ -243,6 +243,7 @@ class RealFile:
         with disk.lock_fds:
             self._fd = fd
             disk.opened[self] = None
+        self.recent = False  # one use earns nothing: a pass over many files must not push out the busy ones
         return fd
 
     def _open_private(self) -> int:

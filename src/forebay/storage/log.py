@@ -29,6 +29,8 @@ from forebay.storage.writer import HINTS_MAX, LogConfig, LogWriter
 from forebay.wire.batch import BatchHeader
 from forebay.wire.parts import FileRange
 
+__all__ = ["Log", "LogConfig", "LogSlice"]
+
 _HOPS_MAX = 256
 _WARM_BYTES = 1 << 20
 

@@ -26,9 +26,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from forebay.storage.disk import Disk
-from forebay.storage.segment import CorruptBatch, Hop, Segment, Tail
+from forebay.storage.segment import NO_NEXT, CorruptBatch, Hop, Segment, Tail
 from forebay.wire.batch import HEADER_SIZE, MAGIC, crc_ok, read_header
 
 log = logging.getLogger(__name__)
@@ -82,6 +83,8 @@ def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
     """Find, check and if need be repair the segments of a directory. Blocks."""
     report = RecoveryReport()
     segments = [Segment(disk, directory, base) for base in _find_segments(disk, directory)]
+    for segment, following in pairwise(segments):
+        segment.next_base = following.base_offset
     if not segments:
         segments = [Segment(disk, directory, options.start_offset, create=True)]
         tail = Tail(options.start_offset, 0, None)
@@ -150,6 +153,7 @@ class _Recovery:
             for file in segment.files():
                 self._disk.remove(file.path)
         del self._segments[number:]
+        self._segments[-1].next_base = NO_NEXT
 
     def _scan(self, segment: Segment) -> Tail:
         """Check every batch of a segment, cut or report what is bad, and make its indexes anew."""

@@ -124,11 +124,10 @@ class Segment:
         size = length + _LENGTH_PREFIX
         if magic != MAGIC or size < HEADER_SIZE or last_offset_delta < 0 or position + size > self.size:
             raise CorruptBatch(self.file.path, position, "this is not the header of a whole batch")
-        if base_offset < expected or base_offset + last_offset_delta > self.base_offset + MAX_RELATIVE_OFFSET:
-            raise CorruptBatch(
-                self.file.path, position, f"offset {base_offset} where at least {expected} should be"
-            )
         last_offset = base_offset + last_offset_delta
+        too_far = last_offset >= self.next_base or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        if base_offset < expected or too_far:
+            raise CorruptBatch(self.file.path, position, f"offset {base_offset} does not belong here")
         return Hop(position, size, base_offset, last_offset, base_timestamp, max_timestamp)
 
     def batches(

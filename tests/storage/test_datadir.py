@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from forebay.errors import ConfigError, StorageError
+from forebay.storage.datadir import DataDir, DataDirLocked
+from forebay.storage.disk import RealDisk
+from forebay.storage.log import LogConfig
+from storing import fill, read_all
+
+TOPIC_ID = bytes(range(16))
+
+
+def open_dir(path: Path) -> DataDir:
+    return DataDir.open(RealDisk(), str(path))
+
+
+def test_a_second_process_is_told_who_holds_it(tmp_path: Path) -> None:
+    data = open_dir(tmp_path)
+    with pytest.raises(DataDirLocked, match=f"pid {os.getpid()}"):
+        open_dir(tmp_path)
+    data.close()
+    open_dir(tmp_path).close()
+
+
+def test_it_belongs_to_one_node_of_one_cluster(tmp_path: Path) -> None:
+    data = open_dir(tmp_path)
+    assert data.cluster_id is None
+    data.claim("abc", 1)
+    assert data.cluster_id == "abc"
+    assert (tmp_path / "meta.properties").read_text() == "version=1\ncluster.id=abc\nnode.id=1\n"
+    data.close()
+    data = open_dir(tmp_path)
+    assert data.cluster_id == "abc"
+    data.claim("abc", 1)
+    with pytest.raises(ConfigError, match=r"cluster\.id=abc, not xyz"):
+        data.claim("xyz", 1)
+    with pytest.raises(ConfigError, match=r"node\.id=1, not 2"):
+        data.claim("abc", 2)
+    data.close()
+
+
+def test_meta_properties_written_by_kafka_are_read(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text(
+        "#\n#Sat Jan 01\ncluster.id=q1\nversion=1\nnode.id=3\ndirectory.id=x\n"
+    )
+    data = open_dir(tmp_path)
+    assert data.cluster_id == "q1"
+    data.claim("q1", 3)
+    data.close()
+
+
+def test_checkpoints_and_the_clean_marker(tmp_path: Path) -> None:
+    data = open_dir(tmp_path)
+    assert not data.clean
+    logs = {("my-topic", n): data.open_log("my-topic", n, LogConfig(), topic_id=TOPIC_ID) for n in range(2)}
+    made = fill(logs["my-topic", 1], 10)
+    logs["my-topic", 1].advance_start(3)
+    for log in logs.values():
+        log.close()
+    data.write_checkpoints(logs, {("my-topic", 1): 10})
+    data.close(clean=True)
+
+    assert (
+        tmp_path / "recovery-point-offset-checkpoint"
+    ).read_text() == "0\n2\nmy-topic 0 0\nmy-topic 1 10\n"
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n2\nmy-topic 0 0\nmy-topic 1 3\n"
+    assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n1\nmy-topic 1 10\n"
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+    data = open_dir(tmp_path)
+    assert data.clean
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    assert sorted(data.partitions()) == [("my-topic", 0), ("my-topic", 1)]
+    assert data.topic_id("my-topic", 1) == TOPIC_ID
+    assert data.high_watermark("my-topic", 1) == 10
+    log = data.open_log("my-topic", 1, LogConfig())
+    assert (log.start_offset, log.end_offset, log.recovery_point) == (3, 10, 10)
+    assert log.report.scanned_bytes == 0
+    assert read_all(log) == b"".join(made[3:])
+    data.close()
+    assert not open_dir(tmp_path).clean
+
+
+def test_partition_metadata_is_kafkas(tmp_path: Path) -> None:
+    data = open_dir(tmp_path)
+    data.open_log("t", 0, LogConfig(), topic_id=TOPIC_ID)
+    assert (
+        tmp_path / "t-0" / "partition.metadata"
+    ).read_text() == "version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+    data.close()
+
+
+def test_a_deleted_log_leaves_nothing_for_its_successor(tmp_path: Path) -> None:
+    data = open_dir(tmp_path)
+    log = data.open_log("t", 0, LogConfig())
+    fill(log, 10)
+    log.datasync()
+    data.write_checkpoints({("t", 0): log}, {("t", 0): 10})
+    path = data.delete_log("t", 0, log)
+    assert data.partitions() == []
+    assert Path(path).exists()
+    log = data.open_log("t", 0, LogConfig())
+    fill(log, 2)
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n0\n"
+    data.close()  # a crash: nothing was checkpointed since
+
+    data = open_dir(tmp_path)
+    assert not Path(path).exists()
+    again = data.open_log("t", 0, LogConfig())
+    assert (again.end_offset, again.offline) == (2, None)
+    data.close()
+
+
+def test_checkpoints_are_lowered_before_a_truncation(tmp_path: Path) -> None:
+    data = open_dir(tmp_path)
+    log = data.open_log("t", 0, LogConfig())
+    fill(log, 10)
+    log.datasync()
+    data.write_checkpoints({("t", 0): log}, {("t", 0): 10})
+    data.lower("t", 0, 4)
+    log.truncate_to(4)
+    data.close()
+    data = open_dir(tmp_path)
+    assert data.high_watermark("t", 0) == 4
+    assert data.open_log("t", 0, LogConfig()).offline is None
+    data.close()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0\n", "1\n0\n", "0\n5\nt 0 1\n", "0\n1\nt x 1\n", "0\n1\nt 0\n", "\xff\n"]
+)
+def test_a_broken_checkpoint_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "recovery-point-offset-checkpoint").write_text(text)
+    with pytest.raises(StorageError, match="recovery-point-offset-checkpoint"):
+        open_dir(tmp_path)
+    (tmp_path / "recovery-point-offset-checkpoint").unlink()
+    open_dir(tmp_path).close()  # the lock was given back
+
+
+def test_a_broken_topic_id_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t-0").mkdir()
+    for text in ("", "version: 0\ntopic_id: abc", "version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw"):
+        (tmp_path / "t-0" / "partition.metadata").write_text(text)
+        data = open_dir(tmp_path)
+        with pytest.raises(StorageError, match=r"partition\.metadata"):
+            data.topic_id("t", 0)
+        data.close()

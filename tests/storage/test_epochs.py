@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.errors import StorageError
+from forebay.storage.disk import RealDisk
+from forebay.storage.epochs import LeaderEpochs
+
+
+def epochs(path: Path) -> LeaderEpochs:
+    return LeaderEpochs(RealDisk(), str(path))
+
+
+def test_the_file_is_kafkas(tmp_path: Path) -> None:
+    known = epochs(tmp_path)
+    known.assign(0, 0)
+    known.assign(3, 100)
+    known.assign(2, 200)  # older than the latest: ignored
+    assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n3 100\n"
+    assert epochs(tmp_path).entries == [(0, 0), (3, 100)]
+
+
+def test_where_epochs_ended(tmp_path: Path) -> None:
+    known = epochs(tmp_path)
+    assert known.end_offset_for(0, 10) == (-1, -1)
+    for epoch, start in ((1, 5), (3, 20), (4, 30)):
+        known.assign(epoch, start)
+    assert known.end_offset_for(4, 77) == (4, 77)
+    assert known.end_offset_for(3, 77) == (3, 30)
+    assert known.end_offset_for(2, 77) == (1, 20)
+    assert known.end_offset_for(0, 77) == (0, 5)
+    assert known.end_offset_for(5, 77) == (-1, -1)
+    assert known.end_offset_for(-1, 77) == (-1, -1)
+
+
+def test_an_epoch_that_wrote_nothing_is_replaced(tmp_path: Path) -> None:
+    known = epochs(tmp_path)
+    known.assign(1, 10)
+    known.assign(2, 10)
+    assert known.entries == [(2, 10)]
+
+
+def test_truncation_from_both_ends(tmp_path: Path) -> None:
+    known = epochs(tmp_path)
+    for epoch, start in ((1, 0), (2, 20), (3, 30)):
+        known.assign(epoch, start)
+    known.truncate_prefix(25)
+    assert known.entries == [(2, 25), (3, 30)]
+    known.truncate_from(30)
+    assert known.entries == [(2, 25)]
+    known.truncate_from(0)
+    assert (known.entries, known.latest) == ([], -1)
+
+
+def test_a_broken_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "leader-epoch-checkpoint").write_text("0\n1\nx y\n")
+    with pytest.raises(StorageError, match="leader-epoch-checkpoint"):
+        epochs(tmp_path)
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 5)), max_size=8), st.integers(0, 10))
+def test_the_end_is_the_start_of_the_next_epoch(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int]], asked: int
+) -> None:
+    """Each leader appends some messages; whoever asks learns how far its own epoch goes."""
+    known = epochs(tmp_path_factory.mktemp("epochs"))
+    written: list[int] = []
+    for epoch, count in sorted(dict(steps).items()):
+        known.assign(epoch, len(written))
+        written += [epoch] * count
+    found, end = known.end_offset_for(asked, len(written))
+    if found >= 0:
+        assert all(epoch <= asked for epoch in written[:end])
+        assert all(epoch > asked for epoch in written[end:])
+    else:
+        assert not steps or asked > max(epoch for epoch, _ in steps)
