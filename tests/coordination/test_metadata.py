@@ -18,7 +18,7 @@ from forebay.coordination.metadata import (
     load,
     register_broker,
 )
-from forebay.coordination.store import Put, StoreError
+from forebay.coordination.store import Delete, Put, StoreError
 from forebay.core.image import BrokerRegistration, Change, ClusterImage, PartitionPut, PartitionState
 from forebay.core.settings import Alteration, AlterOp, Resource, ResourceType, alter_configs
 from forebay.core.topics import NewTopic, create_partitions, create_topic, delete_topic
@@ -137,6 +137,26 @@ async def test_a_plan_that_never_wins_gives_up() -> None:
 
 
 VALUE = b'{"leader":1,"leader_epoch":1,"isr":[1],"replicas":[1]}'
+
+
+async def test_a_partition_does_not_outlive_its_topic() -> None:
+    store = MemoryStore()
+    await with_broker(store)
+    async with following(store) as metadata:
+        topic = (await create(metadata, "t")).topics["t"]
+        state = PartitionState(index=0, leader=1, leader_epoch=1, isr=(1,), replicas=(1,))
+
+        def overtaken(image: ClusterImage) -> Sequence[Change]:
+            if image.topic_by_id(topic.topic_id) is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "gone")
+            # The topic is deleted between this plan and its write.
+            gone = [Delete(key=KEYS.topic("t"))]
+            store._keyspace.apply(store._keyspace.plan([], [], gone) or [])
+            return [PartitionPut(topic_id=topic.topic_id, state=state)]
+
+        with pytest.raises(KafkaError, match="gone"):
+            await metadata.change(overtaken)
+        assert await store.get(KEYS.state(topic.topic_id, 0)) is None
 
 
 async def test_listeners_hear_of_each_image_before_the_one_who_waits() -> None:

@@ -14,6 +14,7 @@ from forebay.core.image import (
     Change,
     ClusterImage,
     PartitionPut,
+    PartitionState,
     TopicConfigPut,
     TopicDeleted,
     TopicPut,
@@ -105,8 +106,7 @@ class Writes:
                 self._delete(keys.topic(name), self._topic_revision(name))
                 self.deletes.append(Delete(key=keys.states(topic_id), prefix=True))
             case PartitionPut(topic_id=topic_id, state=state):
-                key = keys.state(topic_id, state.index)
-                self._put(key, stored.encode_partition(state), self._partition_epoch(topic_id, state.index))
+                self._put_state(topic_id, state)
             case TopicConfigPut(name=name, overrides=overrides):
                 revision = self._image.topic_config(name).revision
                 self._put_or_delete(keys.topic_config(name), overrides, revision)
@@ -135,7 +135,12 @@ class Writes:
         topic = self._image.topics.get(name)
         return 0 if topic is None else topic.revision
 
-    def _partition_epoch(self, topic_id: bytes, index: int) -> int:
+    def _put_state(self, topic_id: bytes, state: PartitionState) -> None:
         topic = self._image.topic_by_id(topic_id)
         assert topic is not None
-        return topic.partitions[index].partition_epoch
+        # A partition without a key of its own looks the same when its topic is gone: ask for the topic too.
+        exists = Compare.unchanged(self._keys.topic(topic.name), topic.revision)
+        if exists not in self.compares:
+            self.compares.append(exists)
+        epoch = topic.partitions[state.index].partition_epoch
+        self._put(self._keys.state(topic_id, state.index), stored.encode_partition(state), epoch)
