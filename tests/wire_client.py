@@ -1,0 +1,279 @@
+"""A client for tests that misbehave: it sends whatever bytes it likes, pipelines, and reads when it pleases.
+
+`raw_client.RawClient` asks one question at a time; this one separates sending from reading, so that a test
+says exactly what is on the wire and when. The functions below it make the requests that most tests need.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, cast
+
+from forebay.wire.batch import build_batch, records, split
+from forebay.wire.fields import Request
+from forebay.wire.frames import read_response, request_frame
+from forebay.wire.messages import api
+from forebay.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from forebay.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from forebay.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from forebay.wire.records import Record
+
+TIMEOUT_SECONDS = 30.0
+PRODUCE = 9
+FETCH = 12
+LIST_OFFSETS = 7
+CREATE_TOPICS = 7
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+
+
+class WireClient:
+    def __init__(self, bootstrap: str, *, receive_buffer: int | None = None) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self.socket = socket.socket()
+        if receive_buffer is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.socket.settimeout(TIMEOUT_SECONDS)
+        self.socket.connect((host, int(port)))
+        self._next_id = 1
+        self._asked: deque[tuple[int, type[Request], int]] = deque()
+
+    def __enter__(self) -> WireClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def frame(self, request: Request, version: int, client_id: str | None = "test") -> bytes:
+        """The bytes of a request whose answer `read` is to expect; it is the caller's to send them."""
+        correlation_id = self._next_id
+        self._next_id += 1
+        if not (isinstance(request, ProduceRequest) and request.acks == 0):
+            self._asked.append((correlation_id, type(request), version))
+        return frame(request, version, correlation_id, client_id)
+
+    def post(self, request: Request, version: int) -> None:
+        self.socket.sendall(self.frame(request, version))
+
+    def read(self) -> Any:
+        """The answer to the oldest request that has none yet."""
+        return self.decode(self.read_frame())
+
+    def decode(self, answer: bytes) -> Any:
+        correlation_id, request, version = self._asked.popleft()
+        got, value = read_response(api(request.API_KEY).response, version, memoryview(answer))
+        assert got == correlation_id, f"answered {got} where {correlation_id} came next"
+        return value
+
+    def read_frame(self) -> bytes:
+        (size,) = struct.unpack(">i", self.receive(4))
+        return self.receive(size)
+
+    def call(self, request: Request, version: int) -> Any:
+        self.post(request, version)
+        return self.read()
+
+    def receive(self, size: int) -> bytes:
+        received = bytearray()
+        while len(received) < size:
+            chunk = self.socket.recv(size - len(received))
+            if not chunk:
+                raise ConnectionResetError("the broker closed the connection")
+            received += chunk
+        return bytes(received)
+
+    def is_closed(self) -> bool:
+        """Wait for the broker to close the connection; False when it says something instead."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionError:
+            return True
+
+    def is_silent(self, seconds: float = 0.2) -> bool:
+        """Whether nothing comes for a while: neither an answer nor the end."""
+        self.socket.settimeout(seconds)
+        try:
+            self.socket.recv(1, socket.MSG_PEEK)
+        except TimeoutError:
+            return True
+        finally:
+            self.socket.settimeout(TIMEOUT_SECONDS)
+        return False
+
+
+def frame(request: Request, version: int, correlation_id: int = 7, client_id: str | None = "test") -> bytes:
+    return b"".join(cast("list[bytes]", request_frame(request, version, correlation_id, client_id)))
+
+
+# -- batches -----------------------------------------------------------------------------------------------
+
+
+def batch(
+    *values: bytes,
+    codec: int = 0,
+    timestamp: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytes:
+    now = int(time.time() * 1000) if timestamp is None else timestamp
+    return bytes(
+        build_batch(
+            [Record(n, now + n, b"key", value) for n, value in enumerate(values or (b"value",))],
+            codec=codec,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+        )
+    )
+
+
+def values_of(data: bytes | memoryview | None) -> list[tuple[int, bytes | None]]:
+    """Offset and value of every record in what a fetch gave."""
+    buffer = memoryview(data or b"")
+    return [
+        (record.offset, record.value)
+        for position, header in split(buffer)
+        for record in records(buffer[position : position + header.size])
+    ]
+
+
+# -- requests ----------------------------------------------------------------------------------------------
+
+
+def produce(
+    topic: str | bytes,
+    data: bytes | None,
+    *,
+    partition: int = 0,
+    acks: int = 1,
+    transactional_id: str | None = None,
+) -> ProduceRequest:
+    """The topic is a name, or an id for version 13."""
+    wanted = TopicProduceData(
+        partition_data=[
+            PartitionProduceData(index=partition, records=None if data is None else memoryview(data))
+        ]
+    )
+    if isinstance(topic, bytes):
+        wanted.topic_id = topic
+    else:
+        wanted.name = topic
+    return ProduceRequest(
+        transactional_id=transactional_id, acks=acks, timeout_ms=10_000, topic_data=[wanted]
+    )
+
+
+def fetch(
+    topic: str | bytes,
+    offset: int = 0,
+    *,
+    partitions: Sequence[int] = (0,),
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 25,
+    partition_max_bytes: int = 1 << 20,
+    leader_epoch: int = -1,
+    isolation_level: int = 0,
+    session_id: int = 0,
+    session_epoch: int = -1,
+) -> FetchRequest:
+    wanted = FetchTopic(
+        partitions=[
+            FetchPartition(
+                partition=partition,
+                fetch_offset=offset,
+                partition_max_bytes=partition_max_bytes,
+                current_leader_epoch=leader_epoch,
+            )
+            for partition in partitions
+        ]
+    )
+    if isinstance(topic, bytes):
+        wanted.topic_id = topic
+    else:
+        wanted.topic = topic
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=isolation_level,
+        session_id=session_id,
+        session_epoch=session_epoch,
+        topics=[wanted] if partitions else [],
+    )
+
+
+def list_offsets(
+    topic: str, timestamp: int, *, partition: int = 0, leader_epoch: int = -1
+) -> ListOffsetsRequest:
+    wanted = ListOffsetsPartition(
+        partition_index=partition, timestamp=timestamp, current_leader_epoch=leader_epoch
+    )
+    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
+
+
+def create_topic(name: str, partitions: int = 1, **configs: str) -> CreateTopicsRequest:
+    wanted = [CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+    return CreateTopicsRequest(
+        topics=[CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, configs=wanted)],
+        timeout_ms=10_000,
+    )
+
+
+# -- short ways to an outcome ------------------------------------------------------------------------------
+
+
+def create(client: WireClient, name: str, partitions: int = 1, **configs: str) -> bytes:
+    """The id of the topic made."""
+    (made,) = client.call(create_topic(name, partitions, **configs), CREATE_TOPICS).topics
+    assert made.error_code == 0, made.error_message
+    topic_id: bytes = made.topic_id
+    return topic_id
+
+
+def only_partition(response: Any) -> Any:
+    """What a Produce or Fetch response says of its one partition."""
+    (topic,) = response.responses
+    (partition,) = topic.partition_responses if hasattr(topic, "partition_responses") else topic.partitions
+    return partition
+
+
+def append(client: WireClient, topic: str | bytes, data: bytes, version: int = PRODUCE, **how: Any) -> Any:
+    return only_partition(client.call(produce(topic, data, **how), version))
+
+
+def read(client: WireClient, topic: str | bytes, offset: int = 0, version: int = FETCH, **how: Any) -> Any:
+    return only_partition(client.call(fetch(topic, offset, **how), version))
+
+
+def read_all(client: WireClient, topic: str, partition: int = 0) -> list[tuple[int, bytes | None]]:
+    """Everything in a partition, however many fetches it takes."""
+    offset = offset_at(client, topic, EARLIEST, partition)
+    end = offset_at(client, topic, LATEST, partition)
+    found: list[tuple[int, bytes | None]] = []
+    while offset < end:
+        data = read(client, topic, offset, partitions=(partition,), partition_max_bytes=1 << 24)
+        assert data.error_code == 0, data.error_code
+        piece = values_of(data.records)
+        assert piece, f"nothing at offset {offset}, though the log ends at {end}"
+        found += [item for item in piece if item[0] >= offset]
+        offset = piece[-1][0] + 1
+    return found
+
+
+def offset_at(client: WireClient, topic: str, timestamp: int, partition: int = 0) -> int:
+    (found,) = client.call(list_offsets(topic, timestamp, partition=partition), LIST_OFFSETS).topics
+    assert found.partitions[0].error_code == 0, found.partitions[0].error_code
+    offset: int = found.partitions[0].offset
+    return offset
