@@ -11,7 +11,7 @@ from bench.frames import MB_BATCH, MB_BATCH_RECORDS, fetch_frame, fetch_stream, 
 from bench.load import connect, run_load
 from bench.report import Figure
 from bench.rounds import FETCH_LOG_BATCHES, ROUND_BYTES_MAX, fresh_topic
-from bench.server import Server, bare_server, forebay_server
+from bench.server import ForebayServer, Server, bare_server
 from bench.suite import Suite
 
 STALLED_CONSUMERS = 50
@@ -29,7 +29,7 @@ def start_figures(suite: Suite) -> list[Figure]:
         with bare_server("echo", suite.scratch) as bare:
             bare_start_s.append(bare.start_s)
             bare_rss_mb.append(bare.rss_bytes() / 1e6)
-        with forebay_server(suite.scratch, f"start-{number}") as broker:
+        with ForebayServer(suite.scratch, f"start-{number}") as broker:
             start_s.append(broker.start_s)
             rss_mb.append(broker.rss_bytes() / 1e6)
     median = statistics.median
@@ -42,7 +42,7 @@ def start_figures(suite: Suite) -> list[Figure]:
 def memory_figures(suite: Suite) -> list[Figure]:
     """The most memory a fresh broker ever has at full speed, first alone, then with stalled consumers."""
     bare_mb = suite.echo.rss_bytes() / 1e6
-    with forebay_server(suite.scratch, "memory") as broker:
+    with ForebayServer(suite.scratch, "memory") as broker:
         print("  memory: full speed", flush=True)
         full_speed(broker)
         busy_mb = broker.rss_bytes_max() / 1e6

@@ -23,7 +23,7 @@ from bench.frames import (
 from bench.load import Measure, Rounds, receive_frame, run_load
 from bench.report import Figure
 from bench.rounds import ROUND_S
-from bench.server import Server, forebay_server
+from bench.server import ForebayServer, Server
 from bench.suite import Suite
 
 SEGMENT_BYTES = 1 << 20
@@ -37,7 +37,7 @@ SMALL_SEGMENTS = {"segment.bytes": str(SEGMENT_BYTES)}
 
 def growth_figures(suite: Suite) -> list[Figure]:
     figures: list[Figure] = []
-    with forebay_server(suite.scratch, "empty") as empty, forebay_server(suite.scratch, "grown") as grown:
+    with ForebayServer(suite.scratch, "empty") as empty, ForebayServer(suite.scratch, "grown") as grown:
         _fill_segments(empty, "log", segments=1)
         _fill_segments(grown, "log", segments=SEGMENTS)
         figures += _compare(suite, f"{SEGMENTS} segments", empty, grown, "log", SEGMENTS)

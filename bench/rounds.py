@@ -37,6 +37,7 @@ def fresh_topic(server: Server, partitions: int = 1) -> Iterator[tuple[Client, s
         client.create_topic(name, partitions=partitions)
         yield client, name
         client.delete_topic(name)
+    server.discard_deleted()
 
 
 def produce_mb(server: Server, connections: int) -> Measure:

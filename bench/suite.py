@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.report import RESULTS
-from bench.server import Server, bare_server, forebay_server
+from bench.server import ForebayServer, Server, bare_server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ def open_suite(rounds: int) -> Iterator[Suite]:
         yield Suite(
             scratch=scratch,
             rounds=rounds,
-            broker=servers.enter_context(forebay_server(scratch, "broker")),
+            broker=servers.enter_context(ForebayServer(scratch, "broker")),
             echo=servers.enter_context(bare_server("echo", scratch)),
             crc_write=servers.enter_context(bare_server("crc-write", scratch)),
         )

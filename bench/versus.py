@@ -21,7 +21,7 @@ from bench.latency import Latency, produce_round_trips, wakes
 from bench.load import Measure, Rounds
 from bench.report import Figure
 from bench.rounds import fresh_topic, warm_page_cache
-from bench.server import Server, forebay_server
+from bench.server import ForebayServer, Server
 from bench.suite import median_of, scratch_directory
 
 FOREBAY, KAFKA = "Forebay", "Kafka"
@@ -70,7 +70,7 @@ def versus_figures(round_count: int) -> tuple[list[Figure], str]:
 
 def _server(scratch: Path, name: str, number: int) -> Server:
     directory = f"{name.lower()}-{number}"
-    return KafkaServer(scratch, directory) if name == KAFKA else forebay_server(scratch, directory)
+    return KafkaServer(scratch, directory) if name == KAFKA else ForebayServer(scratch, directory)
 
 
 def _starts(scratch: Path, name: str) -> tuple[float, float]:

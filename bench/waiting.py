@@ -12,7 +12,7 @@ from bench.latency import Latency, produce_round_trips, round_trips, wakes
 from bench.load import connect, receive_frame
 from bench.report import Figure
 from bench.rounds import fresh_topic
-from bench.server import Server, forebay_server
+from bench.server import ForebayServer, Server
 from bench.suite import Suite, median_of
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 
@@ -64,7 +64,7 @@ def idle_connection_figures(suite: Suite) -> list[Figure]:
     quiet: list[Latency] = []
     crowded: list[Latency] = []
     grown_bytes: list[int] = []
-    with forebay_server(suite.scratch, "idle") as broker, fresh_topic(broker) as (_, topic):
+    with ForebayServer(suite.scratch, "idle") as broker, fresh_topic(broker) as (_, topic):
         for _ in suite.each_round("idle connections"):
             quiet.append(produce_round_trips(broker.address, topic, ROUND_TRIPS))
             rss_bytes = broker.rss_bytes()
