@@ -150,8 +150,11 @@ class Connection:
     def _consume(self, buffer: bytearray, end: int) -> None:
         self._corked = True
         try:
-            position = self._handle_frames(buffer, end)
-            self._server.finish_requests()
+            try:
+                position = self._handle_frames(buffer, end)
+            finally:
+                # After an error too: what was queued before it lies in a buffer that the next read fills anew.
+                self._server.finish_requests()
         except ProtocolError as error:
             log.warning("closing a connection that sent a malformed request", extra=self._about(error))
             self._server.malformed()
