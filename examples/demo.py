@@ -6,6 +6,7 @@ confluent-kafka. The broker listens on a free port of the loopback interface, an
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import signal
@@ -106,8 +107,9 @@ class Load:
         for number in numbers:
             customer = f"customer-{number % CUSTOMERS:02}"
             value = f'{{"order": {number}, "customer": "{customer}", "total": {number % 500}.50}}'
+            done = functools.partial(self._done, number)
             self._producer.produce(
-                TOPIC, key=customer, value=value, headers={"n": str(number)}, on_delivery=self._done
+                TOPIC, key=customer, value=value, headers={"n": str(number)}, on_delivery=done
             )
             self._producer.poll(0)
 
@@ -123,11 +125,11 @@ class Load:
         while len(self.acknowledged) < count and time.monotonic() < deadline:
             self._producer.poll(0.05)
 
-    def _done(self, error: KafkaError | None, message: Message) -> None:
+    def _done(self, number: int, error: KafkaError | None, _message: Message) -> None:
         if error is not None:
             self.problems.append(error.str())
         else:
-            self.acknowledged.add(_number(message))
+            self.acknowledged.add(number)
 
 
 class Read(NamedTuple):
