@@ -73,9 +73,8 @@ class Dispatcher:
         if endpoint is None or not endpoint.min_version <= version <= endpoint.max_version:
             self._refuse(connection, header)
             return
-        request, end = decoder(api(header.api_key).request, version)(frame, position)
-        if end != len(frame):
-            raise ProtocolError(f"{len(frame) - end} bytes follow the end of a request")
+        # Bytes behind the request are passed over, as Kafka does: librdkafka leaves some behind Metadata.
+        request, _ = decoder(api(header.api_key).request, version)(frame, position)
         context = RequestContext(connection, header.api_key, version, header.correlation_id, header.client_id)
         outcome = endpoint.handle(self._broker, context, request)
         if endpoint.remember is not None:

@@ -53,6 +53,7 @@ class Partition:
     __slots__ = (
         "closed",
         "config",
+        "enough_replicas",
         "epochs",
         "high_watermark",
         "index",
@@ -87,6 +88,8 @@ class Partition:
         self.producers = producers
         self.config = config
         self.policy = policy
+        self.enough_replicas = True
+        """Whether as many replicas are in sync as min.insync.replicas asks for acks=all."""
         self.high_watermark = log.end_offset
         """On a single replica every written message is committed."""
         self.waits: set[FetchWait] = set()

@@ -14,7 +14,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from forebay.broker.appends import NUMBERS
+from forebay.broker.appends import ACKS_ALL, NUMBERS
 from forebay.broker.connection import Connection
 from forebay.broker.dispatch import RequestContext
 from forebay.errors import KafkaError
@@ -44,6 +44,7 @@ _NUMBERS_FROM = 5
 
 class ProduceMemo:
     __slots__ = (
+        "_acks_all",
         "_appends",
         "_broker",
         "_flexible",
@@ -65,6 +66,7 @@ class ProduceMemo:
         self._broker = broker
         self._appends = broker.appends
         self._metrics = broker.metrics
+        self._acks_all = request.acks == ACKS_ALL
         self._topic = topic.name or broker.image.topic_names[topic.topic_id]
         self._head = head
         self._prefix = prefix
@@ -109,11 +111,13 @@ class ProduceMemo:
         self, connection: Connection, buffer: bytearray, records: memoryview, index: int, start: int
     ) -> bool:
         partition = self._partitions.get(index)
-        if partition is None or partition.closed:
+        if partition is None or partition.closed:  # it may have been deleted and made again
             try:
                 partition = self._partitions[index] = self._broker.replicas.get(self._topic, index)
             except KafkaError:
                 return False
+        if self._acks_all and not partition.enough_replicas:
+            return False
         log = partition.log
         before = log.end_offset
         try:
@@ -169,7 +173,7 @@ def _repeatable(broker: Broker, context: RequestContext, request: ProduceRequest
     """Whether the answer can be given as soon as the batch is written."""
     if request.transactional_id is not None or context.api_version < _NUMBERS_FROM:
         return False
-    return request.acks == 1 or (request.acks == -1 and not broker.config.storage.flush_on_ack)
+    return request.acks == 1 or (request.acks == ACKS_ALL and not broker.config.storage.flush_on_ack)
 
 
 def _uvarint_bytes(value: int) -> int:

@@ -107,7 +107,7 @@ class Replicas:
             return
         log_.on_roll = lambda _: _save_producers(log_, producers)
         self._broken.pop(key, None)
-        self._partitions[key] = Partition(
+        partition = self._partitions[key] = Partition(
             topic=topic.name,
             topic_id=topic.topic_id,
             index=state.index,
@@ -118,6 +118,7 @@ class Replicas:
             config=config,
             policy=append_policy(config, self._broker.config.storage.decompress_max_bytes),
         )
+        partition.enough_replicas = _enough_replicas(config, state)
 
     def _drop_gone(self, image: ClusterImage) -> None:
         for key, partition in list(self._partitions.items()):
@@ -140,6 +141,8 @@ class Replicas:
             config = self._config(image, partition.topic)
             if config != partition.config:
                 partition.configure(config, self._broker.config.storage.decompress_max_bytes)
+                state = image.topics[partition.topic].partitions[partition.index]
+                partition.enough_replicas = _enough_replicas(config, state)
 
     def _config(self, image: ClusterImage, topic: str) -> TopicConfig:
         return TopicConfig.resolve(self._broker.config, image.topic_config(topic).overrides)
@@ -182,6 +185,10 @@ class Replicas:
         if self._partitions:
             self.checkpoint()
         return clean
+
+
+def _enough_replicas(config: TopicConfig, state: PartitionState) -> bool:
+    return len(state.isr) >= config.insync_replicas_min(len(state.replicas))
 
 
 def _load_producers(log_: Log) -> ProducerTable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from forebay.broker.appends import Appended, Unacknowledged
+from forebay.broker.appends import ACKS_ALL, Appended, Unacknowledged
 from forebay.broker.connection import Reply
 from forebay.broker.dispatch import Endpoint, RequestContext
 from forebay.broker.produce_memo import remember
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 FORMAT_V2_FROM = 3
 ZSTD_FROM = 7
 TOPIC_IDS_FROM = 13
-_ACKS = (-1, 0, 1)
+_ACKS = (ACKS_ALL, 0, 1)
 
 
 def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> Reply | None:
@@ -73,6 +73,11 @@ def _append(
         else:
             partition = broker.replicas.get(topic.name, data.index)
         result.partition = partition
+        if request.acks == ACKS_ALL and not partition.enough_replicas:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"fewer replicas of {partition} are in sync than min.insync.replicas asks for",
+            )
         end_offset = partition.log.end_offset
         result.base_offset, result.log_append_time_ms = partition.append(data.records, broker.now_ms())
         result.log_start_offset = partition.log.start_offset
