@@ -12,6 +12,7 @@ from forebay.config.broker import (
     broker_config,
 )
 from forebay.config.describe import ConfigEntry, Synonym, describe_broker, describe_topic, topic_value
+from forebay.config.group_keys import GroupsConfig
 from forebay.config.listeners import Listener, parse_listener
 from forebay.config.lookup import (
     broker_definition,
@@ -32,6 +33,7 @@ __all__ = [
     "FetchConfig",
     "TopicDefaults",
     "StorageConfig",
+    "GroupsConfig",
     "Listener",
     "parse_listener",
     "TopicConfig",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.config.broker_keys import ALIASES, BROKER_KEYS
+from forebay.config.group_keys import GroupsConfig, groups_config
 from forebay.config.listeners import Listener, parse_listeners
 from forebay.config.lookup import broker_definition
 from forebay.config.values import Source, Value
@@ -81,6 +82,7 @@ class BrokerConfig:
     fetch: FetchConfig
     topics: TopicDefaults
     storage: StorageConfig
+    groups: GroupsConfig
 
     def get(self, name: str) -> Value:
         return self.values[broker_definition(name).name]
@@ -142,6 +144,7 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
         ),
         topics=_topics(values),
         storage=_storage(values),
+        groups=groups_config(values),
     )
 
 

@@ -7,6 +7,7 @@ size of the cluster instead of being 1.
 
 from __future__ import annotations
 
+from forebay.config.group_keys import GROUP_KEYS
 from forebay.config.listeners import validate_advertised, validate_listeners
 from forebay.config.values import INT_MAX, LONG_MAX, ConfigType, Definition, Value
 
@@ -233,7 +234,7 @@ _LOG = (
 )
 
 BROKER_KEYS: dict[str, Definition] = {
-    definition.name: definition for definition in (*_IDENTITY, *_CONNECTIONS, *_TOPICS, *_LOG)
+    definition.name: definition for definition in (*_IDENTITY, *_CONNECTIONS, *_TOPICS, *_LOG, *GROUP_KEYS)
 }
 
 ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}

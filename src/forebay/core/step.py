@@ -1,0 +1,68 @@
+"""What a state machine answers with: what to save, and what may be said once it is saved.
+
+A machine owns everything that one partition of an internal topic stands for. An operation looks at the state,
+decides, and returns a Step. What must survive changes only when the records of a step are replayed, in
+running as in recovery; what may be lost (who waits, which timers run) may change in the operation itself.
+
+The runtime owes a machine four things:
+
+- The records of a step are appended as one batch, and each is given to the machine's `replay` at once, before
+  any other operation, so that the next operation sees them.
+- Replies and effects wait until those records are committed. Those of a step without records wait for
+  everything appended before it: they may tell what is not committed yet.
+- When an append fails, the machine is thrown away and made anew from the log. The clients that wait for it
+  are told so with the machine's own `failure`.
+- `tick` is called no later than the deadline of the last step, and again at once if that has passed already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from forebay.wire.fields import Response
+
+Ticket = Hashable
+"""Stands for one client that waits for an answer; only the runtime knows what it is."""
+
+
+class StateRecord(NamedTuple):
+    key: bytes
+    value: bytes | None
+    """None is a tombstone."""
+
+
+class RequestInfo(NamedTuple):
+    """Who asks, and in which version of the API."""
+
+    api_version: int
+    client_id: str = ""
+    client_host: str = ""
+
+
+class Effect:
+    """Something that the runtime has to do outside of the partition; each machine has its own kinds."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Step:
+    records: list[StateRecord] = field(default_factory=list)
+    """Persisted first, in this order, all or none."""
+    producer: tuple[int, int] | None = None
+    """(producer id, epoch): the batch belongs to that producer's open transaction."""
+    replies: list[tuple[Ticket, Response]] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    deadline_ms: int | None = None
+    """When to call `tick` next, in the time of `now_ms`; None while nothing is waiting."""
+
+    def reply(self, ticket: Ticket, response: Response) -> None:
+        self.replies.append((ticket, response))
+
+    def include(self, other: Step) -> None:
+        """Add what another operation of the same machine decided; its deadline is left to the machine."""
+        self.records += other.records
+        self.replies += other.replies
+        self.effects += other.effects
