@@ -130,9 +130,7 @@ def test_checkpoints_are_lowered_before_a_truncation(tmp_path: Path) -> None:
     data.close()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "0\n", "1\n0\n", "0\n5\nt 0 1\n", "0\n1\nt x 1\n", "0\n1\nt 0\n", "\xff\n"]
-)
+@pytest.mark.parametrize("text", ["x", "0\n", "1\n0\n", "0\n5\nt 0 1\n", "0\n1\nt x 1\n", "0\n1\nt 0\n"])
 def test_a_broken_checkpoint_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "recovery-point-offset-checkpoint").write_text(text)
     with pytest.raises(StorageError, match="recovery-point-offset-checkpoint"):
@@ -143,7 +141,7 @@ def test_a_broken_checkpoint_is_named(tmp_path: Path, text: str) -> None:
 
 def test_a_broken_topic_id_is_named(tmp_path: Path) -> None:
     (tmp_path / "t-0").mkdir()
-    for text in ("", "version: 0\ntopic_id: abc", "version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw"):
+    for text in ("topic_id", "version: 0\ntopic_id: abc", "version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw"):
         (tmp_path / "t-0" / "partition.metadata").write_text(text)
         data = open_dir(tmp_path)
         with pytest.raises(StorageError, match=r"partition\.metadata"):

@@ -9,6 +9,7 @@ import pytest
 
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.disk import RealDisk
+from forebay.storage.faults import FaultyDisk
 from forebay.storage.log import Log, LogConfig
 from forebay.storage.segment import CorruptBatch
 from storing import add, bytes_of, fill, headers, read_all
@@ -303,3 +304,31 @@ def test_a_sealed_segment_is_checked_piece_by_piece(tmp_path: Path) -> None:
     log = Log.open(RealDisk(), str(tmp_path), LogConfig(index_interval_bytes=150), clean=True)
     assert read_all(log, 500) == b"".join(made)
     assert log.is_warm(log.read(0, 1 << 20))  # the pieces were remembered as one
+
+
+def test_deleted_offsets_are_not_given_out_again(crashed: Crashed) -> None:
+    """The messages below the log start were never synced, and went with the power."""
+    log = Log.open(RealDisk(), str(crashed.path), CONFIG, start_offset=20, recovery_point=0)
+    assert (log.start_offset, log.end_offset, log.offline) == (20, 20, None)
+    made = fill(log, 3)
+    assert read_all(log) == b"".join(made)
+
+
+def test_a_directory_without_its_segments_is_a_loss(crashed: Crashed) -> None:
+    for path in crashed.path.iterdir():
+        path.unlink()
+    log = crashed.open()
+    assert log.report.missing_offsets == SYNCED
+    assert log.offline is not None
+
+
+def test_what_a_killed_process_left_unsynced_is_synced_by_the_next(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    log = Log.open(disk, str(tmp_path), CONFIG)
+    made = fill(log, 20)
+    log.discard()  # killed: the bytes are in the page cache, in several segments
+    log = Log.open(disk, str(tmp_path), CONFIG)
+    made += fill(log, 1)
+    assert log.datasync() == 21
+    disk.crash(lambda unsynced: 0)
+    assert read_all(Log.open(RealDisk(), str(tmp_path), CONFIG, recovery_point=21)) == b"".join(made)

@@ -30,8 +30,8 @@ _VERSION = "0"
 
 
 def read_lines(disk: Disk, path: str) -> list[str]:
-    """The entries of a checkpoint file; none if there is no file."""
-    if not disk.exists(path):
+    """The entries of a checkpoint file; none if there is no file, or a loss of power emptied it."""
+    if not disk.exists(path) or not disk.size(path):
         return []
     lines = disk.read_bytes(path).decode("utf-8", "replace").splitlines()
     if len(lines) < 2 or lines[0].strip() != _VERSION or lines[1].strip() != str(len(lines) - 2):

@@ -69,8 +69,11 @@ class Log(LogWriter):
         )
         opened = open_segments(disk, directory, options)
         log = cls(disk, directory, config, clock or SystemClock(), opened)
-        log.start_offset = min(max(start_offset, log._segments[0].base_offset), log.end_offset)
         log._refuse_if_lossy()
+        if log.end_offset < start_offset and log.offline is None:
+            # Deleted messages were lost with the power. Their offsets must not be given out again.
+            log.truncate_fully_and_start_at(start_offset)
+        log.start_offset = min(max(start_offset, log._segments[0].base_offset), log.end_offset)
         if log.report.missing_offsets:
             # It stays on record: the log must not come back as if nothing had happened.
             log.recovery_point = recovery_point

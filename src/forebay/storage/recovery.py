@@ -66,9 +66,11 @@ class RecoveryReport:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
     segments: list[Segment]
-    created: bool
     tail: Tail
     report: RecoveryReport
+    unsynced: list[Segment]
+    """Sealed segments that were written but perhaps never synced."""
+    unsynced_names: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,15 +87,20 @@ def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
     segments = [Segment(disk, directory, base) for base in _find_segments(disk, directory)]
     for segment, following in pairwise(segments):
         segment.next_base = following.base_offset
-    if not segments:
-        segments = [Segment(disk, directory, options.start_offset, create=True)]
-        tail = Tail(options.start_offset, 0, None)
-        return Opened(segments=segments, created=True, tail=tail, report=report)
-    unscanned = _load_unscanned(segments[-1], options) if options.clean else None
+    created = not segments
+    if created:
+        segments.append(Segment(disk, directory, options.start_offset, create=True))
+    unscanned = _load_unscanned(segments[-1], options) if options.clean or created else None
     tail = unscanned or _Recovery(disk, segments, options, report).run()
-    report.missing_offsets = max(options.recovery_point - tail.next_offset, 0)
+    report.missing_offsets = max(options.recovery_point - max(tail.next_offset, options.start_offset), 0)
     _tell(directory, report)
-    return Opened(segments=segments, created=False, tail=tail, report=report)
+    return Opened(
+        segments=segments,
+        tail=tail,
+        report=report,
+        unsynced=[] if options.clean else [s for s in segments[:-1] if s.next_base > options.recovery_point],
+        unsynced_names=created or not options.clean,
+    )
 
 
 def _load_unscanned(last: Segment, options: OpenOptions) -> Tail | None:

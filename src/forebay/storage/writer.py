@@ -108,9 +108,9 @@ class LogWriter:
         self._clock = clock
         self._segments = SegmentList(opened.segments)
         self._sync_lock = threading.Lock()
-        self._unsynced: list[Segment] = []
+        self._unsynced: list[Segment] = list(opened.unsynced)
         self._generation = 0
-        self._new_files = opened.created
+        self._new_files = opened.unsynced_names
         self._pending: list[memoryview] = []
         self._lost: StorageError | None = None
         self._retry_at = 0.0
@@ -299,6 +299,8 @@ class LogWriter:
 
     def datasync(self) -> int:
         """Make all that was written survive a loss of power; returns the recovery point. Any thread."""
+        if self._final:
+            raise StorageError(self.offline or "the log is offline")
         with self._sync_lock:
             generation = self._generation
             end = self._written_end
