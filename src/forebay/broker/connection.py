@@ -153,7 +153,7 @@ class Connection:
             try:
                 position = self._handle_frames(buffer, end)
             finally:
-                # After an error too: what was queued before it lies in a buffer that the next read fills anew.
+                # After an error too: what was queued before it lies in a buffer that the next read fills.
                 self._server.finish_requests()
         except ProtocolError as error:
             log.warning("closing a connection that sent a malformed request", extra=self._about(error))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from forebay.broker.waiters import FetchWait
 from forebay.config import TopicConfig
-from forebay.core.append import AppendPolicy, place, rewrite, validate
+from forebay.core.append import AppendPolicy, place, restore, rewrite, validate
 from forebay.core.producers import Duplicate, ProducerTable
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.epochs import LeaderEpochs
@@ -117,11 +117,16 @@ class Partition:
             duplicate = self.producers.check(header)
             if duplicate is not None:
                 return duplicate.base_offset, _append_time(duplicate, policy)
+        received, sent = records, header
         if policy.rewrites:
             records, header = rewrite(records, header, policy, now_ms)
         base_offset = log.end_offset
         header = place(records, header, base_offset, self.leader_epoch)
-        log.append(records, header)
+        try:
+            log.append(records, header)
+        except StorageError:
+            restore(received, sent)
+            raise
         if known:
             self.producers.accept(header)
         return base_offset, now_ms if policy.log_append_time else NO_TIMESTAMP

@@ -11,6 +11,8 @@ error, an answer that must wait, an unknown partition) is left to the ordinary w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -19,18 +21,21 @@ from forebay.broker.connection import Connection
 from forebay.broker.dispatch import RequestContext
 from forebay.errors import KafkaError
 from forebay.wire.batch import HEADER_SIZE
+from forebay.wire.fields import ZERO_UUID
 from forebay.wire.frames import response_frame
 from forebay.wire.layout import read_uvarint
 from forebay.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
     from forebay.broker.partition import Partition
+    from forebay.broker.replicas import Replicas
 
 _HEAD_BYTES = 4  # api key and version; the correlation id follows
 _PREFIX_START = 8
@@ -38,8 +43,8 @@ _INDEX = Struct(">i")
 _CORRELATION_ID = Struct(">i")
 _CORRELATION_AT = 4
 _REST_BYTES_MIN = 4 + 1 + HEADER_SIZE
-_NUMBERS_FROM = 5
-"""The first version whose response has the log start offset beside the other numbers."""
+_REPEATED_FROM = 7
+"""Older versions refuse zstd, and before 5 a response has no log start offset beside the other numbers."""
 
 
 class ProduceMemo:
@@ -47,6 +52,7 @@ class ProduceMemo:
         "_acks_all",
         "_appends",
         "_broker",
+        "_find",
         "_flexible",
         "_head",
         "_index_at",
@@ -56,7 +62,6 @@ class ProduceMemo:
         "_prefix",
         "_response",
         "_tail",
-        "_topic",
     )
 
     def __init__(
@@ -67,7 +72,7 @@ class ProduceMemo:
         self._appends = broker.appends
         self._metrics = broker.metrics
         self._acks_all = request.acks == ACKS_ALL
-        self._topic = topic.name or broker.image.topic_names[topic.topic_id]
+        self._find = _finder(broker.replicas, topic)
         self._head = head
         self._prefix = prefix
         self._tail = tail
@@ -113,7 +118,7 @@ class ProduceMemo:
         partition = self._partitions.get(index)
         if partition is None or partition.closed:  # it may have been deleted and made again
             try:
-                partition = self._partitions[index] = self._broker.replicas.get(self._topic, index)
+                partition = self._partitions[index] = self._find(index)
             except KafkaError:
                 return False
         if self._acks_all and not partition.enough_replicas:
@@ -141,6 +146,13 @@ class ProduceMemo:
         connection.respond([response])
         self._appends.answered(partition, size, response, self._numbers_at)
         return True
+
+
+def _finder(replicas: Replicas, topic: TopicProduceData) -> Callable[[int], Partition]:
+    """How this request finds its partitions: by id where it gives one, for the name may be another's now."""
+    if topic.topic_id != ZERO_UUID:
+        return partial(replicas.by_id, topic.topic_id)
+    return partial(replicas.get, topic.name)
 
 
 def remember(broker: Broker, context: RequestContext, request: ProduceRequest, frame: memoryview) -> None:
@@ -171,7 +183,7 @@ def remember(broker: Broker, context: RequestContext, request: ProduceRequest, f
 
 def _repeatable(broker: Broker, context: RequestContext, request: ProduceRequest) -> bool:
     """Whether the answer can be given as soon as the batch is written."""
-    if request.transactional_id is not None or context.api_version < _NUMBERS_FROM:
+    if request.transactional_id is not None or context.api_version < _REPEATED_FROM:
         return False
     return request.acks == 1 or (request.acks == ACKS_ALL and not broker.config.storage.flush_on_ack)
 

@@ -123,6 +123,11 @@ def place(
     return _new_header(BatchHeader, (base_offset, length, partition_leader_epoch) + header[3:])  # noqa: RUF005
 
 
+def restore(view: memoryview, header: BatchHeader) -> None:
+    """Make a batch that could not be stored what it was when it came: it may be looked at again."""
+    HEADER.pack_into(view, 0, *header)
+
+
 def rewrite(
     view: memoryview, header: BatchHeader, policy: AppendPolicy, now_ms: int
 ) -> tuple[memoryview, BatchHeader]:
