@@ -7,6 +7,8 @@ hundred megabytes and sending none of them costs the broker nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+
 SHARED_BYTES = 64 * 1024
 _FIRST_BYTES = 256 * 1024
 _KEEP_BYTES = 16 * 1024 * 1024
@@ -19,7 +21,7 @@ class BufferPool:
         self.shared = bytearray(SHARED_BYTES)
         self.shared_view = memoryview(self.shared)
         self._keep_bytes = keep_bytes
-        self._free: list[bytearray] = []
+        self._free: list[bytearray] = []  # from the smallest to the largest
         self._free_bytes = 0
 
     def take(self, wanted: int, present: int = 0) -> bytearray:
@@ -28,14 +30,22 @@ class BufferPool:
         It may be smaller than wanted when nothing suitable is free: then it is at least twice as large
         as what is present, and the caller comes back when it is full.
         """
-        for i, buffer in enumerate(self._free):
-            if len(buffer) >= wanted:
-                del self._free[i]
-                self._free_bytes -= len(buffer)
-                return buffer
-        return bytearray(min(wanted, max(_FIRST_BYTES, 2 * present)))
+        free = self._free
+        enough = min(wanted, max(_FIRST_BYTES, 2 * present))
+        i = bisect_left(free, wanted, key=len)
+        if i == len(free) and i and len(free[-1]) >= enough:
+            i -= 1
+        if i == len(free):
+            return bytearray(enough)
+        buffer = free.pop(i)
+        self._free_bytes -= len(buffer)
+        return buffer
 
     def give(self, buffer: bytearray) -> None:
-        if self._free_bytes + len(buffer) <= self._keep_bytes:
-            self._free.append(buffer)
-            self._free_bytes += len(buffer)
+        """Keep a buffer for later. When there are too many, the small go: the large cost most to make."""
+        if len(buffer) > self._keep_bytes:
+            return
+        insort(self._free, buffer, key=len)
+        self._free_bytes += len(buffer)
+        while self._free_bytes > self._keep_bytes:
+            self._free_bytes -= len(self._free.pop(0))
