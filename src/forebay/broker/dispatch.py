@@ -74,10 +74,10 @@ class Dispatcher:
             self._refuse(connection, header)
             return
         # Bytes behind the request are passed over, as Kafka does: librdkafka leaves some behind Metadata.
-        request, _ = decoder(api(header.api_key).request, version)(frame, position)
+        request, end = decoder(api(header.api_key).request, version)(frame, position)
         context = RequestContext(connection, header.api_key, version, header.correlation_id, header.client_id)
         outcome = endpoint.handle(self._broker, context, request)
-        if endpoint.remember is not None:
+        if endpoint.remember is not None and end == len(frame):
             endpoint.remember(self._broker, context, request, frame)
         if outcome is None or isinstance(outcome, Reply):
             return
