@@ -29,12 +29,13 @@ Entry = tuple[int, int]
 
 
 class SparseIndex:
-    __slots__ = ("_entry", "_file", "_keys", "_stored", "_values")
+    __slots__ = ("_entry", "_file", "_keys", "_last_stored", "_stored", "_values")
 
     def __init__(self, file: File, entry: Struct) -> None:
         self._file = file
         self._entry = entry
         self._stored = -1  # not looked at yet
+        self._last_stored: Entry | None = None  # the last entry in the file, once it is known
         self._keys: array[int] = array("q")
         self._values: array[int] = array("q")
 
@@ -58,7 +59,9 @@ class SparseIndex:
         if self._keys:
             return self._keys[-1], self._values[-1]
         stored = self._load()
-        return self._read(stored - 1) if stored else None
+        if stored and self._last_stored is None:
+            self._last_stored = self._read(stored - 1)
+        return self._last_stored
 
     def floor(self, key: int) -> Entry | None:
         """The last entry whose key is at most `key`."""
@@ -83,6 +86,7 @@ class SparseIndex:
             pack = self._entry.pack
             self._file.appendv([b"".join(map(pack, self._keys, self._values))])
             self._stored += len(self._keys)
+            self._last_stored = self._keys[-1], self._values[-1]
             self._forget_gathered()
 
     def drop_from_value(self, value: int) -> None:
@@ -95,6 +99,7 @@ class SparseIndex:
         if self._file.size():
             self._file.truncate(0)
         self._stored = 0
+        self._last_stored = None
         self._forget_gathered()
 
     def close(self) -> None:
