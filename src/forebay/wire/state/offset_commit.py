@@ -1,0 +1,19 @@
+"""OffsetCommit in __consumer_offsets: how far a group has consumed one partition."""
+
+from __future__ import annotations
+
+from forebay.wire.fields import Message, int32, int64, string
+
+
+class OffsetCommitKey(Message, versions=(0, 1)):
+    group: str = string()
+    topic: str = string()
+    partition: int = int32()
+
+
+class OffsetCommitValue(Message, versions=(0, 4), flexible=4):
+    offset: int = int64()
+    leader_epoch: int = int32("3+", default=-1)
+    metadata: str = string()
+    commit_timestamp: int = int64()
+    expire_timestamp: int = int64("1", default=-1)
