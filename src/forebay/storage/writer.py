@@ -11,8 +11,8 @@ append per second tries again, so a disk that has room again needs no restart. A
 final: the kernel may have dropped the bytes, and asking again would say that all is well.
 
 `datasync` is the one call that another thread may make while the owner appends. It takes note of the end
-first, syncs every file that can hold something below that end, and only then moves the recovery point; a
-truncation in between (`_generation`) makes it move nothing.
+first, syncs every file that can hold something below that end, and only then moves the recovery point. If
+the log was truncated meanwhile (`_generation`), the end it had noted means nothing, and it begins again.
 """
 
 from __future__ import annotations
@@ -319,7 +319,9 @@ class LogWriter:
             if self._generation == generation:
                 self._unsynced = [segment for segment in self._unsynced if segment not in sealed]
                 self.recovery_point = max(self.recovery_point, end)
-        return self.recovery_point
+                return self.recovery_point
+            self._new_files |= new_files
+        return self.datasync()
 
     def _sync_files(self, active: Segment, sealed: tuple[Segment, ...], new_files: bool) -> None:
         for segment in sealed:

@@ -1,0 +1,127 @@
+"""Syncing in one thread while the owner appends, rolls, deletes and truncates in another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from forebay.clock import ManualClock
+from forebay.errors import StorageError
+from forebay.storage.disk import RealDisk
+from forebay.storage.faults import FaultyDisk
+from forebay.storage.log import Log, LogConfig
+from storing import fill, read_all
+
+CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150, file_delete_delay_ms=0)
+
+
+class InterruptedDisk(FaultyDisk):
+    """Runs something in the middle of the next sync, just before the first file is synced."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def check(self, operation: str, path: str) -> None:
+        super().check(operation, path)
+        if operation == "datasync" and self.meanwhile is not None:
+            run, self.meanwhile = self.meanwhile, None
+            run()
+
+
+@pytest.fixture
+def disk() -> InterruptedDisk:
+    return InterruptedDisk()
+
+
+@pytest.fixture
+def log(disk: InterruptedDisk, tmp_path: Path) -> Log:
+    return Log.open(disk, str(tmp_path / "t-0"), CONFIG, clock=ManualClock())
+
+
+def after_power_loss(disk: FaultyDisk, log: Log) -> Log:
+    disk.crash(lambda unsynced: 0)
+    return Log.open(RealDisk(), log.directory, CONFIG, recovery_point=log.recovery_point)
+
+
+def test_what_is_appended_meanwhile_is_not_counted(disk: InterruptedDisk, log: Log) -> None:
+    made = fill(log, 3)
+    disk.meanwhile = lambda: made.extend(fill(log, 20))
+    assert log.datasync() == 3
+    again = after_power_loss(disk, log)
+    assert again.end_offset >= 3
+    assert b"".join(made).startswith(read_all(again))
+
+
+def test_segments_rolled_meanwhile_are_synced_next_time(disk: InterruptedDisk, log: Log) -> None:
+    made = fill(log, 3)
+    disk.meanwhile = lambda: made.extend(fill(log, 20))
+    log.datasync()
+    assert log.datasync() == 23
+    assert read_all(after_power_loss(disk, log)) == b"".join(made)
+
+
+def test_a_truncation_meanwhile_begins_the_sync_again(disk: InterruptedDisk, log: Log) -> None:
+    made = fill(log, 20)
+
+    def truncate_and_go_on() -> None:
+        log.truncate_to(8)
+        made[8:] = fill(log, 3)
+
+    disk.meanwhile = truncate_and_go_on
+    assert log.datasync() == 11
+    assert read_all(after_power_loss(disk, log)) == b"".join(made)
+
+
+def test_segments_deleted_meanwhile_need_no_sync(disk: InterruptedDisk, log: Log) -> None:
+    made = fill(log, 20)
+
+    def delete() -> None:
+        log.delete_front(3)
+        log.reap(1 << 60)
+
+    disk.meanwhile = delete
+    assert log.datasync() == 20
+    assert log.offline is None
+    assert b"".join(made).endswith(read_all(log))
+
+
+def test_nothing_new_is_no_sync(disk: InterruptedDisk, log: Log) -> None:
+    fill(log, 3)
+    log.datasync()
+    disk.break_path("datasync", "")
+    assert log.datasync() == 3
+
+
+def test_a_log_deleted_meanwhile_is_an_error(disk: InterruptedDisk, log: Log) -> None:
+    fill(log, 3)
+    log.discard()
+    with pytest.raises(StorageError):
+        log.datasync()
+
+
+def test_many_syncs_under_load(tmp_path: Path) -> None:
+    disk = RealDisk(max_open_files=4)
+    log = Log.open(disk, str(tmp_path), CONFIG)
+    problems: list[BaseException] = []
+    made: list[bytes] = []
+    stop = threading.Event()
+
+    def sync() -> None:
+        try:
+            while not stop.is_set():
+                noted = len(made)  # written before the sync begins
+                assert log.datasync() >= noted
+        except BaseException as error:
+            problems.append(error)
+
+    thread = threading.Thread(target=sync)
+    thread.start()
+    for _ in range(150):
+        made += fill(log, 1)
+    stop.set()
+    thread.join()
+    assert not problems
+    assert log.datasync() == 150
+    assert read_all(log) == b"".join(made)
