@@ -22,6 +22,7 @@ from forebay.config.lookup import (
 )
 from forebay.config.sources import load
 from forebay.config.topic import TopicConfig
+from forebay.config.transaction_keys import TransactionsConfig
 from forebay.config.values import ConfigType, Source, Value, format_value
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "TopicDefaults",
     "StorageConfig",
     "GroupsConfig",
+    "TransactionsConfig",
     "Listener",
     "parse_listener",
     "TopicConfig",

@@ -15,6 +15,7 @@ from forebay.config.broker_keys import ALIASES, BROKER_KEYS
 from forebay.config.group_keys import GroupsConfig, groups_config
 from forebay.config.listeners import Listener, parse_listeners
 from forebay.config.lookup import broker_definition
+from forebay.config.transaction_keys import TransactionsConfig, transactions_config
 from forebay.config.values import Source, Value
 from forebay.errors import ConfigError
 
@@ -83,6 +84,7 @@ class BrokerConfig:
     topics: TopicDefaults
     storage: StorageConfig
     groups: GroupsConfig
+    transactions: TransactionsConfig
 
     def get(self, name: str) -> Value:
         return self.values[broker_definition(name).name]
@@ -145,6 +147,7 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
         topics=_topics(values),
         storage=_storage(values),
         groups=groups_config(values),
+        transactions=transactions_config(values),
     )
 
 

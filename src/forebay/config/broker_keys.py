@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from forebay.config.group_keys import GROUP_KEYS
 from forebay.config.listeners import validate_advertised, validate_listeners
+from forebay.config.transaction_keys import TRANSACTION_KEYS
 from forebay.config.values import INT_MAX, LONG_MAX, ConfigType, Definition, Value
 
 COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
@@ -234,7 +235,8 @@ _LOG = (
 )
 
 BROKER_KEYS: dict[str, Definition] = {
-    definition.name: definition for definition in (*_IDENTITY, *_CONNECTIONS, *_TOPICS, *_LOG, *GROUP_KEYS)
+    definition.name: definition
+    for definition in (*_IDENTITY, *_CONNECTIONS, *_TOPICS, *_LOG, *GROUP_KEYS, *TRANSACTION_KEYS)
 }
 
 ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}

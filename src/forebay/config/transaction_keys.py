@@ -1,0 +1,68 @@
+"""The settings of transactions.
+
+One default differs from Kafka's, which looks for timed out transactions every ten seconds. Here the next one
+to time out is always known, so that looking is free and the interval only spreads bursts: a second.
+`__transaction_state` has few partitions because each is a log of its own; the count is fixed when the topic
+is created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from forebay.config.values import INT_MAX, ConfigType, Definition
+
+
+def _int(name: str, default: int, doc: str, low: int, high: int = INT_MAX) -> Definition:
+    return Definition(name=name, type=ConfigType.INT, default=default, doc=doc, minimum=low, maximum=high)
+
+
+TRANSACTION_KEYS = (
+    _int(
+        "transaction.max.timeout.ms",
+        900_000,
+        "The longest that a producer may let its transactions stay open.",
+        1,
+    ),
+    _int(
+        "transactional.id.expiration.ms",
+        604_800_000,
+        "A transactional id that is unused for this long is forgotten; never while a transaction is open.",
+        1,
+    ),
+    _int(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        1_000,
+        "The shortest time between two looks for transactions that have timed out.",
+        1,
+    ),
+    _int(
+        "transaction.state.log.num.partitions",
+        4,
+        "Partitions of __transaction_state, when it is created.",
+        1,
+        10_000,
+    ),
+    _int("transaction.state.log.segment.bytes", 104_857_600, "The segment size of __transaction_state.", 14),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionsConfig:
+    max_timeout_ms: int = 900_000
+    id_expiration_ms: int = 604_800_000
+    abort_interval_ms: int = 1_000
+    log_partitions: int = 4
+    log_segment_bytes: int = 104_857_600
+
+
+def transactions_config(values: Mapping[str, Any]) -> TransactionsConfig:
+    return TransactionsConfig(
+        max_timeout_ms=values["transaction.max.timeout.ms"],
+        id_expiration_ms=values["transactional.id.expiration.ms"],
+        abort_interval_ms=values["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
+        log_partitions=values["transaction.state.log.num.partitions"],
+        log_segment_bytes=values["transaction.state.log.segment.bytes"],
+    )
