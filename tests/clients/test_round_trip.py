@@ -151,7 +151,7 @@ def test_every_kind_of_acknowledgement(broker: BrokerProcess, topic: str, client
 @each_client
 def test_the_producers_time_is_kept(broker: BrokerProcess, topic: str, client: Client) -> None:
     need(client)
-    create_topic(broker.bootstrap, topic)
+    create_topic(broker.bootstrap, topic, retention_ms="-1")
     before = int(time.time() * 1000)
     times = [1_500_000_000_000, 1_500_000_000_001, 1_400_000_000_000]
     client.produce(broker.bootstrap, topic, [Message(b"%d" % t, timestamp=t) for t in times])
