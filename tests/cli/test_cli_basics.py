@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from forebay import __version__
-from forebay_command import command, environment, forebay
+from forebay_command import command, environment, forebay, forebay_process
 
 
 def test_version() -> None:
-    assert forebay("--version").out == f"forebay {__version__}\n"
+    assert forebay_process("--version").out == f"forebay {__version__}\n"
 
 
 def test_help_names_every_verb() -> None:
@@ -84,7 +84,7 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = forebay("serve", "--listen", address, "--data", str(tmp_path / "data"))
+        done = forebay_process("serve", "--listen", address, "--data", str(tmp_path / "data"))
     assert done.code == 1
     assert "Traceback" not in done.err
     assert done.err.splitlines()[-1].startswith("forebay: ")

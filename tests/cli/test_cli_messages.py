@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker_process import BrokerProcess
-from forebay_command import Done, command, environment, forebay
+from forebay_command import Done, command, environment, forebay, forebay_process
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def consume_all(bootstrap: str, topic: str, *options: str) -> Done:
 
 
 def test_lines_in_lines_out(bootstrap: str, topic: str) -> None:
-    done = ok(forebay("produce", topic, bootstrap=bootstrap, stdin="one\ntwo\n\nfour\n"))
+    done = ok(forebay_process("produce", topic, bootstrap=bootstrap, stdin="one\ntwo\n\nfour\n"))
     assert done.err == f"produced 4 messages to {topic}\n"
     assert done.out == ""
     assert consume_all(bootstrap, topic).out == "one\ntwo\n\nfour\n"
@@ -153,13 +153,11 @@ def test_a_reader_that_has_enough_ends_the_consume(bootstrap: str, topic: str) -
         assert child.stdout is not None
         assert child.stdout.readline() == b"line 0\n"
         child.stdout.close()
-        assert child.wait(30) == 0
-        assert child.stderr is not None
-        assert child.stderr.read() == b""
-        child.stderr.close()
+        _, err = child.communicate(timeout=30)
     finally:
         child.kill()
         child.wait()
+    assert (child.returncode, err) == (0, b"")
 
 
 def test_the_segment_on_disk_can_be_dumped(broker: BrokerProcess, topic: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from broker_process import READY, BrokerProcess
 from conftest import StartBroker
-from forebay_command import forebay
+from forebay_command import forebay, forebay_process
 
 
 def test_the_ready_line_names_address_node_and_data(fresh_broker: BrokerProcess) -> None:
@@ -33,7 +33,7 @@ def test_settings_reach_the_broker(start_broker: StartBroker) -> None:
 def test_a_settings_file(tmp_path: Path) -> None:
     file = tmp_path / "forebay.toml"
     file.write_text('listeners = "PLAINTEXT://nowhere"\n')
-    done = forebay("serve", "--config", str(file))
+    done = forebay_process("serve", "--config", str(file))
     assert done.code == 2
     assert "nowhere" in done.err
 
@@ -47,7 +47,7 @@ def test_sigterm_and_sigint_end_it_cleanly(fresh_broker: BrokerProcess) -> None:
 def test_a_second_broker_on_the_same_data_is_refused_with_the_first_ones_pid(
     fresh_broker: BrokerProcess,
 ) -> None:
-    done = forebay("serve", "--listen", "127.0.0.1:0", "--data", str(fresh_broker.data))
+    done = forebay_process("serve", "--listen", "127.0.0.1:0", "--data", str(fresh_broker.data))
     assert done.code == 1
     assert str(fresh_broker.pid) in done.err
     assert "Traceback" not in done.err

@@ -82,6 +82,8 @@ def consume(
     try:
         starts = _starts(consumer, topic, _chosen(client, consumer, topic, only), position)
         ends = _ends(consumer, starts) if exit_at_end else None
+        if ends is not None:
+            starts = [place for place in starts if place.partition in ends]
         reader = Reader(consumer, starts, ends=ends, count=count, timeout_s=timeout_s)
         reader.run(writer, sys.stdout.buffer)
     except KeyboardInterrupt:
@@ -149,7 +151,16 @@ def _at_time(consumer: Consumer, places: Iterable[TopicPartition], timestamp_ms:
 
 
 def _ends(consumer: Consumer, starts: Iterable[TopicPartition]) -> dict[int, int]:
-    return {place.partition: _watermarks(consumer, place)[1] for place in starts}
+    """Where each partition ends now; those with nothing to read are left out."""
+    from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
+
+    ends = {}
+    for place in starts:
+        low, high = _watermarks(consumer, place)
+        begin = {OFFSET_BEGINNING: low, OFFSET_END: high}.get(place.offset, place.offset)
+        if max(begin, low) < high:
+            ends[place.partition] = high
+    return ends
 
 
 def _watermarks(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:

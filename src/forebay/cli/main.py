@@ -61,8 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """The exit code of one command line."""
     try:
-        code = forebay.main(args=arguments, prog_name="forebay", standalone_mode=False)
-        sys.stdout.flush()
+        code = _invoke(sys.argv[1:] if arguments is None else arguments)
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -75,6 +74,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(error, 2)
     except ForebayError as error:
         return _fail(error, 1)
+    return code
+
+
+def _invoke(arguments: Sequence[str]) -> int:
+    """What click's own main does, without its opinion that a closed pipe is a failure."""
+    try:
+        with forebay.make_context("forebay", list(arguments)) as context:
+            code = forebay.invoke(context)
+    except click.exceptions.Exit as exit_:
+        code = exit_.exit_code
+    sys.stdout.flush()
     return code if isinstance(code, int) else 0
 
 

@@ -159,7 +159,9 @@ def delete(names: tuple[str, ...], yes: bool, client: Client) -> None:
     """Delete topics with all their messages."""
     if not yes:
         _confirm_delete(names)
-    futures = client.admin().delete_topics(list(names), request_timeout=REQUEST_SECONDS)
+    # Kept until every future is settled: a client that is collected early takes its answers with it.
+    admin = client.admin()
+    futures = admin.delete_topics(list(names), request_timeout=REQUEST_SECONDS)
     problems = []
     for name, future in futures.items():
         try:
