@@ -83,9 +83,15 @@ def test_a_failure_while_reading_is_told_to_the_writer(bench: Bench) -> None:
     bench.disk.free = 0
     add(bench.log)
     assert read_all(bench.log) == b"".join(made)
+    bench.disk.repair()
+    bench.clock.advance(1000)
+    with pytest.raises(StorageError):
+        add(bench.log)  # not before the writer has been told
     with pytest.raises(StorageError):
         bench.log.write_pending()
     bench.log.write_pending()
+    made += fill(bench.log, 1)
+    assert read_all(bench.log) == b"".join(made)
 
 
 def test_a_failure_to_roll_is_told_for_what_was_queued_before(bench: Bench) -> None:

@@ -292,7 +292,10 @@ class Log(LogWriter):
         return self._segments.reap(now_ms)
 
     def truncate_to(self, offset: int) -> None:
-        """Let the log end at `offset`, or before the batch that holds it. Blocks."""
+        """Let the log end at `offset`, or before the batch that holds it. Blocks.
+
+        Lower the checkpoints first (`DataDir.lower`): a crash in between must not look like a loss.
+        """
         self._write_early()
         if offset >= self.end_offset:
             return

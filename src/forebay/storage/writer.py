@@ -358,7 +358,8 @@ class LogWriter:
         return StorageError(self.offline)
 
     def _try_again(self) -> None:
-        if self._final or self._clock.monotonic() < self._retry_at:
+        # What was lost must have been told before anything new is taken.
+        if self._final or self._lost is not None or self._clock.monotonic() < self._retry_at:
             raise StorageError(self.offline or "the log is offline")
         self.offline = None
         self._set_limits(self._active.first_timestamp())
