@@ -28,6 +28,7 @@ class GroupCommit:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forebay-sync")
         self._waiting: dict[Syncable, list[Callable[[StorageError | None], None]]] = {}
         self._running = False
+        self._closed = False
 
     def wait(self, log_: Syncable, done: Callable[[StorageError | None], None]) -> None:
         """Call `done` once everything written to the log before now is durable, or could not be made so."""
@@ -41,7 +42,7 @@ class GroupCommit:
         self._start()
 
     def _start(self) -> None:
-        if self._running or not self._waiting:
+        if self._running or self._closed or not self._waiting:
             return
         self._running = True
         waiting, self._waiting = self._waiting, {}
@@ -71,4 +72,6 @@ class GroupCommit:
                 done(error)
 
     def close(self) -> None:
+        """Let the sync that runs end, and begin no other: who still waits is not acknowledged."""
+        self._closed = True
         self._pool.shutdown(wait=True)
