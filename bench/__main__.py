@@ -14,6 +14,7 @@ from collections.abc import Callable
 from bench import report
 from bench.footprint import memory_figures, start_figures
 from bench.growth import growth_figures
+from bench.machine import Neighbours, remark
 from bench.report import Figure
 from bench.rounds import warm_page_cache
 from bench.server import BenchError
@@ -33,16 +34,15 @@ PARTS: dict[str, Callable[[Suite], list[Figure]]] = {
 
 def run_alone(rounds: int, only: list[str]) -> None:
     """Forebay beside the raw limits of this machine."""
-    started = time.monotonic()
+    neighbours = Neighbours()
     figures: list[Figure] = []
     with open_suite(rounds) as suite:
         print("warming up the page cache", flush=True)
         warm_page_cache(suite.scratch)
         for name in only or PARTS:
             figures += PARTS[name](suite)
-    report.show("Forebay beside the raw limits of this machine", figures, "raw limit")
-    print(f"{report.summary(figures)} ({time.monotonic() - started:.0f} s)")
-    print(f"written: {report.save('-'.join(['forebay', *only]), figures)}")
+    title = "Forebay beside the raw limits of this machine"
+    _conclude("-".join(["forebay", *only]), title, figures, "raw limit", neighbours)
 
 
 def run_beside_kafka(rounds: int) -> None:
@@ -51,11 +51,21 @@ def run_beside_kafka(rounds: int) -> None:
     if reason := why_not():
         print(f"bench-kafka skipped: {reason}")
         return
-    started = time.monotonic()
+    neighbours = Neighbours()
     figures, version = versus_figures(rounds)
-    report.show(f"Forebay beside Apache Kafka {version}", figures, "Kafka")
-    print(f"{report.summary(figures)} ({time.monotonic() - started:.0f} s)")
-    print(f"written: {report.save('kafka', figures, kafka_version=version)}")
+    title = f"Forebay beside Apache Kafka {version}"
+    _conclude("kafka", title, figures, "Kafka", neighbours, kafka_version=version)
+
+
+def _conclude(
+    name: str, title: str, figures: list[Figure], limit_title: str, neighbours: Neighbours, **extra: str
+) -> None:
+    share = neighbours.share()
+    report.show(title, figures, limit_title)
+    print(f"{report.summary(figures)} ({time.monotonic() - neighbours.started:.0f} s)")
+    if noise := remark(share):
+        print(noise)
+    print(f"written: {report.save(name, figures, neighbours=round(share, 3), **extra)}")
 
 
 def main() -> None:

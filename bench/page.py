@@ -12,6 +12,7 @@ from typing import Any
 
 from bench import report
 from bench.frames import B200_BATCH, IN_FLIGHT_REQUESTS, KB16_BATCH, MB_BATCH
+from bench.machine import remark
 from bench.plot import draw
 from bench.report import Figure, rounded, verdict
 from bench.server import ROOT, BenchError
@@ -45,12 +46,17 @@ def _machine(content: dict[str, Any]) -> str:
     machine = content["machine"]
     kernel = machine["kernel"].partition("-")[0]
     hardware = f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_gb']} GB"
-    return f"Measured on {content['date']}: {hardware}, Linux {kernel}, CPython {machine['python']}."
+    text = f"Measured on {content['date']}: {hardware}, Linux {kernel}, CPython {machine['python']}."
+    noise = remark(content["neighbours"])
+    return f"{text}\n\nNote: {noise}." if noise else text
 
 
 def _beside_kafka(content: dict[str, Any], figures: Sequence[Figure]) -> str:
     text = (HERE / "page_kafka.md").read_text()
-    return text.format(version=content["kafka_version"], tables=_sections(figures, "Kafka"))
+    tables = _sections(figures, "Kafka")
+    if noise := remark(content["neighbours"]):
+        tables = f"Note: {noise}.\n\n{tables}"
+    return text.format(version=content["kafka_version"], tables=tables)
 
 
 def _sections(figures: Sequence[Figure], limit_title: str) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.machine import machine
 from bench.server import ROOT
 
 RESULTS = ROOT / "bench" / "results"
@@ -69,21 +68,6 @@ def rounded(number: float) -> str:
 
 def verdict(figure: Figure) -> str:
     return {True: "pass", False: "MISS", None: ""}[figure.passed]
-
-
-def machine() -> dict[str, Any]:
-    models = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
-    return {
-        "cpu": models[0] if models else platform.machine(),
-        "cores": os.cpu_count() or 1,
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-    }
 
 
 def save(name: str, figures: Sequence[Figure], **extra: Any) -> Path:
