@@ -359,7 +359,7 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
+def create_topic(bootstrap: str, topic: str, partitions: int = 1, /, **config: str) -> None:
     """Settings are written with underscores: retention_ms."""
     settings = {name.replace("_", "."): value for name, value in config.items()}
     admin = AdminClient({"bootstrap.servers": bootstrap})
