@@ -40,6 +40,7 @@ class Broker:
 
     def __init__(self, data: Path) -> None:
         self.data = data
+        self.log = data.with_name("broker.log")
         self.address = "127.0.0.1:0"
         self._child: subprocess.Popen[str] | None = None
 
@@ -56,12 +57,13 @@ class Broker:
             "--data",
             str(self.data),
         ]
-        self._child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        with self.log.open("a") as log:
+            self._child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self._child.stdout is not None
         line = self._child.stdout.readline()
         ready = re.match(r"forebay ready on (\S+)", line)
         if ready is None:
-            raise Failed(f"the broker did not start: {line or 'it said nothing'}")
+            raise Failed(f"the broker did not start: {line or self.log.read_text().strip()}")
         self.address = ready[1]
         return time.perf_counter() - begun
 
@@ -148,6 +150,8 @@ def read_all(address: str, partitions: int = PARTITIONS) -> Read:
             "group.id": "demo",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            # How long the broker may wait for more before it says that the end is reached.
+            "fetch.wait.max.ms": 50,
             "log_level": 0,
         }
     )
@@ -176,7 +180,7 @@ def _until_the_end(consumer: Consumer, partitions: int) -> list[Message]:
     while len(ended) < partitions:
         if time.monotonic() > deadline:
             raise Failed("the end of the topic was not reached in time")
-        for message in consumer.consume(1000, 0.5):
+        for message in consumer.consume(1000, 0.05):
             error = message.error()
             if error is None:
                 messages.append(message)
@@ -212,8 +216,8 @@ def check(read: Read, expected: int) -> None:
 
 
 def show_partitions(broker: Broker, read: Read) -> None:
-    table = Table(box=None, padding=(0, 3), header_style="bold")
-    for heading in ("partition", "messages", "first offset", "last offset", "bytes on disk"):
+    table = Table(box=None, padding=(0, 2), header_style="bold")
+    for heading in ("partition", "messages", "first offset", "last offset", "bytes stored"):
         table.add_column(heading, justify="right")
     for number, offsets in read.by_partition.items():
         cells = (number, len(offsets), offsets[0], offsets[-1], broker.bytes_on_disk(number))
@@ -254,7 +258,7 @@ def demo_kill(broker: Broker, load: Load) -> None:
     load.finish()
     read = read_all(broker.address)
     check(read, 2 * MESSAGES)
-    step(f"consumed everything: {2 * MESSAGES:,} messages, none lost, none doubled, every key in order")
+    step(f"consumed everything: {2 * MESSAGES:,} messages, none lost, none doubled, all in order")
     show_partitions(broker, read)
     code = broker.end(signal.SIGTERM)
     if code != 0:

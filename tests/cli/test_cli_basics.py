@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from forebay import __version__
+from forebay.cli import client
 from forebay_command import command, environment, forebay, forebay_process
 
 
@@ -41,6 +45,33 @@ def test_nobody_there(arguments: tuple[str, ...]) -> None:
     assert done.err.count("\n") == 1
     assert f"no broker answers at {address}" in done.err
     assert "forebay serve" in done.err
+
+
+@pytest.fixture
+def impostor() -> Iterator[str]:
+    """An address where something listens that hangs up on everyone."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    server.accept()[0].close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.mark.parametrize("arguments", [("topic", "list"), ("produce", "t"), ("consume", "t")], ids=" ".join)
+def test_somebody_else_there(
+    impostor: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "METADATA_SECONDS", 0.3)
+    done = forebay(*arguments, "-b", impostor, stdin="x\n")
+    assert done.code == 1
+    assert f"something listens at {impostor} but does not answer as a Kafka broker" in done.err
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 BOOTSTRAP_VARIABLE = "FOREBAY_BOOTSTRAP_SERVERS"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 CONNECT_SECONDS = 2.0
+METADATA_SECONDS = 5.0
 REQUEST_SECONDS = 10.0
 
 T = TypeVar("T")
@@ -88,7 +89,7 @@ class Client:
         from confluent_kafka import KafkaException
 
         try:
-            return handle.list_topics(timeout=REQUEST_SECONDS)
+            return handle.list_topics(timeout=METADATA_SECONDS)
         except KafkaException as error:
             if error_of(error).code() in _no_answer_codes():
                 raise CommandError(

@@ -207,7 +207,7 @@ class Reader:
         """The next messages, at most as many as are still wanted."""
         most = BATCH_MESSAGES if self._left is None else min(BATCH_MESSAGES, self._left)
         lines = []
-        for message in self._consumer.consume(most, POLL_SECONDS):
+        for message in self._take(most):
             error = message.error()
             if error is not None:
                 self._note(error, message)
@@ -216,6 +216,13 @@ class Reader:
         if self._left is not None:
             self._left -= len(lines)
         return lines
+
+    def _take(self, most: int) -> list[Message]:
+        """What is there already; waits for the first one only, so that a slow topic is shown as it comes."""
+        first = self._consumer.poll(POLL_SECONDS)
+        if first is None:
+            return []
+        return [first, *(self._consumer.consume(most - 1, 0) if most > 1 else ())]
 
     def _wanted(self, message: Message) -> bool:
         """Whether the message lies before the end; the last one before it closes its partition."""

@@ -80,6 +80,7 @@ def produce(
         raise click.UsageError("--key and --key-separator exclude each other")
     drafts = read_drafts(source, key=key, key_separator=key_separator, null_marker=null_marker)
     producer = client.producer(_settings(acks, compression, source))
+    client.metadata(producer)  # Fails now, and clearly, where no broker is; a delivery would fail much later.
     delivery = Delivery(producer, topic, _place(partition, headers))
     if source.isatty():
         click.echo("one message per line; Ctrl-D ends", err=True)
