@@ -25,6 +25,7 @@ from forebay.storage.segment import Segment
 from forebay.storage.segments import SegmentInfo
 from forebay.storage.snapshots import Snapshots
 from forebay.storage.timestamps import TimestampOffset, find_timestamp, max_timestamp
+from forebay.storage.txn_index import AbortedTxn
 from forebay.storage.writer import HINTS_MAX, LogConfig, LogWriter
 from forebay.wire.batch import BatchHeader
 from forebay.wire.parts import FileRange
@@ -79,6 +80,7 @@ class Log(LogWriter):
             log.recovery_point = recovery_point
         else:
             log.recovery_point = log.end_offset if clean else min(recovery_point, log.end_offset)
+        log._drop_unsynced_aborted()
         return log
 
     def _refuse_if_lossy(self) -> None:
@@ -242,6 +244,39 @@ class Log(LogWriter):
                 for _, batch, header in segment.batches(first.position):
                     yield batch, header
 
+    # --- aborted transactions ------------------------------------------------------------------------------
+
+    def aborted_transactions(self, offset: int, upper_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions with messages in [offset, upper_offset). May read from the disk."""
+        found: list[AbortedTxn] = []
+        if not self.has_aborted:
+            return found
+        try:
+            for segment in self._segments.from_offset(offset):
+                if len(segment.txn_index):
+                    entries, complete = segment.txn_index.overlapping(offset, upper_offset)
+                    found += entries
+                    if complete:
+                        break
+        except OSError as error:
+            raise StorageError(f"cannot read {self.directory}: {error}") from error
+        return found
+
+    def restore_aborted(self, aborted: AbortedTxn) -> None:
+        """Enter a transaction found while the log is read again after a crash, unless it is there. Blocks."""
+        index = self._segments.from_offset(aborted.last_offset)[0].txn_index
+        last = index.last()
+        if last is None or last.last_offset < aborted.last_offset:
+            index.append([aborted])
+            self.has_aborted = True
+
+    def _drop_unsynced_aborted(self) -> None:
+        """What was not synced is not believed; it will be restored from the log."""
+        offset = min(self.recovery_point, self.end_offset)
+        for segment in self._segments.from_offset(offset):
+            if segment.txn_index.file.size():
+                segment.txn_index.keep_below(offset)
+
     # --- by time -------------------------------------------------------------------------------------------
 
     def find_timestamp(self, timestamp: int) -> TimestampOffset | None:
@@ -324,6 +359,7 @@ class Log(LogWriter):
         old.file.truncate(old.size if hop is None else hop.position)
         old.close()
         segment = Segment(self._disk, self.directory, old.base_offset)
+        segment.txn_index.truncate(end)
         segment.trusted_from = min(old.trusted_from, segment.size)
         self._segments.push(segment)
         tail = segment.rebuild_index(self._config.index_interval_bytes)

@@ -116,7 +116,7 @@ def _find_segments(disk: Disk, directory: str) -> list[int]:
     bases = {int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdigit()}
     for name in names:
         stem, _, suffix = name.rpartition(".")
-        orphan = suffix in ("index", "timeindex") and stem.isdigit() and int(stem) not in bases
+        orphan = suffix in ("index", "timeindex", "txnindex") and stem.isdigit() and int(stem) not in bases
         if orphan or name.endswith(_LEFTOVERS):
             disk.remove(f"{directory}/{name}")
     return sorted(bases)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from forebay.errors import ErrorCode, StorageError
 from forebay.storage.disk import Disk, File
 from forebay.storage.index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
+from forebay.storage.txn_index import TxnIndex
 from forebay.wire.batch import HEADER_SIZE, MAGIC, BatchHeader, crc_ok, read_header
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class Segment:
         "size",
         "time_index",
         "trusted_from",
+        "txn_index",
         "verified",
     )
 
@@ -88,11 +90,13 @@ class Segment:
         if create:
             disk.remove(self._stem + ".index")
             disk.remove(self._stem + ".timeindex")
+            disk.remove(self._stem + ".txnindex")
         self.base_offset = base_offset
         self.next_base = NO_NEXT
         self.file: File = disk.open(self._stem + ".log", create=create)
         self.index = SparseIndex(disk.open(self._stem + ".index"), OFFSET_ENTRY)
         self.time_index = SparseIndex(disk.open(self._stem + ".timeindex"), TIME_ENTRY)
+        self.txn_index = TxnIndex(disk.open(self._stem + ".txnindex"), base_offset)
         self.size = self.file.size()
         self.trusted_from = self.size
         self.verified = (0, 0)
@@ -301,6 +305,7 @@ class Segment:
 
     def datasync(self, *, indexes: bool) -> None:
         self.file.datasync()
+        self.txn_index.datasync()
         if indexes:
             for file in (self.index.file, self.time_index.file):
                 if file.size():
@@ -332,7 +337,7 @@ class Segment:
     # --- the files -----------------------------------------------------------------------------------------
 
     def files(self) -> list[File]:
-        return [self.file, self.index.file, self.time_index.file]
+        return [self.file, self.index.file, self.time_index.file, self.txn_index.file]
 
     def mark_deleted(self) -> None:
         """Rename the files as Kafka does; readers that hold a range of them can finish."""

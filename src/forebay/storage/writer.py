@@ -30,6 +30,7 @@ from forebay.storage.disk import Disk, File, FileClosed
 from forebay.storage.recovery import Opened, RecoveryReport
 from forebay.storage.segment import MAX_RELATIVE_OFFSET, Segment, Tail
 from forebay.storage.segments import SegmentList
+from forebay.storage.txn_index import AbortedTxn
 from forebay.wire.batch import BatchHeader
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class LogConfig:
 
 class LogWriter:
     __slots__ = (
+        "_aborted",
         "_active",
         "_clock",
         "_config",
@@ -79,6 +81,7 @@ class LogWriter:
         "_written_end",
         "directory",
         "end_offset",
+        "has_aborted",
         "offline",
         "on_roll",
         "recovery_point",
@@ -112,6 +115,8 @@ class LogWriter:
         self._generation = 0
         self._new_files = opened.unsynced_names
         self._pending: list[memoryview] = []
+        self._aborted: list[AbortedTxn] = []
+        """Ended by markers that are queued: they enter the index together."""
         self._lost: StorageError | None = None
         self._retry_at = 0.0
         self._final = False
@@ -122,6 +127,8 @@ class LogWriter:
         """Called with the end offset when a new segment begins, before anything is in it."""
         self.recovery_point = 0
         self.start_offset = 0
+        self.has_aborted = any(len(segment.txn_index) for segment in self._segments)
+        """Whether any segment may have aborted transactions: most logs never have one."""
         self._activate(opened.tail)
 
     @property
@@ -163,6 +170,10 @@ class LogWriter:
         self._position = end
         self.end_offset = last_offset + 1
 
+    def append_aborted(self, aborted: AbortedTxn) -> None:
+        """Enter a transaction into the index when its marker, which was appended just now, is written."""
+        self._aborted.append(aborted)
+
     def write_pending(self) -> None:
         """Write what has been queued. StorageError means that none of it, of this event, is in the log."""
         if self._pending:
@@ -181,6 +192,8 @@ class LogWriter:
         if self._final:
             raise self._fail(StorageError(self.offline or "the log is offline"))
         try:
+            if self._aborted:
+                self._write_aborted()
             self._file.appendv(self._pending)
         except OSError as error:
             raise self._fail(error) from error
@@ -197,6 +210,16 @@ class LogWriter:
             self._hints = {}
         if self._flush_due:
             self._flush_index()
+
+    def _write_aborted(self) -> None:
+        """Before the markers, so that no reader can see the end of a transaction and miss that it aborted."""
+        index = self._active.txn_index
+        if not len(index):
+            with self._sync_lock:
+                self._new_files = True
+        index.append(self._aborted)
+        self._aborted.clear()
+        self.has_aborted = True
 
     def _write_early(self) -> None:
         """Write for another reason than write_pending, which must then hear of a failure all the same."""
@@ -343,7 +366,9 @@ class LogWriter:
         self._roll_bytes = _CLOSED
         self._retry_at = self._clock.monotonic() + _RETRY_SECONDS
         self._pending.clear()
+        self._aborted.clear()
         segment = self._active
+        self._drop_aborted(segment)
         segment.index.drop_from_value(segment.size)
         segment.time_index.drop_from_value(self._written_end - segment.base_offset)
         self._position = segment.size
@@ -356,6 +381,14 @@ class LogWriter:
             # The limits stay those of the batches that were not written: at worst a roll comes early.
             logger.warning("end of segment not readable", extra={"path": self._file.path})
         return StorageError(self.offline)
+
+    def _drop_aborted(self, segment: Segment) -> None:
+        """Take transactions out of the index whose markers were not written after all."""
+        try:
+            segment.txn_index.truncate(self._written_end)
+        except (OSError, StorageError) as error:
+            # Another transaction's messages would be taken for aborted ones.
+            self._take_offline(f"cannot repair {segment.txn_index.file.path}: {error}")
 
     def _try_again(self) -> None:
         # What was lost must have been told before anything new is taken.

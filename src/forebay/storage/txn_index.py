@@ -1,0 +1,133 @@
+"""Aborted transactions of a segment: the `.txnindex` file that tells committed readers what to pass over.
+
+An entry stands for a transaction whose abort marker lies in the segment; its messages may lie in earlier
+ones. The layout is Kafka's: version int16, then producer id, first offset, last offset (the marker's) and
+the last stable offset after it, int64 each. Markers are entered in the order of the log, so all but the
+first offsets grow, and a reader begins at a place found by bisection and stops at the first entry whose
+last stable offset lies behind what it reads: every transaction that ended later began behind it too.
+
+Most segments have no aborted transaction, and then no such file.
+
+Entries are written before the marker they stand for. Those below the recovery point are synced with the
+log; the others are made anew from the log after a crash (`keep_below`, then `append`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from forebay.errors import StorageError
+from forebay.storage.disk import File
+
+_ENTRY = Struct(">hqqqq")
+_VERSION = 0
+_ENTRIES_PER_READ = 256
+
+
+class AbortedTxn(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """Where the abort marker is."""
+    last_stable_offset: int
+    """As it was once this transaction had ended: nothing below was undecided any more."""
+
+
+class TxnIndex:
+    __slots__ = ("_base_offset", "_file", "_unsynced")
+
+    def __init__(self, file: File, base_offset: int) -> None:
+        self._file = file
+        self._base_offset = base_offset
+        self._unsynced = False
+
+    def __len__(self) -> int:
+        return self._file.size() // _ENTRY.size
+
+    @property
+    def file(self) -> File:
+        return self._file
+
+    def append(self, entries: Sequence[AbortedTxn]) -> None:
+        """Enter transactions whose markers come after all those that are there; all of them or none."""
+        self._unsynced = True
+        self._file.appendv([b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)])
+
+    def last(self) -> AbortedTxn | None:
+        count = len(self)
+        return self._read(count - 1, 1)[0] if count else None
+
+    def entries(self, first: int = 0) -> Iterator[AbortedTxn]:
+        """In the order of their markers; raises StorageError where the file holds something else."""
+        number, expected = first, self._base_offset
+        while number < len(self):
+            for entry in self._read(number, _ENTRIES_PER_READ):
+                if entry.last_offset < expected:
+                    raise self._damaged(number)
+                yield entry
+                number, expected = number + 1, entry.last_offset + 1
+
+    def overlapping(self, offset: int, upper_offset: int) -> tuple[list[AbortedTxn], bool]:
+        """Those with messages or a marker in [offset, upper_offset), and whether later segments have none."""
+        found: list[AbortedTxn] = []
+        for entry in self.entries(self._first_ending_from(offset)):
+            if entry.first_offset < upper_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= upper_offset:
+                return found, True
+        return found, False
+
+    def truncate(self, offset: int) -> None:
+        """Drop the transactions whose markers are at this offset or after it."""
+        last = self.last()
+        if last is not None and last.last_offset >= offset:
+            self._file.truncate(self._first_ending_from(offset) * _ENTRY.size)
+
+    def keep_below(self, offset: int) -> None:
+        """Drop what a crash may have left of entries for markers at this offset and after it."""
+        kept = 0
+        try:
+            for entry in self.entries():
+                if entry.last_offset >= offset:
+                    break
+                kept += 1
+        except StorageError:
+            pass  # from here on the file was still on its way to the disk
+        if self._file.size() != kept * _ENTRY.size:
+            self._file.truncate(kept * _ENTRY.size)
+
+    def datasync(self) -> None:
+        """Make the entries written so far survive a loss of power. Blocks; any thread."""
+        if self._unsynced:
+            self._unsynced = False
+            try:
+                self._file.datasync()
+            except OSError:
+                self._unsynced = True
+                raise
+
+    def _first_ending_from(self, offset: int) -> int:
+        """The number of the first entry whose marker is at this offset or after it."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if self._read(middle, 1)[0].last_offset < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _read(self, number: int, count: int) -> list[AbortedTxn]:
+        size = _ENTRY.size
+        data = self._file.pread(min(count, len(self) - number) * size, number * size)
+        if not data or len(data) % size:
+            raise self._damaged(number)
+        rows = list(_ENTRY.iter_unpack(data))
+        if any(row[0] != _VERSION for row in rows):
+            raise self._damaged(number)
+        return [AbortedTxn._make(row[1:]) for row in rows]
+
+    def _damaged(self, number: int) -> StorageError:
+        return StorageError(f"{self._file.path} is damaged near entry {number}")
