@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import click
 
-from forebay.cli.client import Client, CommandError, client_options, failed, no_topic, pairs
+from forebay.cli.client import Client, CommandError, client_options, error_of, no_topic, pairs
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -189,7 +189,7 @@ class Delivery:
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as error:
-                raise failed(error) from None
+                raise self._explain(error_of(error)) from None
 
     def _done(self, error: KafkaError | None, _message: Message) -> None:
         if error is None:
