@@ -11,7 +11,8 @@ from bisect import bisect_left, insort
 
 SHARED_BYTES = 128 * 1024
 """Holds five requests of 16 KB, as a producer has them in flight: a frame cut in two costs one more read."""
-_FIRST_BYTES = 256 * 1024
+_FIRST_BYTES = 32 * 1024
+"""For those who have sent next to nothing: a thousand half frames must not cost much, 16 KB fit at once."""
 _KEEP_BYTES = 16 * 1024 * 1024
 
 

@@ -5,14 +5,15 @@ one call. A request whose response is not ready yet (`Reply`) holds its place in
 
 Back-pressure is one rule: while a connection is *busy*, nothing more is read from it. It is busy while
 its output does not drain, while a response is awaited that is not marked as pipelined (a long poll, an
-administrative request), or while too many responses are awaited. TCP passes the pressure on to the client,
-and the memory a client can cost stays bounded by what it may have in flight.
+administrative request), or while too many responses, or too large ones, wait for their turn. TCP passes
+the pressure on to the client, and the memory it can cost stays bounded by what it may have in flight.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +37,15 @@ _OUTPUT_BYTES_MAX = 1024 * 1024
 class Reply:
     """The place of one response in its connection's order, filled when the response is known."""
 
-    __slots__ = ("_connection", "_key", "parts", "pipelined")
+    __slots__ = ("_connection", "_key", "on_abandoned", "parts", "pipelined")
 
     def __init__(self, connection: Connection, key: tuple[int, int, int], *, pipelined: bool) -> None:
         self._connection = connection
         self._key = key
         self.pipelined = pipelined
         self.parts: list[Part] | None = None
+        self.on_abandoned: Callable[[], None] | None = None
+        """Called when the client goes before the response is known."""
 
     @property
     def abandoned(self) -> bool:
@@ -57,6 +60,7 @@ class Reply:
     def fill(self, parts: list[Part]) -> None:
         assert self.parts is None, "a reply is resolved once"
         self.parts = parts
+        self._connection.hold(parts)
 
     def abort(self) -> None:
         """No response can be given: the protocol's only way to say so is to close the connection."""
@@ -68,6 +72,7 @@ class Connection:
         "_blocked",
         "_corked",
         "_filled",
+        "_held_bytes",
         "_input",
         "_listening",
         "_output",
@@ -89,7 +94,8 @@ class Connection:
         self._filled = 0
         self._replies: deque[Reply] | None = None  # made when the first response has to wait
         self._output: list[Part] = []
-        self._output_bytes = 0  # of responses held in memory
+        self._output_bytes = 0  # of responses whose turn has come
+        self._held_bytes = 0  # of responses that wait for their turn
         self._blocked = False
         self._corked = False  # while requests are handled, so that their responses leave together
         self._listening = True
@@ -117,7 +123,10 @@ class Connection:
             return  # what was held back comes first
         if self._busy():
             # Only now is it worth a system call: most clients send nothing while they wait.
-            self._listen(False)
+            if self._stream.at_end():
+                self.close()
+            else:
+                self._listen(False)
             return
         server = self._server
         self.last_active = server.loop.time()
@@ -224,13 +233,15 @@ class Connection:
         """Queue a finished response behind those that are still awaited."""
         if self._replies:
             reply = Reply(self, (0, 0, 0), pipelined=True)
-            reply.parts = parts
+            reply.fill(parts)
             self._replies.append(reply)
         else:
             self._output += parts
-            first = parts[0]
-            if not isinstance(first, FileRange):  # ranges stay in their file and cost no memory
-                self._output_bytes += len(first)
+            self._output_bytes += _memory(parts)
+
+    def hold(self, parts: list[Part]) -> None:
+        """Count a response that is ready before its turn."""
+        self._held_bytes += _memory(parts)
 
     def defer(self, api_key: int, version: int, correlation_id: int, *, pipelined: bool = False) -> Reply:
         """Hold the place of a response that comes later."""
@@ -248,6 +259,7 @@ class Connection:
         if replies:
             while replies and (parts := replies[0].parts) is not None:
                 self._output += parts
+                self._held_bytes -= _memory(parts)
                 replies.popleft()
         if self._output and not self._blocked:
             self._send()
@@ -260,7 +272,11 @@ class Connection:
         replies = self._replies
         if not replies:
             return self._output_bytes > _OUTPUT_BYTES_MAX
-        return len(replies) >= self._server.inflight_max or not replies[-1].pipelined
+        return (
+            len(replies) >= self._server.inflight_max
+            or self._held_bytes > _OUTPUT_BYTES_MAX
+            or not replies[-1].pipelined
+        )
 
     def _resume(self) -> None:
         if self._filled and not self._resuming and self._has_frame():
@@ -342,7 +358,10 @@ class Connection:
         self.closed = True
         self._stream.close()
         self._output.clear()
-        self._replies = None
+        replies, self._replies = self._replies, None
+        for reply in replies or ():
+            if reply.on_abandoned is not None:
+                reply.on_abandoned()
         self._input = None
         self.memo = None
         self._server.forget(self)
@@ -351,3 +370,9 @@ class Connection:
         host, port = self.peer
         about: dict[str, object] = {"client": f"{host}:{port}"}
         return about if error is None else about | {"reason": str(error)}
+
+
+def _memory(parts: list[Part]) -> int:
+    """What a response costs, near enough: what follows its beginning are ranges, which stay in their file."""
+    first = parts[0]
+    return 0 if isinstance(first, FileRange) else len(first)

@@ -26,6 +26,7 @@ class Stream(Protocol):
     local: Address
 
     def recv_into(self, buffer: memoryview) -> int: ...
+    def at_end(self) -> bool: ...
     def send(self, data: bytes | bytearray | memoryview, *, more: bool = False) -> int: ...
     def send_file(self, source: FileRange) -> int: ...
     def on_readable(self, callback: Callable[[], None] | None) -> None: ...
@@ -48,6 +49,15 @@ class SocketStream:
         self.local: Address = sock.getsockname()[:2]
         # Bound once: this is called for every read event and needs no wrapper.
         self.recv_into = sock.recv_into
+
+    def at_end(self) -> bool:
+        """Whether the client has gone, as far as can be told without reading what it sent."""
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def send(self, data: bytes | bytearray | memoryview, *, more: bool = False) -> int:
         return self._socket.send(data, socket.MSG_MORE if more else 0)

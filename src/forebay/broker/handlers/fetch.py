@@ -65,13 +65,14 @@ class _Fetch:
                 return reply
             return self._response()
         reply = context.defer()
-        FetchWait(
+        wait = FetchWait(
             self._partitions,
             bytes_missing=request.min_bytes - self._size,
             complete=lambda: self._woken(reply),
             loop=self._broker.loop,
             timeout_s=request.max_wait_ms / 1000,
         )
+        reply.on_abandoned = wait.finish
         return reply
 
     def _woken(self, reply: Reply) -> None:

@@ -1,0 +1,162 @@
+"""Answers come in the order of their requests, whatever each of them has to wait for."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker_process import BrokerProcess
+from forebay.errors import ErrorCode
+from forebay.wire.fields import Request
+from forebay.wire.messages.api_versions import ApiVersionsRequest
+from forebay.wire.messages.init_producer_id import InitProducerIdRequest
+from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from wire_client import (
+    LATEST,
+    PRODUCE,
+    WireClient,
+    append,
+    batch,
+    create,
+    create_topic,
+    fetch,
+    list_offsets,
+    only_partition,
+    produce,
+    read_all,
+    values_of,
+)
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[WireClient]:
+    with WireClient(broker.bootstrap) as client:
+        yield client
+
+
+def test_answers_wait_for_their_turn(broker: BrokerProcess, client: WireClient, topic: str) -> None:
+    """The first waits for the disk, the second for data, the rest could be answered at once."""
+    create(client, topic)
+    with WireClient(broker.bootstrap) as asker:
+        asker.post(produce(topic, batch(b"one"), acks=-1), PRODUCE)
+        asker.post(fetch(topic, 1, max_wait_ms=20_000), 12)
+        asker.post(MetadataRequest(topics=[]), 12)
+        asker.post(list_offsets(topic, LATEST), 7)
+        asker.post(produce(topic, batch(b"three")), PRODUCE)
+        assert only_partition(asker.read()).base_offset == 0
+        assert asker.is_silent()
+        append(client, topic, batch(b"two"))
+        assert values_of(only_partition(asker.read()).records) == [(1, b"two")]
+        assert asker.read().error_code == ErrorCode.NONE
+        assert asker.read().topics[0].partitions[0].offset == 2
+        assert only_partition(asker.read()).base_offset == 2
+
+
+def random_request(chance: random.Random, topic: str, number: int) -> tuple[Request, int]:
+    kind = chance.randrange(9)
+    if kind < 4:
+        data = batch(*[b"%d" % number] * chance.randint(1, 4), codec=chance.choice([0, 1, 2, 3, 4]))
+        return produce(
+            topic, data, acks=chance.choice([1, -1]), partition=chance.randrange(3)
+        ), chance.randint(7, 12)
+    if kind == 4:
+        wait_ms = chance.choice([0, 1, 5])
+        return fetch(topic, 0, partitions=(0, 1, 2), max_wait_ms=wait_ms, min_bytes=1 << 30), chance.randint(
+            4, 12
+        )
+    if kind == 5:
+        return list_offsets(topic, LATEST, partition=chance.randrange(3)), chance.randint(1, 11)
+    if kind == 6:
+        return MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), chance.randint(1, 13)
+    if kind == 7:
+        return InitProducerIdRequest(transactional_id=None), chance.randint(0, 5)
+    return ApiVersionsRequest(), chance.randint(0, 4)
+
+
+def error_of(answer: Any) -> Any:
+    if hasattr(answer, "responses"):
+        return max(
+            partition.error_code
+            for topic in answer.responses
+            for partition in (
+                topic.partition_responses if hasattr(topic, "partition_responses") else topic.partitions
+            )
+        )
+    return getattr(answer, "error_code", 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mixed_requests_pipelined(client: WireClient, topic: str, seed: int) -> None:
+    """WireClient.read fails on an answer that is out of its turn or of the wrong kind."""
+    create(client, topic, partitions=3)
+    chance = random.Random(seed)
+    appended = 0
+    for number in range(400):
+        request, version = random_request(chance, topic, number)
+        appended += getattr(request, "API_KEY", -1) == 0
+        client.post(request, version)
+        if chance.random() < 0.02:
+            assert error_of(client.read()) == ErrorCode.NONE
+    while client._asked:
+        assert error_of(client.read()) == ErrorCode.NONE
+    distinct = {value for partition in range(3) for _, value in read_all(client, topic, partition)}
+    assert len(distinct) == appended
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_produce_thousands_deep(client: WireClient, topic: str, acks: int) -> None:
+    """More in flight than the broker awaits answers for at a time."""
+    create(client, topic)
+    count = 3000
+    client.socket.sendall(
+        b"".join(client.frame(produce(topic, batch(b"%d" % n), acks=acks), PRODUCE) for n in range(count))
+    )
+    assert [only_partition(client.read()).base_offset for _ in range(count)] == list(range(count))
+    assert [value for _, value in read_all(client, topic)] == [b"%d" % n for n in range(count)]
+
+
+def test_several_partitions_in_one_request_answer_each_for_itself(client: WireClient, topic: str) -> None:
+    create(client, topic, partitions=2)
+    request = produce(topic, batch(b"good"))
+    data = request.topic_data[0].partition_data
+    for index, records in [(1, batch(b"fine")), (9, batch(b"nowhere")), (0, b"garbage"), (0, batch(b"more"))]:
+        data += produce(topic, records, partition=index).topic_data[0].partition_data
+    answers = client.call(request, PRODUCE).responses[0].partition_responses
+    assert [(a.index, a.error_code, a.base_offset) for a in answers] == [
+        (0, ErrorCode.NONE, 0),
+        (1, ErrorCode.NONE, 0),
+        (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
+        (0, ErrorCode.CORRUPT_MESSAGE, -1),
+        (0, ErrorCode.NONE, 1),
+    ]
+
+
+def test_acks_zero_has_no_answer_and_its_failure_ends_the_connection(
+    broker: BrokerProcess, client: WireClient, topic: str
+) -> None:
+    create(client, topic)
+    client.post(produce(topic, batch(b"quiet"), acks=0), PRODUCE)
+    assert client.call(list_offsets(topic, LATEST), 7).topics[0].partitions[0].offset == 1
+    with WireClient(broker.bootstrap) as sender:
+        sender.post(produce(topic, b"garbage", acks=0), PRODUCE)
+        assert sender.is_closed()
+
+
+@pytest.mark.parametrize("acks", [2, -2, 100])
+def test_other_acks_are_refused(client: WireClient, topic: str, acks: int) -> None:
+    create(client, topic)
+    assert append(client, topic, batch(), acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert append(client, topic, batch(b"first")).base_offset == 0
+
+
+def test_administrative_requests_keep_their_turn(client: WireClient, topic: str) -> None:
+    """Creating, using and describing a topic may be sent without waiting in between."""
+    client.post(create_topic(topic, 2), 7)
+    client.post(produce(topic, batch(b"x"), partition=1), PRODUCE)
+    client.post(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12)
+    assert client.read().topics[0].error_code == ErrorCode.NONE
+    assert only_partition(client.read()).error_code == ErrorCode.NONE
+    assert len(client.read().topics[0].partitions) == 2
