@@ -47,7 +47,7 @@ class Neighbours:
 
 
 def busy_s() -> float:
-    """CPU time that was not idle, of all cores since the machine started, time stolen by its host included."""
+    """CPU time that was not idle, of all cores since the machine started, with what its host has stolen."""
     user, nice, system, _idle, _waiting, irq, softirq, steal = map(
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     )
