@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 READY = re.compile(r"^forebay ready on (?P<address>\S+:\d+) \(node (?P<node>\d+), data (?P<data>.+)\)$")
@@ -147,3 +147,7 @@ def running_broker(
         yield broker.start()
     finally:
         broker.kill()
+
+
+StartBroker = Callable[..., BrokerProcess]
+"""The fixture `start_broker`: settings as positional texts, `environ` by name."""

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from broker_process import BrokerProcess, running_broker
+from broker_process import BrokerProcess, StartBroker, running_broker
 
 # A busy machine must not fail a property: the time of one example says nothing about it.
 settings.register_profile("forebay", deadline=None)
 settings.load_profile("forebay")
-
-StartBroker = Callable[..., BrokerProcess]
 
 
 @pytest.fixture(scope="session")

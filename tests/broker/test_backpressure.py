@@ -8,8 +8,7 @@ import struct
 import time
 from pathlib import Path
 
-from broker_process import BrokerProcess
-from conftest import StartBroker
+from broker_process import BrokerProcess, StartBroker
 from forebay.errors import ErrorCode
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.metadata import MetadataRequest

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_process import BrokerProcess
-from conftest import StartBroker
+from broker_process import BrokerProcess, StartBroker
 from forebay.broker.endpoints import ENDPOINTS
 from forebay.errors import ErrorCode
 from forebay.wire.fields import Request

@@ -6,8 +6,7 @@ import signal
 import socket
 from pathlib import Path
 
-from broker_process import READY, BrokerProcess
-from conftest import StartBroker
+from broker_process import READY, BrokerProcess, StartBroker
 from forebay_command import forebay, forebay_process
 
 

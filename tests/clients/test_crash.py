@@ -13,8 +13,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from broker_process import BrokerProcess
-from conftest import StartBroker
+from broker_process import BrokerProcess, StartBroker
 from kafka_clients import CLIENTS, DEADLINE_SECONDS, Message, confluent_consumer, create_topic
 from load import Load, read_all
 
