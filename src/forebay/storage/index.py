@@ -7,9 +7,9 @@ Both of a segment's indexes are files of fixed-size big-endian entries, laid out
 - `.timeindex`: (largest timestamp so far, int64; relative offset of the batch that carries it, int32)
 
 New entries gather in memory and are appended to the file a few hundred at a time, so an index takes the
-same little memory whether its segment is new or old, small or large. Lookups in the file bisect it with
-small reads. Kafka preallocates index files: trailing zeros are taken for what they are, an end that was
-never trimmed.
+same little memory whether its segment is new or old, small or large. Lookups in the file bisect it down to
+a block, and the block in memory. Kafka preallocates index files: trailing zeros are taken for what they
+are, an end that was never trimmed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ OFFSET_ENTRY = Struct(">ii")
 TIME_ENTRY = Struct(">qi")
 
 FLUSH_ENTRIES = 256
+BLOCK_ENTRIES = 256
+"""So many entries are read at once: a system call takes longer than the bytes."""
 
 Entry = tuple[int, int]
 
@@ -111,16 +113,25 @@ class SparseIndex:
 
     def _floor_stored(self, column: int, target: int) -> Entry | None:
         low, high = 0, self._load()
-        found = None
-        while low < high:
+        while high - low > BLOCK_ENTRIES:
             middle = (low + high) // 2
-            entry = self._read(middle)
-            if entry[column] <= target:
-                found = entry
-                low = middle + 1
+            if self._read(middle)[column] <= target:
+                low = middle
             else:
                 high = middle
-        return found
+        return self._floor_in_block(low, high, column, target)
+
+    def _floor_in_block(self, low: int, high: int, column: int, target: int) -> Entry | None:
+        """As `floor`, among few entries that one read brings into memory."""
+        size, unpack_from = self._entry.size, self._entry.unpack_from
+        block = self._file.pread((high - low) * size, low * size)
+        if len(block) < (high - low) * size:
+            raise OSError(f"{self._file.path} is shorter than it was")
+        at = bisect_right(range(high - low), target, key=lambda n: unpack_from(block, n * size)[column])
+        if not at:
+            return None
+        key, value = unpack_from(block, (at - 1) * size)
+        return key, value
 
     def _read(self, number: int) -> Entry:
         size = self._entry.size
