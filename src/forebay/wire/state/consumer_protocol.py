@@ -1,7 +1,7 @@
 """What the members of a classic group of consumers tell each other, and the broker only carries along.
 
-The broker looks inside for one thing: the topics of a subscription. A newer version than is known here is read
-as the newest known one, because new fields only ever come at the end.
+The broker looks inside for one thing: the topics of a subscription. A version newer than those
+known here is read as the newest of them, because new fields only ever come at the end.
 """
 
 from __future__ import annotations

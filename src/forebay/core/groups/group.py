@@ -1,0 +1,130 @@
+"""What a shard asks of every kind of group, and what all groups of a shard share.
+
+Committed offsets belong to the shard and not to the group, so that a group may change its kind and keep them;
+the group only says who may touch them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from forebay.config import GroupsConfig
+from forebay.core.groups.timers import TimerKey, Timers
+from forebay.core.step import StateRecord, Step, Ticket
+from forebay.errors import ErrorCode
+from forebay.wire.messages.list_groups import ListedGroup
+
+
+class TopicInfo(NamedTuple):
+    topic_id: bytes
+    partitions: int
+
+
+TopicsView = Mapping[str, TopicInfo]
+"""The topics of the cluster, by name."""
+
+
+class Claim(NamedTuple):
+    """Who somebody who commits or fetches offsets says he is."""
+
+    member_id: str = ""
+    instance_id: str | None = None
+    epoch: int = -1
+    """The generation of a classic group, the member epoch of others; -1 from outside of the group."""
+    transactional: bool = False
+    api_version: int = 0
+
+
+class Context:
+    """What the groups of one shard share."""
+
+    __slots__ = ("config", "names", "new_id", "timers", "topics")
+
+    def __init__(self, config: GroupsConfig, new_id: Callable[[], str], topics: TopicsView) -> None:
+        self.config = config
+        self.new_id = new_id
+        self.timers = Timers()
+        self.see(topics)
+
+    def see(self, topics: TopicsView) -> None:
+        self.topics = topics
+        self.names = {info.topic_id: name for name, info in topics.items()}
+
+    def has_partition(self, topic: str, partition: int) -> bool:
+        info = self.topics.get(topic)
+        return info is not None and 0 <= partition < info.partitions
+
+
+class Group(ABC):
+    """One group of any kind."""
+
+    type_name: str
+    """As ListGroups says it."""
+
+    def __init__(self, group_id: str, context: Context) -> None:
+        self.group_id = group_id
+        self.context = context
+
+    @property
+    @abstractmethod
+    def state_name(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def protocol_type_name(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether it has no members, so that it may be deleted or change its kind."""
+
+    @property
+    @abstractmethod
+    def is_bare(self) -> bool:
+        """Whether nothing would be lost by forgetting it: no members, nobody about to join, no records."""
+
+    @abstractmethod
+    def check_commit(self, claim: Claim, /) -> ErrorCode:
+        """Whether whoever claims this may commit offsets."""
+
+    @abstractmethod
+    def check_fetch(self, claim: Claim, /) -> ErrorCode: ...
+
+    @abstractmethod
+    def check_offset_delete(self) -> ErrorCode: ...
+
+    @abstractmethod
+    def is_subscribed(self, topic: str) -> bool: ...
+
+    @abstractmethod
+    def expires_from(self, commit_timestamp: int) -> int | None:
+        """The time from which an offset's retention counts; None while it does not run."""
+
+    @abstractmethod
+    def tombstones(self) -> list[StateRecord]:
+        """The records that delete the group, without its offsets."""
+
+    @abstractmethod
+    def committed(self, member_id: str, now_ms: int) -> None:
+        """A member has shown that it lives by committing offsets."""
+
+    @abstractmethod
+    def expired(self, key: TimerKey, now_ms: int) -> Step:
+        """A timer of this group has run out."""
+
+    @abstractmethod
+    def loaded(self, now_ms: int) -> Step: ...
+
+    @abstractmethod
+    def waiting(self) -> list[Ticket]:
+        """The clients that have not been answered yet."""
+
+    def listed(self) -> ListedGroup:
+        return ListedGroup(
+            group_id=self.group_id,
+            protocol_type=self.protocol_type_name,
+            group_state=self.state_name,
+            group_type=self.type_name,
+        )

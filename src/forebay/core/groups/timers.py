@@ -1,0 +1,81 @@
+"""The deadlines of all groups of a shard, in one heap.
+
+A heartbeat moves a deadline into the future, which happens far more often than a deadline passes. So moving
+one later only notes the new time; the entry in the heap is put right when it comes up. Each timer has about
+one entry, and a heartbeat costs two dictionary lookups.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import NamedTuple
+
+_SLACK = 1024
+"""Outdated entries that may lie in the heap beside as many as there are timers."""
+
+
+class TimerKey(NamedTuple):
+    group_id: str
+    kind: str
+    member_id: str = ""
+
+
+class Timers:
+    def __init__(self) -> None:
+        self._deadlines: dict[TimerKey, int] = {}
+        self._queued: dict[TimerKey, int] = {}
+        """The time under which each key's valid entry lies in the heap."""
+        self._heap: list[tuple[int, TimerKey]] = []
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def __contains__(self, key: TimerKey) -> bool:
+        return key in self._deadlines
+
+    def set(self, key: TimerKey, deadline_ms: int) -> None:
+        self._deadlines[key] = deadline_ms
+        queued = self._queued.get(key)
+        if queued is None or deadline_ms < queued:
+            self._queued[key] = deadline_ms
+            heappush(self._heap, (deadline_ms, key))
+            if len(self._heap) > 2 * len(self._deadlines) + _SLACK:
+                self._rebuild()
+
+    def cancel(self, key: TimerKey) -> None:
+        self._deadlines.pop(key, None)
+
+    def next_ms(self) -> int | None:
+        """The earliest deadline."""
+        self._settle()
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now_ms: int) -> TimerKey | None:
+        """Take out one timer whose time has come."""
+        self._settle()
+        if not self._heap or self._heap[0][0] > now_ms:
+            return None
+        _, key = heappop(self._heap)
+        del self._queued[key], self._deadlines[key]
+        return key
+
+    def _settle(self) -> None:
+        """Make the first entry of the heap a true one."""
+        while self._heap:
+            at, key = self._heap[0]
+            wanted = self._deadlines.get(key)
+            if self._queued.get(key) != at:
+                heappop(self._heap)
+            elif wanted is None:
+                heappop(self._heap)
+                del self._queued[key]
+            elif wanted > at:
+                self._queued[key] = wanted
+                heapreplace(self._heap, (wanted, key))
+            else:
+                return
+
+    def _rebuild(self) -> None:
+        self._queued = dict(self._deadlines)
+        self._heap = [(at, key) for key, at in self._deadlines.items()]
+        heapify(self._heap)
