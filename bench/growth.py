@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
 
 from bench.client import Client
 from bench.frames import (
@@ -32,6 +31,10 @@ PARTITIONS = 1000
 APPEND_BYTES_MAX = 16 * SEGMENT_BYTES
 GROWTH_MAX = 1.3
 BATCHES_PER_SEGMENT = SEGMENT_BYTES // len(KB16_BATCH)
+APPEND = "append 200 B"
+FETCH = "fetch 16 KB after 16 KB"
+"""As consumers read: where the last fetch ended."""
+SEEK = "fetch 16 KB anywhere"
 SMALL_SEGMENTS = {"segment.bytes": str(SEGMENT_BYTES)}
 
 
@@ -65,13 +68,12 @@ def _fill_partitions(server: Server, topic: str) -> None:
 def _compare(
     suite: Suite, name: str, empty: Server, grown: Server, topic: str, segments: int
 ) -> list[Figure]:
-    """Fetches come from all over the log; appends go to its end, so they are measured last."""
     measured: dict[tuple[str, str], Rounds] = defaultdict(Rounds)
     for _ in suite.each_round(f"growth, {name}"):
         for size, server, span in (("empty", empty, 1), ("grown", grown, segments)):
-            measured["fetch 16 KB", size].append(_fetch(server, topic, span))
-        for size, server in (("empty", empty), ("grown", grown)):
-            measured["append 200 B", size].append(_append(server, topic))
+            measured[APPEND, size].append(_append(server, topic))
+            measured[FETCH, size].append(_fetch(server, topic, _offsets(span)))
+            measured[SEEK, size].append(_fetch(server, topic, _shuffled(_offsets(span))))
     return [
         Figure(
             group=f"cost with {name}",
@@ -80,17 +82,24 @@ def _compare(
             unit="µs/request",
             limit=measured[load, "empty"].median("cpu_us_per_request"),
             limit_name="empty broker",
-            at_most=GROWTH_MAX,
+            at_most=GROWTH_MAX if load != SEEK else None,
         )
-        for load in ("append 200 B", "fetch 16 KB")
+        for load in (APPEND, FETCH, SEEK)
     ]
 
 
-def _fetch(server: Server, topic: str, segments: int) -> Measure:
-    offsets: Sequence[int] = [n * KB16_BATCH_RECORDS for n in range(segments * BATCHES_PER_SEGMENT)]
+def _offsets(segments: int) -> list[int]:
+    """Where every batch begins that `_fill_segments` has written."""
+    return [n * KB16_BATCH_RECORDS for n in range(segments * BATCHES_PER_SEGMENT)]
+
+
+def _shuffled(offsets: list[int]) -> list[int]:
     # A fixed seed: every round and every run asks in the same order.
-    shuffled = random.Random(2).sample(offsets, k=min(len(offsets), 2000))
-    return run_load(server, [fetch_stream(topic, shuffled, KB16_BATCH, seconds=ROUND_S)])
+    return random.Random(2).sample(offsets, k=len(offsets))
+
+
+def _fetch(server: Server, topic: str, offsets: list[int]) -> Measure:
+    return run_load(server, [fetch_stream(topic, offsets, KB16_BATCH, seconds=ROUND_S)])
 
 
 def _append(server: Server, topic: str) -> Measure:
