@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay.core.open_transactions import CompletedTxn
 from forebay.core.producers import Duplicate, ProducerTable
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
-from forebay.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader, crc32c
+from forebay.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader, EndTxnMarker, crc32c
 
 TOP = 2**31 - 1
 
@@ -35,6 +36,13 @@ def table_of(*headers: BatchHeader) -> ProducerTable:
     for header in headers:
         table.accept(header)
     return table
+
+
+def end(
+    table: ProducerTable, *, offset: int, epoch: int = 0, producer: int = 7, commit: bool = True
+) -> CompletedTxn | None:
+    header = batch(-1, offset=offset, epoch=epoch, producer=producer, attributes=TRANSACTIONAL | CONTROL)
+    return table.accept_marker(header, EndTxnMarker(producer, epoch, commit, 0))
 
 
 def refusal(table: ProducerTable, header: BatchHeader) -> ErrorCode:
@@ -125,17 +133,17 @@ def test_the_longest_unused_goes_when_there_are_too_many() -> None:
     assert [state.producer_id for state in table] == [1, 3]
 
 
-def test_a_control_batch_ends_the_transaction_and_keeps_the_numbering() -> None:
+def test_a_marker_ends_the_transaction_and_keeps_the_numbering() -> None:
     table = table_of(batch(0, 2, offset=8, attributes=TRANSACTIONAL))
     (state,) = table
     assert state.txn_first_offset == 8
     table.accept(batch(2, offset=10, attributes=TRANSACTIONAL))
     assert state.txn_first_offset == 8
-    table.accept(batch(-1, offset=11, attributes=TRANSACTIONAL | CONTROL))
+    assert end(table, offset=11) == CompletedTxn(7, 8, 11, commit=True, last_stable_offset=12)
     assert state.txn_first_offset == -1
     assert table.check(batch(3)) is None
     # A marker of a higher epoch starts the numbering anew.
-    table.accept(batch(-1, offset=12, epoch=1, attributes=TRANSACTIONAL | CONTROL))
+    assert end(table, offset=12, epoch=1) is None
     assert table.check(batch(0, epoch=1)) is None
     assert refusal(table, batch(3, epoch=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 

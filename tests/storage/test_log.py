@@ -304,11 +304,41 @@ def test_snapshots_of_producers(tmp_path: Path) -> None:
     assert list(log.snapshots()) == []
     for state in (b"first", b"second", b"third"):
         fill(log, 5)
+        log.datasync()
         log.write_snapshot(state)
     assert list(log.snapshots()) == [(15, b"third"), (10, b"second")]
     log.truncate_to(12)
     assert list(log.snapshots()) == [(10, b"second")]
     assert "00000000000000000010.snapshot" in names(tmp_path)
+
+
+def test_the_snapshot_that_recovery_begins_with_is_kept(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 5)
+    log.write_snapshot(b"first")
+    log.datasync()
+    for _ in range(3):
+        fill(log, 5)
+        log.write_snapshot(b"later")
+    assert [offset for offset, _ in log.snapshots()] == [20, 15, 10, 5]
+    log.datasync()
+    fill(log, 5)
+    log.write_snapshot(b"last")
+    assert [offset for offset, _ in log.snapshots()] == [25, 20]
+
+
+def test_snapshots_of_what_a_crash_took_are_removed(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 5)
+    log.write_snapshot(b"kept")
+    last = fill(log, 1)[0]
+    log.write_snapshot(b"beyond the cut")
+    path = tmp_path / "t-0" / "00000000000000000000.log"
+    path.write_bytes(path.read_bytes()[: -len(last)])
+    again = open_log(tmp_path)
+    assert again.end_offset == 5
+    fill(again, 5)
+    assert list(again.snapshots()) == [(5, b"kept")]
 
 
 def test_scan_gives_every_batch_from_an_offset(tmp_path: Path) -> None:

@@ -2,19 +2,33 @@
 
 The event loop owns it. An append is decided and given its offset at once, but written together with the
 other appends of the same event (`write`); only then does the high watermark move and may anyone be told.
+
+Readers of committed messages get what lies below the last stable offset: nothing there belongs to a
+transaction whose outcome is open. A partition without transactions does nothing for this.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from forebay.broker.waiters import FetchWait
 from forebay.config import TopicConfig
 from forebay.core.append import AppendPolicy, place, restore, rewrite, validate
 from forebay.core.producers import Duplicate, ProducerTable
+from forebay.core.verification import Verifications
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.epochs import LeaderEpochs
 from forebay.storage.log import Log, LogSlice
+from forebay.storage.txn_index import AbortedTxn
 from forebay.storage.writer import LogConfig
-from forebay.wire.batch import NO_TIMESTAMP
+from forebay.wire.batch import (
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    BatchHeader,
+    EndTxnMarker,
+    build_marker,
+    read_header,
+)
 from forebay.wire.compression import Codec
 
 _CODECS: dict[str, int | None] = {
@@ -59,10 +73,12 @@ class Partition:
         "index",
         "leader_epoch",
         "log",
+        "on_marker",
         "policy",
         "producers",
         "topic",
         "topic_id",
+        "verifications",
         "waits",
     )
 
@@ -93,6 +109,9 @@ class Partition:
         self.high_watermark = log.end_offset
         """On a single replica every written message is committed."""
         self.waits: set[FetchWait] = set()
+        self.verifications = Verifications()
+        self.on_marker: Callable[[EndTxnMarker], None] | None = None
+        """Told of every marker as soon as it is appended: a coordinator whose state this partition holds."""
         self.closed = False
         """No longer served here; whoever still holds on to it must look it up again."""
 
@@ -104,10 +123,25 @@ class Partition:
         self.policy = append_policy(config, decompress_max_bytes)
         self.log.configure(log_config(config))
 
-    def append(self, records: memoryview | None, now_ms: int) -> tuple[int, int]:
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to here every transaction is decided."""
+        high_watermark = self.high_watermark
+        if not self.producers.transactional:
+            return high_watermark
+        unstable = self.producers.transactions.first_unstable_offset(high_watermark)
+        if unstable is None:
+            return high_watermark
+        # The beginning of a transaction may have been deleted since.
+        return min(max(unstable, self.log.start_offset), high_watermark)
+
+    def append(
+        self, records: memoryview | None, now_ms: int, *, guard: object | None = None
+    ) -> tuple[int, int]:
         """Queue a client's batch for writing; its base offset and the append time (or -1).
 
-        Raises KafkaError with the code to answer with; then nothing has changed.
+        A batch that begins a transaction needs the guard of its verification. Raises KafkaError with the code
+        to answer with; then nothing has changed.
         """
         log, policy = self.log, self.policy
         header = validate(records, policy, now_ms)
@@ -117,6 +151,8 @@ class Partition:
             duplicate = self.producers.check(header)
             if duplicate is not None:
                 return duplicate.base_offset, _append_time(duplicate, policy)
+            if header.attributes & TRANSACTIONAL or self.producers.transactional:
+                self._check_transaction(header, guard)
         received, sent = records, header
         if policy.rewrites:
             records, header = rewrite(records, header, policy, now_ms)
@@ -129,7 +165,52 @@ class Partition:
             raise
         if known:
             self.producers.accept(header)
+            if guard is not None:
+                self.verifications.forget(header.producer_id)
         return base_offset, now_ms if policy.log_append_time else NO_TIMESTAMP
+
+    def _check_transaction(self, header: BatchHeader, guard: object | None) -> None:
+        producers, producer_id = self.producers, header.producer_id
+        producers.check_transaction(header, verified=guard is not None)
+        if guard is not None and not producers.in_transaction(producer_id, header.producer_epoch):
+            self.verifications.check(producer_id, guard, header.base_sequence)
+
+    def append_own(self, batch: memoryview) -> int:
+        """Queue a batch that a coordinator on this broker has made, with a producer's id or without.
+
+        Its offset. Raises KafkaError when the producer's epoch is over or the log cannot be written.
+        """
+        header = read_header(batch)
+        known = header.producer_id >= 0
+        if known:
+            self.producers.check_epoch(header.producer_id, header.producer_epoch)
+        header = place(batch, header, self.log.end_offset, self.leader_epoch)
+        self.log.append(batch, header)
+        if known:
+            self.producers.accept(header)
+        return header.base_offset
+
+    def append_marker(self, marker: EndTxnMarker, now_ms: int, *, bumps_epoch: bool = False) -> BatchHeader:
+        """Queue the end of a producer's transaction; the header of the control batch.
+
+        `bumps_epoch`: the marker carries the epoch after the transaction's (transaction version 2). Raises
+        KafkaError when the coordinator or the producer's epoch is no longer the one to speak.
+        """
+        producers, log = self.producers, self.log
+        producers.check_marker(marker, bumps_epoch=bumps_epoch)
+        batch = memoryview(build_marker(marker, timestamp=now_ms))
+        header = place(batch, read_header(batch), log.end_offset, self.leader_epoch)
+        log.append(batch, header)
+        self.verifications.forget(marker.producer_id)
+        producers.transactions.settle(self.high_watermark)
+        ended = producers.accept_marker(header, marker)
+        if ended is not None and not ended.commit:
+            log.append_aborted(
+                AbortedTxn(ended.producer_id, ended.first_offset, ended.last_offset, ended.last_stable_offset)
+            )
+        if self.on_marker is not None:
+            self.on_marker(marker)
+        return header
 
     def write(self) -> None:
         """Write what was queued, in one call; raises StorageError when the log went offline over it."""
@@ -141,8 +222,10 @@ class Partition:
         finally:
             self.high_watermark = self.log.end_offset
 
-    def read(self, offset: int, max_bytes: int, *, min_one: bool) -> LogSlice:
-        return self.log.read(offset, max_bytes, upper_offset=self.high_watermark, min_one=min_one)
+    def read(self, offset: int, max_bytes: int, *, min_one: bool, committed: bool = False) -> LogSlice:
+        """Batches up to the high watermark; with `committed` up to the last stable offset."""
+        upper_offset = self.last_stable_offset if committed else self.high_watermark
+        return self.log.read(offset, max_bytes, upper_offset=upper_offset, min_one=min_one)
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Refuse a client whose idea of the leadership is older or newer than ours; -1 means it has none."""

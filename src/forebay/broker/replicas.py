@@ -13,14 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from forebay.broker.partition import Partition, append_policy, log_config
+from forebay.broker.producer_state import load_producers, save_producers
 from forebay.broker.waiters import release
 from forebay.config import TopicConfig
 from forebay.core.image import ClusterImage, PartitionState, TopicImage
-from forebay.core.producers import ProducerTable
-from forebay.errors import ErrorCode, KafkaError, ProtocolError, StorageError
+from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.checkpoint import TopicPartition
 from forebay.storage.epochs import LeaderEpochs
-from forebay.storage.log import Log
 
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
@@ -100,12 +99,12 @@ class Replicas:
             )
             epochs = LeaderEpochs(self._disk, log_.directory)
             epochs.assign(state.leader_epoch, log_.end_offset)
-            producers = _load_producers(log_)
+            producers = load_producers(log_)
         except (OSError, StorageError) as error:
             log.exception("a partition cannot be opened", extra={"partition": f"{topic.name}-{state.index}"})
             self._broken[key] = StorageError(f"partition {state.index} of {topic.name!r}: {error}")
             return
-        log_.on_roll = lambda _: _save_producers(log_, producers)
+        log_.on_roll = lambda _: save_producers(log_, producers)
         self._broken.pop(key, None)
         partition = self._partitions[key] = Partition(
             topic=topic.name,
@@ -177,7 +176,7 @@ class Replicas:
         for partition in self._partitions.values():
             partition.closed = True
             try:
-                _save_producers(partition.log, partition.producers, sync=True)
+                save_producers(partition.log, partition.producers, sync=True)
                 partition.log.close()
             except (OSError, StorageError):
                 log.exception("a log did not close cleanly", extra={"partition": str(partition)})
@@ -189,27 +188,3 @@ class Replicas:
 
 def _enough_replicas(config: TopicConfig, state: PartitionState) -> bool:
     return len(state.isr) >= config.insync_replicas_min(len(state.replicas))
-
-
-def _load_producers(log_: Log) -> ProducerTable:
-    """The producers' state: from the newest whole snapshot, and the batches behind it."""
-    offset, table = log_.start_offset, ProducerTable()
-    for taken_at, data in log_.snapshots():
-        try:
-            offset, table = taken_at, ProducerTable.from_bytes(data)
-            break
-        except ProtocolError as error:
-            log.warning("a producer snapshot is damaged", extra={"log": log_.directory, "reason": str(error)})
-    if offset < log_.end_offset:
-        for _, header in log_.scan(max(offset, log_.start_offset)):
-            if header.base_offset >= offset:
-                table.accept(header)
-    return table
-
-
-def _save_producers(log_: Log, producers: ProducerTable, *, sync: bool = False) -> None:
-    try:
-        log_.write_snapshot(producers.to_bytes(), sync=sync)
-    except OSError as error:
-        # Only a short cut is lost: the state can be had from the log.
-        log.warning("no producer snapshot", extra={"log": log_.directory, "reason": str(error)})

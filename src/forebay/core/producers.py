@@ -9,6 +9,11 @@ in flight.
 `accept` rebuilds the table, so that recovery and normal running share one path. A producer that is not
 known (its state has expired, or its messages are gone) may start at any number, as in Kafka.
 
+A transactional batch begins a transaction of its producer on the partition, a marker (a control batch that
+only transaction coordinators write) ends it. A batch may begin one only when somebody has made sure that
+the coordinator knows of it: without that, the transaction could never end, and readers of committed
+messages would wait for it for ever.
+
 The snapshot is Kafka's file format, in which a producer's last batch stands. We write an entry for each of
 the batches remembered, oldest first: Kafka, reading it, keeps the last; we keep them all, and so a client
 that sends its five batches again after a restart gets five answers and no error.
@@ -18,18 +23,19 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import NamedTuple
 
+from forebay.core.open_transactions import CompletedTxn, OpenTransactions
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from forebay.wire.batch import (
-    CONTROL,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     SEQUENCE_MASK,
     TRANSACTIONAL,
     BatchHeader,
+    EndTxnMarker,
     crc32c,
 )
 
@@ -70,6 +76,10 @@ class ProducerState:
     batches: list[AppendedBatch] = field(default_factory=list)
     """The last few, oldest first."""
 
+    @property
+    def in_transaction(self) -> bool:
+        return self.txn_first_offset != NO_OFFSET
+
     def duplicate_of(self, header: BatchHeader) -> Duplicate | None:
         first, last = header.base_sequence, header.last_sequence
         for batch in self.batches:
@@ -97,12 +107,15 @@ class ProducerState:
 
 
 class ProducerTable:
-    __slots__ = ("_producers", "_producers_max")
+    __slots__ = ("_producers", "_producers_max", "transactional", "transactions")
 
     def __init__(self, *, producers_max: int = PRODUCERS_MAX) -> None:
         self._producers: OrderedDict[int, ProducerState] = OrderedDict()
         """Longest unused first: those go when there are too many."""
         self._producers_max = producers_max
+        self.transactions: OpenTransactions[ProducerState] = OpenTransactions()
+        self.transactional = False
+        """Whether there has been any transaction: if not, nobody need look for open ones."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -129,18 +142,78 @@ class ProducerTable:
             )
         return duplicate
 
+    def in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer has begun a transaction here, in this epoch."""
+        state = self._producers.get(producer_id)
+        return state is not None and state.in_transaction and state.producer_epoch == producer_epoch
+
+    def check_transaction(self, header: BatchHeader, *, verified: bool) -> None:
+        """Refuse a batch that would begin a transaction unverified, or that is in none while one is open."""
+        if header.attributes & TRANSACTIONAL:
+            if not verified and not self.in_transaction(header.producer_id, header.producer_epoch):
+                raise KafkaError(
+                    ErrorCode.INVALID_TXN_STATE,
+                    f"producer {header.producer_id} has no transaction that includes this partition",
+                )
+            return
+        state = self._producers.get(header.producer_id)
+        if state is not None and state.in_transaction:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} has an open transaction and sent a batch outside of it",
+            )
+
+    def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        """The one rule for batches without sequences, which coordinators write for a producer."""
+        state = self._producers.get(producer_id)
+        if state is not None and producer_epoch < state.producer_epoch:
+            raise _stale_epoch(producer_epoch, state)
+
+    def check_marker(self, marker: EndTxnMarker, *, bumps_epoch: bool) -> None:
+        """Refuse a marker from a coordinator, or for an epoch of the producer, that is over.
+
+        With `bumps_epoch` every transaction has an epoch of its own and its marker carries the next: a
+        marker with the epoch of the open transaction is a late one, of the transaction before.
+        """
+        state = self._producers.get(marker.producer_id)
+        if state is None:
+            return
+        late = bumps_epoch and state.in_transaction and marker.producer_epoch == state.producer_epoch
+        if late or marker.producer_epoch < state.producer_epoch:
+            raise _stale_epoch(marker.producer_epoch, state)
+        if marker.coordinator_epoch < state.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator epoch {marker.coordinator_epoch} is over, {state.coordinator_epoch} has begun",
+            )
+
+    def accept_marker(self, header: BatchHeader, marker: EndTxnMarker) -> CompletedTxn | None:
+        """Record a marker that has been appended; the transaction that it ended, if one was open."""
+        self.transactional = True
+        before = self._producers.get(header.producer_id)
+        if before is not None and before.in_transaction:
+            before = replace(before, batches=before.batches.copy())
+        state = self._state_of(header)
+        state.last_timestamp = header.max_timestamp
+        state.coordinator_epoch = marker.coordinator_epoch
+        if not state.in_transaction:
+            return None
+        assert before is not None
+        state.txn_first_offset = NO_OFFSET
+        last_offset = header.base_offset
+        first_offset, stable_offset = self.transactions.end(header.producer_id, last_offset, before)
+        return CompletedTxn(header.producer_id, first_offset, last_offset, marker.commit, stable_offset)
+
     def accept(self, header: BatchHeader) -> None:
-        """Record a batch that has been appended at header.base_offset."""
+        """Record a data batch that has been appended at header.base_offset."""
         if header.producer_id == NO_PRODUCER_ID:
             return
         state = self._state_of(header)
         timestamp = state.last_timestamp = header.max_timestamp
-        attributes = header.attributes
-        if attributes & CONTROL:
-            state.txn_first_offset = NO_OFFSET
-            return
-        if attributes & TRANSACTIONAL and state.txn_first_offset == NO_OFFSET:
+        if header.attributes & TRANSACTIONAL and not state.in_transaction:
+            self.transactional = True
             state.txn_first_offset = header.base_offset
+            self.transactions.begin(header.producer_id, header.base_offset)
         sequence, delta = header.base_sequence, header.last_offset_delta
         if sequence != NO_SEQUENCE:
             last_sequence = (sequence + delta) & SEQUENCE_MASK
@@ -162,15 +235,24 @@ class ProducerTable:
 
     def _add(self, state: ProducerState) -> None:
         if len(self._producers) >= self._producers_max:
-            self._producers.popitem(last=False)
+            self._make_room()
         self._producers[state.producer_id] = state
+
+    def _make_room(self) -> None:
+        """Forget the longest unused. Producers in transactions stay, even if that makes too many."""
+        while len(self.transactions) < len(self._producers):
+            producer_id, state = next(iter(self._producers.items()))
+            if not state.in_transaction:
+                del self._producers[producer_id]
+                return
+            self._producers.move_to_end(producer_id)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that have been silent for so long and have no open transaction; how many."""
         expired = [
             state.producer_id
             for state in self
-            if state.txn_first_offset == NO_OFFSET and now_ms - state.last_timestamp >= expiration_ms
+            if not state.in_transaction and now_ms - state.last_timestamp >= expiration_ms
         ]
         for producer_id in expired:
             del self._producers[producer_id]
@@ -178,11 +260,21 @@ class ProducerTable:
 
     def truncate(self, offset: int) -> None:
         """Undo what was accepted at this offset and after it, as when a write failed."""
+        for before in self.transactions.undo(offset):
+            self._producers[before.producer_id] = before
         for state in self:
             state.truncate(offset)
+        self._load_transactions()
+
+    def _load_transactions(self) -> None:
+        self.transactions.load(
+            (state.producer_id, state.txn_first_offset) for state in self if state.in_transaction
+        )
+        self.transactional = self.transactional or bool(self.transactions)
 
     def clear(self) -> None:
         self._producers.clear()
+        self.transactions.clear()
 
     def to_bytes(self) -> bytes:
         rows = [row for state in self for row in _rows(state)]
@@ -199,6 +291,7 @@ class ProducerTable:
         table = cls(producers_max=producers_max)
         for row in _ENTRY.iter_unpack(data[_PREAMBLE.size :]):
             table._load(*row)
+        table._load_transactions()
         return table
 
     def _load(
@@ -228,17 +321,21 @@ class ProducerTable:
 
 def _check_new_epoch(header: BatchHeader, state: ProducerState) -> None:
     if header.producer_epoch < state.producer_epoch:
-        raise KafkaError(
-            ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"epoch {header.producer_epoch} of producer {header.producer_id} is over, "
-            f"{state.producer_epoch} has begun: another instance took its place",
-        )
+        raise _stale_epoch(header.producer_epoch, state)
     if header.base_sequence != 0:
         raise KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"producer {header.producer_id} began epoch {header.producer_epoch} at sequence "
             f"{header.base_sequence}, not 0: a batch before it was lost",
         )
+
+
+def _stale_epoch(epoch: int, state: ProducerState) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"epoch {epoch} of producer {state.producer_id} is over, {state.producer_epoch} has begun: "
+        "another instance took its place, or its transaction has ended",
+    )
 
 
 def _check_snapshot(data: bytes) -> None:

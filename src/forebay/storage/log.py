@@ -81,6 +81,9 @@ class Log(LogWriter):
         else:
             log.recovery_point = log.end_offset if clean else min(recovery_point, log.end_offset)
         log._drop_unsynced_aborted()
+        if not clean:
+            # The log will grow past them again, with other batches.
+            Snapshots(disk, directory).remove_beyond(log.end_offset)
         return log
 
     def _refuse_if_lossy(self) -> None:
@@ -373,8 +376,10 @@ class Log(LogWriter):
     # --- producer snapshots --------------------------------------------------------------------------------
 
     def write_snapshot(self, data: bytes, *, sync: bool = False) -> None:
-        """Keep the producers' state as of the end of the log; older snapshots but one are removed."""
-        Snapshots(self._disk, self.directory).write(self.end_offset, data, sync=sync)
+        """Keep the producers' state as of the end of the log, and of the older ones what may be needed."""
+        Snapshots(self._disk, self.directory).write(
+            self.end_offset, data, sync=sync, recovery_point=self.recovery_point
+        )
 
     def snapshots(self) -> Iterator[tuple[int, bytes]]:
         """(offset, state) of the snapshots not beyond the end, newest first: take the first that is whole."""

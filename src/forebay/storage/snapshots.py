@@ -21,9 +21,12 @@ class Snapshots:
         self._disk = disk
         self._directory = directory
 
-    def write(self, offset: int, data: bytes, *, sync: bool) -> None:
+    def write(self, offset: int, data: bytes, *, sync: bool, recovery_point: int) -> None:
+        """Older ones go, but for one that recovery can begin with: taken at its point or before."""
         self._disk.write_atomic(self._path(offset), data, sync=sync)
-        for old in self._offsets()[:-_KEPT]:
+        offsets = self._offsets()
+        below = sum(taken_at <= recovery_point for taken_at in offsets)
+        for old in offsets[: min(max(below - 1, 0), max(len(offsets) - _KEPT, 0))]:
             self._disk.remove(self._path(old))
 
     def newest_first(self, end_offset: int) -> Iterator[tuple[int, bytes]]:

@@ -1,0 +1,62 @@
+"""The producers of a partition across restarts: a snapshot, and the batches behind it read again.
+
+Reading again also restores the index of aborted transactions where a crash may have taken entries with it.
+Entries below the recovery point are on the disk. So the snapshot to begin with must not be newer than that
+point: every marker from there on has to be met.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from forebay.core.producers import ProducerTable
+from forebay.errors import ProtocolError
+from forebay.storage.log import Log
+from forebay.storage.txn_index import AbortedTxn
+from forebay.wire.batch import BatchHeader, read_marker
+
+log = logging.getLogger(__name__)
+
+
+def load_producers(log_: Log) -> ProducerTable:
+    """The producers' state as of the end of the log. Blocks."""
+    offset, table = _newest_snapshot(log_)
+    if offset < log_.end_offset:
+        for batch, header in log_.scan(max(offset, log_.start_offset)):
+            if header.base_offset >= offset:
+                _replay(log_, table, batch, header)
+    return table
+
+
+def save_producers(log_: Log, producers: ProducerTable, *, sync: bool = False) -> None:
+    try:
+        log_.write_snapshot(producers.to_bytes(), sync=sync)
+    except OSError as error:
+        # Only a short cut is lost: the state can be had from the log.
+        log.warning("no producer snapshot", extra={"log": log_.directory, "reason": str(error)})
+
+
+def _newest_snapshot(log_: Log) -> tuple[int, ProducerTable]:
+    for taken_at, data in log_.snapshots():
+        if taken_at > log_.recovery_point:
+            continue
+        try:
+            return taken_at, ProducerTable.from_bytes(data)
+        except ProtocolError as error:
+            log.warning("a producer snapshot is damaged", extra={"log": log_.directory, "reason": str(error)})
+    return log_.start_offset, ProducerTable()
+
+
+def _replay(log_: Log, table: ProducerTable, batch: memoryview, header: BatchHeader) -> None:
+    if not header.is_control:
+        table.accept(header)
+        return
+    marker = read_marker(batch) if header.record_count else None  # compaction leaves empty ones
+    if marker is None:
+        return
+    ended = table.accept_marker(header, marker)
+    table.transactions.settle(header.next_offset)
+    if ended is not None and not ended.commit:
+        log_.restore_aborted(
+            AbortedTxn(ended.producer_id, ended.first_offset, ended.last_offset, ended.last_stable_offset)
+        )

@@ -1,0 +1,84 @@
+"""Transactions of a partition that readers of committed messages must not see past.
+
+A transaction begins with a producer's first transactional batch and ends with a marker. It stays *unstable*
+until its marker is committed, that is, below the high watermark: only then can the outcome not change any
+more. The first offset of all unstable transactions bounds the last stable offset.
+
+Batches begin transactions in the order of the log, so an insertion-ordered dict is sorted by first offset.
+A transaction that has ended keeps the state its producer had before, so that a marker that could not be
+written is undone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Generic, NamedTuple, TypeVar
+
+S = TypeVar("S")
+
+
+class CompletedTxn(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """Where the marker is."""
+    commit: bool
+    last_stable_offset: int
+    """As it will be once the marker is committed."""
+
+
+class _Ending(NamedTuple, Generic[S]):
+    first_offset: int
+    last_offset: int
+    before: S
+
+
+class OpenTransactions(Generic[S]):
+    __slots__ = ("_ending", "_open")
+
+    def __init__(self) -> None:
+        self._open: dict[int, int] = {}
+        """First offset by producer id, ascending."""
+        self._ending: deque[_Ending[S]] = deque()
+        """Ended by a marker that may not be committed yet, in the order of the markers."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin(self, producer_id: int, first_offset: int) -> None:
+        self._open[producer_id] = first_offset
+
+    def load(self, transactions: Iterable[tuple[int, int]]) -> None:
+        """Take these (producer id, first offset), in any order, for all that are open."""
+        self._open = dict(sorted(transactions, key=lambda transaction: transaction[1]))
+
+    def end(self, producer_id: int, last_offset: int, before: S) -> tuple[int, int]:
+        """The first offset of the producer's transaction, and the last stable offset after it."""
+        first_offset = self._open.pop(producer_id)
+        self._ending.append(_Ending(first_offset, last_offset, before))
+        return first_offset, next(iter(self._open.values()), last_offset + 1)
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        self.settle(high_watermark)
+        first = next(iter(self._open.values()), None)
+        for ending in self._ending:
+            if first is None or ending.first_offset < first:
+                first = ending.first_offset
+        return first
+
+    def settle(self, high_watermark: int) -> None:
+        """Markers below the high watermark are committed and will not be undone."""
+        while self._ending and self._ending[0].last_offset < high_watermark:
+            self._ending.popleft()
+
+    def undo(self, offset: int) -> list[S]:
+        """The states before the markers at this offset and after it, the last marker's first."""
+        undone: list[S] = []
+        while self._ending and self._ending[-1].last_offset >= offset:
+            undone.append(self._ending.pop().before)
+        return undone
+
+    def clear(self) -> None:
+        self._open.clear()
+        self._ending.clear()

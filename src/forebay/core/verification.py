@@ -1,0 +1,70 @@
+"""Transactional batches that wait for the coordinator to say that their transaction includes the partition.
+
+While the coordinator is asked, the transaction may end: its marker comes first, and a batch appended after it
+would begin a transaction that nobody ends. So every question holds a *guard*, a marker of the producer
+takes the guards away, and a batch whose guard is gone is refused.
+
+A question may also fail where the next one succeeds. Of a producer that the partition does not know, any
+sequence would be taken as the first; so the lowest that was asked for is kept, and a batch that comes before
+it has been appended is out of order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from forebay.errors import ErrorCode, KafkaError
+
+_PRODUCERS_MAX = 1_000
+
+
+@dataclass(slots=True, kw_only=True)
+class _Asked:
+    producer_epoch: int
+    lowest_sequence: int
+    guards: set[object] = field(default_factory=set)
+
+
+class Verifications:
+    __slots__ = ("_asked",)
+
+    def __init__(self) -> None:
+        self._asked: dict[int, _Asked] = {}
+
+    def begin(self, producer_id: int, producer_epoch: int, base_sequence: int) -> object:
+        """A guard to show with the batch once the answer is there."""
+        asked = self._asked.pop(producer_id, None)
+        if asked is None or asked.producer_epoch != producer_epoch:
+            asked = _Asked(producer_epoch=producer_epoch, lowest_sequence=base_sequence)
+        self._asked[producer_id] = asked
+        asked.lowest_sequence = min(asked.lowest_sequence, base_sequence)
+        guard = object()
+        asked.guards.add(guard)
+        if len(self._asked) > _PRODUCERS_MAX:
+            del self._asked[next(iter(self._asked))]  # its batches will be refused, and sent again
+        return guard
+
+    def check(self, producer_id: int, guard: object, base_sequence: int) -> None:
+        """Whether the batch with this guard may begin a transaction; raises KafkaError if not."""
+        asked = self._asked.get(producer_id)
+        if asked is None or guard not in asked.guards:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"the transaction of producer {producer_id} ended before the batch could be appended",
+            )
+        if base_sequence > asked.lowest_sequence:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} sent sequence {base_sequence} where {asked.lowest_sequence} comes "
+                "first: it could not be appended before",
+            )
+
+    def failed(self, producer_id: int, guard: object) -> None:
+        """The coordinator has said no."""
+        asked = self._asked.get(producer_id)
+        if asked is not None:
+            asked.guards.discard(guard)
+
+    def forget(self, producer_id: int) -> None:
+        """The producer's transaction has begun here, or has ended."""
+        self._asked.pop(producer_id, None)
