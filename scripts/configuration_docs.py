@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from math import inf
 from pathlib import Path
 
 from forebay.config.broker_keys import ALIASES, BROKER_KEYS
@@ -83,9 +84,9 @@ def _type(definition: Definition) -> str:
 
 
 def _allowed(definition: Definition) -> str:
-    if definition.type in (ConfigType.INT, ConfigType.LONG) and not definition.choices:
+    if definition.type in (ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE) and not definition.choices:
         low, high = definition.bounds
-        return f"{low} to {_number(str(high))}" if high not in (INT_MAX, LONG_MAX) else f"from {low}"
+        return f"{low} to {_number(str(high))}" if high not in (INT_MAX, LONG_MAX, inf) else f"from {low}"
     return definition.allowed or "text"
 
 

@@ -308,3 +308,20 @@ def test_a_running_broker_refuses_settings_that_are_read_at_start() -> None:
 def test_described_broker_settings_without_value_have_no_synonyms() -> None:
     entry = next(e for e in describe_broker(broker_config()) if e.name == "broker.rack")
     assert (entry.value, entry.source, entry.synonyms) == (None, Source.DEFAULT_CONFIG, ())
+
+
+def test_a_share_is_a_number_from_0_to_1() -> None:
+    config = from_set("log.cleaner.min.cleanable.ratio=0.25")
+    assert TopicConfig.resolve(config, {}).min_cleanable_dirty_ratio == 0.25
+    assert TopicConfig.resolve(config, {"min.cleanable.dirty.ratio": "1"}).min_cleanable_dirty_ratio == 1.0
+    assert (
+        next(e for e in describe_topic(config, {}) if e.name == "min.cleanable.dirty.ratio").value == "0.25"
+    )
+    for text, why in [("1.5", "0 to 1"), ("-0.1", "0 to 1"), ("half", "not a number"), ("nan", "finite")]:
+        with pytest.raises(ConfigError, match=why):
+            from_set(f"log.cleaner.min.cleanable.ratio={text}")
+
+
+def test_the_rate_of_compaction_has_no_limit_by_default() -> None:
+    assert broker_config().cleaner.bytes_per_second_max > 1e300
+    assert from_set("log.cleaner.io.max.bytes.per.second=1E6").cleaner.bytes_per_second_max == 1e6

@@ -11,6 +11,7 @@ from forebay.config.broker import (
     TopicDefaults,
     broker_config,
 )
+from forebay.config.cleaner_keys import CleanerConfig
 from forebay.config.describe import ConfigEntry, Synonym, describe_broker, describe_topic, topic_value
 from forebay.config.group_keys import GroupsConfig
 from forebay.config.listeners import Listener, parse_listener
@@ -28,6 +29,7 @@ from forebay.config.values import ConfigType, Source, Value, format_value
 __all__ = [
     "load",
     "broker_config",
+    "CleanerConfig",
     "BrokerConfig",
     "NodeConfig",
     "SocketConfig",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.config.broker_keys import ALIASES, BROKER_KEYS
+from forebay.config.cleaner_keys import CleanerConfig, cleaner_config
 from forebay.config.group_keys import GroupsConfig, groups_config
 from forebay.config.listeners import Listener, parse_listeners
 from forebay.config.lookup import broker_definition
@@ -83,6 +84,7 @@ class BrokerConfig:
     fetch: FetchConfig
     topics: TopicDefaults
     storage: StorageConfig
+    cleaner: CleanerConfig
     groups: GroupsConfig
     transactions: TransactionsConfig
 
@@ -146,6 +148,7 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
         ),
         topics=_topics(values),
         storage=_storage(values),
+        cleaner=cleaner_config(values),
         groups=groups_config(values),
         transactions=transactions_config(values),
     )

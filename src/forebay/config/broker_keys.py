@@ -7,6 +7,7 @@ size of the cluster instead of being 1.
 
 from __future__ import annotations
 
+from forebay.config.cleaner_keys import CLEANER_KEYS
 from forebay.config.group_keys import GROUP_KEYS
 from forebay.config.listeners import validate_advertised, validate_listeners
 from forebay.config.transaction_keys import TRANSACTION_KEYS
@@ -236,7 +237,15 @@ _LOG = (
 
 BROKER_KEYS: dict[str, Definition] = {
     definition.name: definition
-    for definition in (*_IDENTITY, *_CONNECTIONS, *_TOPICS, *_LOG, *GROUP_KEYS, *TRANSACTION_KEYS)
+    for definition in (
+        *_IDENTITY,
+        *_CONNECTIONS,
+        *_TOPICS,
+        *_LOG,
+        *CLEANER_KEYS,
+        *GROUP_KEYS,
+        *TRANSACTION_KEYS,
+    )
 }
 
 ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}

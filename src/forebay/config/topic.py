@@ -28,6 +28,10 @@ class TopicConfig:
     index_interval_bytes: int
     segment_index_bytes: int
     file_delete_delay_ms: int
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    delete_retention_ms: int
     min_insync_replicas: int
     """-1 means a majority of the replicas; see `insync_replicas_min`."""
 

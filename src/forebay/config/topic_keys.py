@@ -73,6 +73,10 @@ _KEYS = (
     _key("index.interval.bytes", "index_interval_bytes", "log.index.interval.bytes"),
     _key("segment.index.bytes", "segment_index_bytes", "log.index.size.max.bytes"),
     _key("file.delete.delay.ms", "file_delete_delay_ms", "log.segment.delete.delay.ms"),
+    _key("min.cleanable.dirty.ratio", "min_cleanable_dirty_ratio", "log.cleaner.min.cleanable.ratio"),
+    _key("min.compaction.lag.ms", "min_compaction_lag_ms", "log.cleaner.min.compaction.lag.ms"),
+    _key("max.compaction.lag.ms", "max_compaction_lag_ms", "log.cleaner.max.compaction.lag.ms"),
+    _key("delete.retention.ms", "delete_retention_ms", "log.cleaner.delete.retention.ms"),
     _key("min.insync.replicas", "min_insync_replicas", "min.insync.replicas"),
 )
 

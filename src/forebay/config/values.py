@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from math import inf, isfinite
 
 from forebay.errors import ConfigError
 
@@ -23,6 +24,7 @@ class ConfigType(IntEnum):
     STRING = 2
     INT = 3
     LONG = 5
+    DOUBLE = 6
     LIST = 7
 
 
@@ -59,7 +61,7 @@ class Definition:
         return value
 
     def _check(self, value: Value) -> None:
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool):
             low, high = self.bounds
             if not low <= value <= high:
                 raise ValueError(f"{value} is out of range, use {self.allowed}")
@@ -71,10 +73,12 @@ class Definition:
             self.validate(value)
 
     @property
-    def bounds(self) -> tuple[int, int]:
-        limit = LONG_MAX if self.type is ConfigType.LONG else INT_MAX
-        low = -limit - 1 if self.minimum is None else self.minimum
-        return low, limit if self.maximum is None else self.maximum
+    def bounds(self) -> tuple[float, float]:
+        least, most = _LIMITS[self.type]
+        return (
+            least if self.minimum is None else self.minimum,
+            most if self.maximum is None else self.maximum,
+        )
 
     @property
     def allowed(self) -> str:
@@ -84,7 +88,7 @@ class Definition:
             return f"{joiner} {', '.join(self.choices)}"
         if self.type is ConfigType.BOOLEAN:
             return "true or false"
-        if self.type in (ConfigType.INT, ConfigType.LONG):
+        if self.type in _LIMITS:
             low, high = self.bounds
             return f"{low} to {high}"
         return ""
@@ -98,6 +102,8 @@ def format_value(value: Value) -> str | None:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < LONG_MAX:
+        return str(int(value))
     return str(value)
 
 
@@ -111,6 +117,18 @@ def _parse_int(text: str) -> int:
         raise ValueError(f"{text!r} is not a whole number") from None
 
 
+def _parse_float(text: str) -> float:
+    try:
+        if not text.isascii() or "_" in text:
+            raise ValueError
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
+    if not isfinite(value):
+        raise ValueError(f"{text!r} is not a finite number")
+    return value
+
+
 def _parse_bool(text: str) -> bool:
     lowered = text.lower()
     if lowered not in ("true", "false"):
@@ -122,10 +140,18 @@ def _parse_list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+_LIMITS: dict[ConfigType, tuple[float, float]] = {
+    ConfigType.INT: (-INT_MAX - 1, INT_MAX),
+    ConfigType.LONG: (-LONG_MAX - 1, LONG_MAX),
+    ConfigType.DOUBLE: (-inf, inf),
+}
+"""What a number may be where its definition does not say."""
+
 _PARSERS: dict[ConfigType, Callable[[str], Value]] = {
     ConfigType.BOOLEAN: _parse_bool,
     ConfigType.STRING: str,
     ConfigType.INT: _parse_int,
     ConfigType.LONG: _parse_int,
+    ConfigType.DOUBLE: _parse_float,
     ConfigType.LIST: _parse_list,
 }
