@@ -85,8 +85,6 @@ class ClassicState(Group):
         self.topics: frozenset[str] | None = None
         """What the members subscribe to, where that is known."""
         self.state_timestamp = -1
-        self.persisted = False
-        """Whether the log has a record of this group."""
         self.is_initial = False
         """The rebalance under way is the first since the group was empty, and may be delayed."""
         self.initial_until_ms = 0
@@ -265,8 +263,8 @@ class ClassicState(Group):
         return self.state is State.EMPTY
 
     @property
-    def is_bare(self) -> bool:
-        return self.is_empty and not self.pending and not self.persisted
+    def is_idle(self) -> bool:
+        return self.is_empty and not self.pending
 
     def check_commit(self, claim: Claim, /) -> ErrorCode:
         if claim.epoch < 0 and self.is_empty:

@@ -66,6 +66,8 @@ class Group(ABC):
     def __init__(self, group_id: str, context: Context) -> None:
         self.group_id = group_id
         self.context = context
+        self.persisted = False
+        """Whether the log has records of this group; otherwise it may be forgotten when idle."""
 
     @property
     @abstractmethod
@@ -82,8 +84,8 @@ class Group(ABC):
 
     @property
     @abstractmethod
-    def is_bare(self) -> bool:
-        """Whether nothing would be lost by forgetting it: no members, nobody about to join, no records."""
+    def is_idle(self) -> bool:
+        """Whether it is empty and nobody is about to join."""
 
     @abstractmethod
     def check_commit(self, claim: Claim, /) -> ErrorCode:

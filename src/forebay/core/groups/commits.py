@@ -1,0 +1,141 @@
+"""Committing, fetching and deleting offsets: from a request to records and a response.
+
+A partition's error is a value in the response; one that concerns the group as a whole is given to every
+partition. The group itself says whether the caller may; `Claim` carries what it says about itself.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from forebay.core.groups.group import Context, Group
+from forebay.core.groups.offsets import Offsets, commit_record, tombstone
+from forebay.core.step import RequestInfo, StateRecord
+from forebay.errors import ErrorCode
+from forebay.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from forebay.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from forebay.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from forebay.wire.state.offset_commit import OffsetCommitValue
+
+TOPIC_IDS_FROM = 10
+"""OffsetCommit and OffsetFetch name topics by id from this version on."""
+
+
+class _Committer(NamedTuple):
+    """Decides about one partition after the other, and collects the records."""
+
+    context: Context
+    group_id: str
+    error: ErrorCode
+    now_ms: int
+    expire_timestamp: int
+    records: list[StateRecord]
+
+    def commit(
+        self, topic: str, partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
+    ) -> ErrorCode:
+        metadata = partition.committed_metadata or ""
+        index = partition.partition_index
+        if not self.context.has_partition(topic, index):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if self.error != ErrorCode.NONE:
+            return self.error
+        if len(metadata.encode()) > self.context.config.offset_metadata_max_bytes:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        if partition.committed_offset < 0:
+            return ErrorCode.INVALID_REQUEST
+        value = OffsetCommitValue(
+            offset=partition.committed_offset,
+            leader_epoch=partition.committed_leader_epoch,
+            metadata=metadata,
+            commit_timestamp=self.now_ms,
+            expire_timestamp=self.expire_timestamp,
+        )
+        self.records.append(commit_record(self.group_id, topic, index, value))
+        return ErrorCode.NONE
+
+
+def commit(
+    context: Context, request: OffsetCommitRequest, info: RequestInfo, error: ErrorCode, now_ms: int
+) -> tuple[list[StateRecord], OffsetCommitResponse]:
+    expires = request.retention_time_ms
+    committer = _Committer(
+        context, request.group_id, error, now_ms, -1 if expires < 0 else now_ms + expires, []
+    )
+    by_id = info.api_version >= TOPIC_IDS_FROM
+    topics = []
+    for topic in request.topics:
+        name = context.names.get(topic.topic_id) if by_id else topic.name
+        partitions = [
+            OffsetCommitResponsePartition(
+                partition_index=partition.partition_index,
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID if name is None else committer.commit(name, partition),
+            )
+            for partition in topic.partitions
+        ]
+        topics.append(
+            OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+        )
+    return committer.records, OffsetCommitResponse(topics=topics)
+
+
+def commit_in_transaction(
+    context: Context, request: TxnOffsetCommitRequest, error: ErrorCode, now_ms: int
+) -> tuple[list[StateRecord], TxnOffsetCommitResponse]:
+    committer = _Committer(context, request.group_id, error, now_ms, -1, [])
+    topics = [
+        TxnOffsetCommitResponseTopic(
+            name=topic.name,
+            partitions=[
+                TxnOffsetCommitResponsePartition(
+                    partition_index=partition.partition_index,
+                    error_code=committer.commit(topic.name, partition),
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return committer.records, TxnOffsetCommitResponse(topics=topics)
+
+
+def delete(
+    context: Context, offsets: Offsets, group: Group, request: OffsetDeleteRequest
+) -> tuple[list[StateRecord], OffsetDeleteResponse]:
+    records: list[StateRecord] = []
+    stored = {(topic, partition) for topic, partition, _ in offsets.stored(group.group_id)}
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for partition in topic.partitions:
+            where = (topic.name, partition.partition_index)
+            error = _delete_error(context, group, *where)
+            if error == ErrorCode.NONE and where in stored:
+                records.append(tombstone(group.group_id, *where))
+                stored.discard(where)
+            partitions.append(OffsetDeleteResponsePartition(partition_index=where[1], error_code=error))
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+    return records, OffsetDeleteResponse(topics=topics)
+
+
+def _delete_error(context: Context, group: Group, topic: str, partition: int) -> ErrorCode:
+    if not context.has_partition(topic, partition):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed(topic) else ErrorCode.NONE

@@ -1,0 +1,302 @@
+"""All groups of one partition of __consumer_offsets: finds the group, lets it decide, adds the deadline.
+
+Operations take a ticket, the request, who asks, and the time, in this order; they return a Step (see
+`core.step` for what the runtime does with it). An operation on several groups (describe, delete, fetch) is
+given those that live on this partition. What survives changes in `replay` and `end_transaction` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from forebay.config import GroupsConfig
+from forebay.core.groups import commits
+from forebay.core.groups.classic import ClassicGroup
+from forebay.core.groups.classic_state import KEY_VERSION as CLASSIC_KEY_VERSION
+from forebay.core.groups.failures import failure
+from forebay.core.groups.fetches import Fetcher, as_groups, as_response
+from forebay.core.groups.group import Claim, Context, Group, TopicInfo, TopicsView
+from forebay.core.groups.offsets import KEY_VERSIONS as OFFSET_KEY_VERSIONS
+from forebay.core.groups.offsets import Offsets
+from forebay.core.groups.sweep import SWEEP, Sweeper
+from forebay.core.step import RequestInfo, StateRecord, Step, Ticket
+from forebay.errors import ErrorCode
+from forebay.wire.batch import NO_PRODUCER_ID, EndTxnMarker
+from forebay.wire.fields import Request
+from forebay.wire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from forebay.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from forebay.wire.messages.heartbeat import HeartbeatRequest
+from forebay.wire.messages.join_group import JoinGroupRequest
+from forebay.wire.messages.leave_group import LeaveGroupRequest
+from forebay.wire.messages.list_groups import ListedGroup, ListGroupsRequest
+from forebay.wire.messages.offset_commit import OffsetCommitRequest
+from forebay.wire.messages.offset_delete import OffsetDeleteRequest
+from forebay.wire.messages.offset_fetch import OffsetFetchRequest
+from forebay.wire.messages.sync_group import SyncGroupRequest
+from forebay.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from forebay.wire.state.group_metadata import GroupMetadataKey, GroupMetadataValue
+from forebay.wire.state.offset_commit import OffsetCommitKey, OffsetCommitValue
+from forebay.wire.state.versioned import unpack, version_of
+
+__all__ = ["GroupShard", "TopicInfo", "TopicsView"]
+
+_TIMERS_PER_TICK = 64
+_NOT_FOUND_FROM = 6
+"""DescribeGroups says that a group does not exist from this version on, and before that it is Dead."""
+_COMMIT_NOT_FOUND_FROM = 9
+
+
+class GroupShard:
+    def __init__(self, *, config: GroupsConfig, new_id: Callable[[], str], topics: TopicsView) -> None:
+        self._context = Context(config, new_id, topics)
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets()
+        self._sweeper = Sweeper(self._context, self.offsets, self.groups)
+
+    # -- membership of classic groups ----------------------------------------------------------------
+
+    def join_group(self, ticket: Ticket, request: JoinGroupRequest, info: RequestInfo, now_ms: int) -> Step:
+        config = self._context.config
+        if not request.group_id:
+            return self._fail(ticket, request, info, ErrorCode.INVALID_GROUP_ID)
+        if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
+            return self._fail(ticket, request, info, ErrorCode.INVALID_SESSION_TIMEOUT)
+        group = self.groups.get(request.group_id)
+        if group is None and request.member_id:
+            return self._fail(ticket, request, info, ErrorCode.UNKNOWN_MEMBER_ID)
+        if group is None:
+            group = self.groups[request.group_id] = ClassicGroup(request.group_id, self._context)
+        if not isinstance(group, ClassicGroup):
+            return self._fail(ticket, request, info, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return self._done(group.join(ticket, request, info, now_ms), group.group_id)
+
+    def sync_group(self, ticket: Ticket, request: SyncGroupRequest, info: RequestInfo, now_ms: int) -> Step:
+        group = self._classic(request.group_id)
+        if isinstance(group, ErrorCode):
+            return self._fail(ticket, request, info, group)
+        return self._done(group.sync(ticket, request, now_ms))
+
+    def heartbeat(self, ticket: Ticket, request: HeartbeatRequest, info: RequestInfo, now_ms: int) -> Step:
+        group = self._classic(request.group_id)
+        if isinstance(group, ErrorCode):
+            return self._fail(ticket, request, info, group)
+        return self._done(group.heartbeat(ticket, request, now_ms))
+
+    def leave_group(self, ticket: Ticket, request: LeaveGroupRequest, info: RequestInfo, now_ms: int) -> Step:
+        group = self._classic(request.group_id)
+        if isinstance(group, ErrorCode):
+            return self._fail(ticket, request, info, group)
+        return self._done(group.leave(ticket, request, info, now_ms), group.group_id)
+
+    def _classic(self, group_id: str) -> ClassicGroup | ErrorCode:
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else ErrorCode.UNKNOWN_MEMBER_ID
+
+    # -- offsets -------------------------------------------------------------------------------------
+
+    def offset_commit(
+        self, ticket: Ticket, request: OffsetCommitRequest, info: RequestInfo, now_ms: int
+    ) -> Step:
+        claim = Claim(
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            api_version=info.api_version,
+        )
+        group = self.groups.get(request.group_id)
+        error = self._check_commit(group, claim)
+        if group is not None and error == ErrorCode.NONE:
+            group.committed(claim.member_id, now_ms)
+        records, response = commits.commit(self._context, request, info, error, now_ms)
+        return self._done(Step(records=records, replies=[(ticket, response)]))
+
+    def txn_offset_commit(
+        self, ticket: Ticket, request: TxnOffsetCommitRequest, info: RequestInfo, now_ms: int
+    ) -> Step:
+        if request.producer_id < 0 or request.producer_epoch < 0:
+            return self._fail(ticket, request, info, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        claim = Claim(
+            request.member_id, request.group_instance_id, request.generation_id, True, info.api_version
+        )
+        error = self._check_commit(self.groups.get(request.group_id), claim)
+        if error == ErrorCode.STALE_MEMBER_EPOCH:
+            error = ErrorCode.ILLEGAL_GENERATION
+        records, response = commits.commit_in_transaction(self._context, request, error, now_ms)
+        producer = (request.producer_id, request.producer_epoch) if records else None
+        return self._done(Step(records=records, producer=producer, replies=[(ticket, response)]))
+
+    def _check_commit(self, group: Group | None, claim: Claim) -> ErrorCode:
+        if group is not None:
+            return group.check_commit(claim)
+        if claim.epoch < 0:
+            return ErrorCode.NONE  # a program that only stores its offsets here
+        if claim.transactional or claim.api_version < _COMMIT_NOT_FOUND_FROM:
+            return ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
+    def offset_fetch(self, ticket: Ticket, request: OffsetFetchRequest, info: RequestInfo, _: int) -> Step:
+        fetcher = Fetcher(self._context, self.offsets, info, request.require_stable)
+        groups = [fetcher.fetch(self.groups.get(asked.group_id), asked) for asked in as_groups(request, info)]
+        return self._done(Step(replies=[(ticket, as_response(groups, info))]))
+
+    def offset_delete(self, ticket: Ticket, request: OffsetDeleteRequest, info: RequestInfo, _: int) -> Step:
+        group = self.groups.get(request.group_id)
+        error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_offset_delete()
+        if not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        if group is None or error != ErrorCode.NONE:
+            return self._fail(ticket, request, info, error)
+        records, response = commits.delete(self._context, self.offsets, group, request)
+        return self._done(Step(records=records, replies=[(ticket, response)]))
+
+    # -- administration ------------------------------------------------------------------------------
+
+    def list_groups(self, request: ListGroupsRequest) -> list[ListedGroup]:
+        """The groups of this shard; the caller joins those of all shards."""
+        states = {state.lower() for state in request.states_filter}
+        types = {name.lower() for name in request.types_filter}
+        return [
+            group.listed()
+            for group in self.groups.values()
+            if (not states or group.state_name.lower() in states)
+            and (not types or group.type_name.lower() in types)
+        ]
+
+    def describe_groups(
+        self, ticket: Ticket, request: DescribeGroupsRequest, info: RequestInfo, _: int
+    ) -> Step:
+        groups = [self._described(group_id, info) for group_id in request.groups]
+        return self._done(Step(replies=[(ticket, DescribeGroupsResponse(groups=groups))]))
+
+    def _described(self, group_id: str, info: RequestInfo) -> DescribedGroup:
+        group = self.groups.get(group_id)
+        if isinstance(group, ClassicGroup):
+            return group.described()
+        is_told = info.api_version >= _NOT_FOUND_FROM
+        return DescribedGroup(
+            group_id=group_id,
+            group_state="Dead",
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND if is_told else ErrorCode.NONE,
+            error_message=f"Group {group_id} not found." if is_told else None,
+        )
+
+    def delete_groups(self, ticket: Ticket, request: DeleteGroupsRequest, _info: RequestInfo, _: int) -> Step:
+        step = Step()
+        results = [
+            DeletableGroupResult(group_id=group_id, error_code=self._delete(group_id, step))
+            for group_id in dict.fromkeys(request.groups_names)
+        ]
+        step.reply(ticket, DeleteGroupsResponse(results=results))
+        return self._done(step)
+
+    def _delete(self, group_id: str, step: Step) -> ErrorCode:
+        group = self.groups.get(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if not group.is_empty:
+            return ErrorCode.NON_EMPTY_GROUP
+        step.records += self.offsets.tombstones(group_id) + group.tombstones()
+        return ErrorCode.NONE
+
+    # -- the machine ---------------------------------------------------------------------------------
+
+    def replay(self, record: StateRecord, producer_id: int = NO_PRODUCER_ID) -> None:
+        version = version_of(record.key)
+        if version in OFFSET_KEY_VERSIONS:
+            self._replay_offset(record, producer_id)
+        elif version == CLASSIC_KEY_VERSION:
+            self._replay_classic(record)
+        # What a newer version wrote about other things is not ours to understand.
+
+    def _replay_offset(self, record: StateRecord, producer_id: int) -> None:
+        key = unpack(OffsetCommitKey, record.key)
+        value = None if record.value is None else unpack(OffsetCommitValue, record.value)
+        self.offsets.replay(key, value, producer_id)
+        if value is None:
+            self._forget_idle(key.group)
+        elif key.group not in self.groups:
+            self.groups[key.group] = ClassicGroup(key.group, self._context)
+
+    def _replay_classic(self, record: StateRecord) -> None:
+        group_id = unpack(GroupMetadataKey, record.key).group
+        group = self.groups.get(group_id)
+        if record.value is not None:
+            if not isinstance(group, ClassicGroup):
+                group = self.groups[group_id] = ClassicGroup(group_id, self._context)
+            group.replay(unpack(GroupMetadataValue, record.value))
+        elif isinstance(group, ClassicGroup):
+            del self.groups[group_id]
+            if self.offsets.has_any(group_id):
+                self.groups[group_id] = ClassicGroup(group_id, self._context)
+
+    def end_transaction(self, marker: EndTxnMarker) -> None:
+        for group_id in self.offsets.end_transaction(marker.producer_id, marker.commit):
+            self._forget_idle(group_id)
+
+    def loaded(self, now_ms: int) -> Step:
+        step = Step()
+        for group in list(self.groups.values()):
+            step.include(group.loaded(now_ms))
+        self._sweeper.schedule(now_ms)
+        return self._done(step)
+
+    def tick(self, now_ms: int) -> Step:
+        """What time has brought about. A group is not asked twice before its records are replayed."""
+        step = Step()
+        changed: set[str] = set()
+        for _ in range(_TIMERS_PER_TICK):
+            key = self._context.timers.pop_due(now_ms)
+            if key is None:
+                break
+            if key.group_id in changed or (key == SWEEP and step.records):
+                self._context.timers.set(key, now_ms)
+                break
+            if key == SWEEP:
+                self._sweeper.run(step, now_ms)
+                break
+            group = self.groups.get(key.group_id)
+            if group is None:
+                continue
+            outcome = group.expired(key, now_ms)
+            if outcome.records:
+                changed.add(key.group_id)
+            step.include(outcome)
+            self._forget_idle(key.group_id)
+        return self._done(step)
+
+    def topics_changed(self, topics: TopicsView, now_ms: int) -> Step:
+        old = self._context.topics
+        self._context.see(topics)
+        deleted = {
+            name for name, info in old.items() if name not in topics or topics[name].topic_id != info.topic_id
+        }
+        if deleted:
+            self._sweeper.topics_deleted(deleted, now_ms)
+        return self._done(Step())
+
+    # -- helpers -------------------------------------------------------------------------------------
+
+    def _done(self, step: Step, group_id: str | None = None) -> Step:
+        if group_id is not None and not step.records:
+            self._forget_idle(group_id)
+        step.deadline_ms = self._context.timers.next_ms()
+        return step
+
+    def _fail(self, ticket: Ticket, request: Request, info: RequestInfo, code: ErrorCode) -> Step:
+        return self._done(Step(replies=[(ticket, failure(request, info, code))]))
+
+    def _forget_idle(self, group_id: str) -> None:
+        """Drop a group of which nothing is written and nobody is in."""
+        group = self.groups.get(group_id)
+        if group is not None and group.is_idle and not group.persisted and not self.offsets.has_any(group_id):
+            del self.groups[group_id]

@@ -1,0 +1,80 @@
+"""Deleting what nobody needs any more: expired offsets, offsets of deleted topics, groups left with nothing.
+
+A sweep goes over all groups, a few at a time so that ten thousand groups do not hold up the broker. It starts
+every `offsets.retention.check.interval.ms`, and at once when a topic has been deleted. The offsets of a
+deleted topic are known by their age, because a topic of the same name may already be there again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from forebay.core.groups.group import Context, Group
+from forebay.core.groups.offsets import Offset, Offsets, tombstone
+from forebay.core.groups.timers import TimerKey
+from forebay.core.step import Step
+
+SWEEP = TimerKey("", "sweep")
+
+_GROUPS_PER_STEP = 100
+_RECORDS_PER_STEP = 1_000
+
+
+class Sweeper:
+    def __init__(self, context: Context, offsets: Offsets, groups: Mapping[str, Group]) -> None:
+        self._context = context
+        self._offsets = offsets
+        self._groups = groups
+        self._queue: deque[str] = deque()
+        self._deleted: dict[str, int] = {}
+        """Deleted topics, and the position up to which offsets are those of the deleted one."""
+
+    def schedule(self, now_ms: int) -> None:
+        self._context.timers.set(SWEEP, now_ms + self._context.config.offsets_retention_check_interval_ms)
+
+    def topics_deleted(self, topics: set[str], now_ms: int) -> None:
+        self._deleted |= dict.fromkeys(topics, self._offsets.position)
+        self._queue = deque(self._groups)
+        self._context.timers.set(SWEEP, now_ms)
+
+    def run(self, step: Step, now_ms: int) -> None:
+        """Go on with the sweep under way, or begin one."""
+        if not self._queue:
+            self._queue.extend(self._groups)
+        for _ in range(min(_GROUPS_PER_STEP, len(self._queue))):
+            group = self._groups.get(self._queue.popleft())
+            if group is not None:
+                self._sweep(group, step, now_ms)
+            if len(step.records) >= _RECORDS_PER_STEP:
+                break
+        if self._queue:
+            self._context.timers.set(SWEEP, now_ms)
+        else:
+            self._deleted.clear()
+            self.schedule(now_ms)
+
+    def _sweep(self, group: Group, step: Step, now_ms: int) -> None:
+        group_id = group.group_id
+        found: dict[tuple[str, int], bool] = {}
+        for topic, partition, offset in self._offsets.stored(group_id):
+            is_kept = not self._is_deleted(topic, offset) and not self._is_expired(
+                group, topic, partition, offset, now_ms
+            )
+            found[topic, partition] = is_kept or found.get((topic, partition), False)
+        step.records += [tombstone(group_id, *where) for where, is_kept in found.items() if not is_kept]
+        if group.is_idle and not any(found.values()):
+            step.records += group.tombstones()
+
+    def _is_deleted(self, topic: str, offset: Offset) -> bool:
+        return offset.position <= self._deleted.get(topic, -1)
+
+    def _is_expired(self, group: Group, topic: str, partition: int, offset: Offset, now_ms: int) -> bool:
+        if group.is_subscribed(topic) or self._offsets.is_pending(group.group_id, topic, partition):
+            return False
+        start_ms = group.expires_from(offset.commit_timestamp)
+        if start_ms is None:
+            return False
+        if offset.expire_timestamp >= 0:
+            return now_ms >= offset.expire_timestamp
+        return now_ms - start_ms >= self._context.config.offsets_retention_ms
