@@ -18,6 +18,7 @@ from forebay.broker.administration import new_topic_id
 from forebay.broker.appends import Appends
 from forebay.broker.cold_reads import ColdReads
 from forebay.broker.connection import Connection
+from forebay.broker.descriptors import share_descriptors
 from forebay.broker.dispatch import Dispatcher, Endpoint
 from forebay.broker.endpoints import ENDPOINTS
 from forebay.broker.group_commit import GroupCommit
@@ -63,10 +64,12 @@ class Broker:
         self.cold_reads = ColdReads(self.loop, self.metrics)
         self.sessions = FetchSessions(config.fetch.session_slots_max, new_id=_new_session_id)
         self.now_ms = self.clock.now_ms
-        self.disk = RealDisk(config.storage.open_files_max)
+        shares = share_descriptors(config.storage.open_files_max)
+        self.disk = RealDisk(shares.files)
         self.server = Server(
             config.socket,
             self.metrics,
+            descriptors=shares.connections,
             handle=Dispatcher(self, self.endpoints).handle,
             finish_requests=self.appends.finish,
             wake_waiters=self.arrivals.wake,

@@ -22,6 +22,7 @@ class Server:
         config: SocketConfig,
         metrics: Metrics,
         *,
+        descriptors: int,
         handle: Callable[[Connection, bytearray, memoryview, int, int], None],
         finish_requests: Callable[[], None],
         wake_waiters: Callable[[], None],
@@ -36,6 +37,8 @@ class Server:
         self.request_bytes_max = config.request_max_bytes
         self.inflight_max = config.inflight_requests_max
         self._config = config
+        self._descriptors = descriptors
+        """As many connections are taken as the system allows beside the files of the logs."""
         self._metrics = metrics
         self._connections: set[Connection] = set()
         self._per_address: Counter[str] = Counter()
@@ -70,6 +73,8 @@ class Server:
     def _refusal(self, host: str) -> str | None:
         if len(self._connections) >= self._config.max_connections:
             return f"max.connections={self._config.max_connections} are open; raise it or close some"
+        if len(self._connections) >= self._descriptors:
+            return f"the limit of open files allows {self._descriptors} connections; raise ulimit -n"
         if self._per_address[host] >= self._config.max_connections_per_ip:
             return f"max.connections.per.ip={self._config.max_connections_per_ip} are open from this address"
         return None
