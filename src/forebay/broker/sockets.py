@@ -65,17 +65,20 @@ class SocketStream:
     def send_file(self, source: FileRange) -> int:
         return os.sendfile(self._socket.fileno(), source.file.fileno(), source.position, source.length)
 
+    # The loop is given numbers. Of a socket that is not registered it first makes an error message, with two
+    # system calls for the addresses, and that is each time a connection begins to wait for its output.
+
     def on_readable(self, callback: Callable[[], None] | None) -> None:
         if callback is None:
-            self._loop.remove_reader(self._socket)
+            self._loop.remove_reader(self._socket.fileno())
         else:
-            self._loop.add_reader(self._socket, callback)
+            self._loop.add_reader(self._socket.fileno(), callback)
 
     def on_writable(self, callback: Callable[[], None] | None) -> None:
         if callback is None:
-            self._loop.remove_writer(self._socket)
+            self._loop.remove_writer(self._socket.fileno())
         else:
-            self._loop.add_writer(self._socket, callback)
+            self._loop.add_writer(self._socket.fileno(), callback)
 
     def close(self) -> None:
         if self._socket.fileno() >= 0:
