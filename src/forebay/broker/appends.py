@@ -61,6 +61,7 @@ class Appends:
         self._dirty: dict[Partition, int] = {}
         self._requests: list[Unacknowledged] = []
         self._answered: list[tuple[Partition, bytearray, int]] = []
+        self._scheduled = False
         self.unsynced: set[Partition] = set()
         """Partitions with writes that no sync has been asked for."""
 
@@ -98,6 +99,17 @@ class Appends:
                 self._sync(request)
             else:
                 request.settle()
+
+    def finish_soon(self) -> None:
+        """Call `finish` when the current event is over, for who appends outside of a connection's requests."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._commit.loop.call_soon(self._finish_scheduled)
+
+    def _finish_scheduled(self) -> None:
+        self._scheduled = False
+        self.finish()
+        self._arrivals.wake()
 
     def _write(self) -> dict[Partition, StorageError]:
         failed: dict[Partition, StorageError] = {}

@@ -28,6 +28,7 @@ from forebay.broker.producer_ids import ProducerIds
 from forebay.broker.replicas import Replicas
 from forebay.broker.server import Server
 from forebay.broker.sockets import Address
+from forebay.broker.verifying import VerifyTransaction, refuse_transactions
 from forebay.broker.waiters import Arrivals
 from forebay.clock import Clock, SystemClock
 from forebay.config import BrokerConfig
@@ -64,6 +65,8 @@ class Broker:
         self.cold_reads = ColdReads(self.loop, self.metrics)
         self.sessions = FetchSessions(config.fetch.session_slots_max, new_id=_new_session_id)
         self.now_ms = self.clock.now_ms
+        self.verify_transaction: VerifyTransaction = refuse_transactions
+        """Asks the transaction coordinator whether partitions take part in a producer's transaction."""
         shares = share_descriptors(config.storage.open_files_max)
         self.disk = RealDisk(shares.files)
         self.server = Server(

@@ -13,6 +13,7 @@ from forebay.broker.handlers import (
     describe_cluster,
     describe_configs,
     describe_log_dirs,
+    describe_producers,
     describe_topic_partitions,
     fetch,
     find_coordinator,
@@ -22,6 +23,7 @@ from forebay.broker.handlers import (
     metadata,
     offset_for_leader_epoch,
     produce,
+    write_txn_markers,
 )
 
 ENDPOINTS: dict[int, Endpoint] = {
@@ -45,5 +47,7 @@ ENDPOINTS: dict[int, Endpoint] = {
         describe_cluster.ENDPOINT,
         describe_topic_partitions.ENDPOINT,
         describe_log_dirs.ENDPOINT,
+        describe_producers.ENDPOINT,
+        write_txn_markers.ENDPOINT,
     )
 }

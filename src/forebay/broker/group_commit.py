@@ -24,7 +24,7 @@ class Syncable(Protocol):
 
 class GroupCommit:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forebay-sync")
         self._waiting: dict[Syncable, list[Callable[[StorageError | None], None]]] = {}
         self._running = False
@@ -60,7 +60,7 @@ class GroupCommit:
             except Exception as error:
                 log.exception("a log could not be synced")
                 outcomes.append((StorageError(f"a log could not be synced: {error}"), callbacks))
-        self._loop.call_soon_threadsafe(self._finished, outcomes)
+        self.loop.call_soon_threadsafe(self._finished, outcomes)
 
     def _finished(
         self, outcomes: list[tuple[StorageError | None, list[Callable[[StorageError | None], None]]]]

@@ -124,6 +124,10 @@ class Partition:
         self.log.configure(log_config(config))
 
     @property
+    def transactional(self) -> bool:
+        return self.producers.transactional
+
+    @property
     def last_stable_offset(self) -> int:
         """Up to here every transaction is decided."""
         high_watermark = self.high_watermark
@@ -222,9 +226,12 @@ class Partition:
         finally:
             self.high_watermark = self.log.end_offset
 
-    def read(self, offset: int, max_bytes: int, *, min_one: bool, committed: bool = False) -> LogSlice:
-        """Batches up to the high watermark; with `committed` up to the last stable offset."""
-        upper_offset = self.last_stable_offset if committed else self.high_watermark
+    def read(
+        self, offset: int, max_bytes: int, *, min_one: bool, upper_offset: int | None = None
+    ) -> LogSlice:
+        """Whole batches below the upper offset, which is the high watermark unless it is given."""
+        if upper_offset is None:
+            upper_offset = self.high_watermark
         return self.log.read(offset, max_bytes, upper_offset=upper_offset, min_one=min_one)
 
     def check_leader_epoch(self, epoch: int) -> None:

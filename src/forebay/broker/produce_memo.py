@@ -183,7 +183,7 @@ def remember(broker: Broker, context: RequestContext, request: ProduceRequest, f
 
 def _repeatable(broker: Broker, context: RequestContext, request: ProduceRequest) -> bool:
     """Whether the answer can be given as soon as the batch is written."""
-    if request.transactional_id is not None or context.api_version < _REPEATED_FROM:
+    if context.api_version < _REPEATED_FROM:
         return False
     return request.acks == 1 or (request.acks == ACKS_ALL and not broker.config.storage.flush_on_ack)
 

@@ -3,13 +3,16 @@
 A partition keeps the waits that watch it. Appends only note how many bytes have come; the waits are
 looked at after the responses of the current event have been sent, so that a producer never waits for
 its consumers to be served.
+
+Bytes of open transactions are not readable for everybody. A fetch of committed messages counts what it could
+read itself, where transactions are in play; elsewhere the bytes that came are what it can read.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Watched(Protocol):
@@ -17,9 +20,13 @@ class Watched(Protocol):
 
     waits: set[FetchWait]
 
+    @property
+    def transactional(self) -> bool:
+        """Whether bytes may have come that not everybody can read yet."""
+
 
 class FetchWait:
-    __slots__ = ("_bytes_missing", "_complete", "_timer", "_watched", "done")
+    __slots__ = ("_bytes_missing", "_complete", "_recount", "_timer", "_watched", "done")
 
     def __init__(
         self,
@@ -29,17 +36,28 @@ class FetchWait:
         complete: Callable[[], None],
         loop: asyncio.AbstractEventLoop,
         timeout_s: float,
+        recount: Callable[[Any], int | None] | None = None,
     ) -> None:
+        """`recount` gives the bytes that are missing now that something came to a partition; None: as before.
+
+        Without it every byte that comes counts.
+        """
         self._watched = list(watched)
         self._bytes_missing = bytes_missing
         self._complete = complete
+        self._recount = recount
         self.done = False
         for partition in self._watched:
             partition.waits.add(self)
         self._timer = loop.call_later(timeout_s, self.finish)
 
-    def arrived(self, size: int) -> None:
-        self._bytes_missing -= size
+    def arrived(self, partition: Watched, size: int) -> None:
+        if self._recount is not None and partition.transactional:
+            missing = self._recount(partition)
+            if missing is not None:
+                self._bytes_missing = missing
+        else:
+            self._bytes_missing -= size
         if self._bytes_missing <= 0:
             self.finish()
 
@@ -68,7 +86,7 @@ class Arrivals:
         while self._sizes:
             partition, size = self._sizes.popitem()
             for wait in list(partition.waits):
-                wait.arrived(size)
+                wait.arrived(partition, size)
 
 
 def release(partition: Watched) -> None:

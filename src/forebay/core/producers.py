@@ -80,6 +80,11 @@ class ProducerState:
     def in_transaction(self) -> bool:
         return self.txn_first_offset != NO_OFFSET
 
+    @property
+    def last_sequence(self) -> int:
+        """Of the last record in this epoch; -1 when there is none."""
+        return self.batches[-1].last_sequence if self.batches else self.next_sequence - 1
+
     def duplicate_of(self, header: BatchHeader) -> Duplicate | None:
         first, last = header.base_sequence, header.last_sequence
         for batch in self.batches:

@@ -2,6 +2,9 @@
 
 Nothing is read here. Each partition answers with a range of a file, which the connection hands to sendfile.
 A range whose bytes would have to come from the device first is loaded by a thread before the answer goes out.
+
+Who reads committed messages gets batches up to the last stable offset, and a list of the aborted
+transactions in them: it is the client that passes over those, because the batches go out as they are stored.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from forebay.core.fetch_session import FetchContext, FetchTarget
 from forebay.errors import ErrorCode, KafkaError
 from forebay.storage.log import LogSlice
 from forebay.wire.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -46,13 +50,25 @@ def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> Fe
 class _Fetch:
     """One request: read, and read again when its wait is over."""
 
-    __slots__ = ("_broker", "_by_id", "_found", "_partitions", "_request", "_session", "_size", "_slices")
+    __slots__ = (
+        "_broker",
+        "_by_id",
+        "_committed",
+        "_found",
+        "_partitions",
+        "_request",
+        "_session",
+        "_size",
+        "_slices",
+        "_stable",
+    )
 
     def __init__(self, broker: Broker, request: FetchRequest, session: FetchContext, by_id: bool) -> None:
         self._broker = broker
         self._request = request
         self._session = session
         self._by_id = by_id
+        self._committed = request.isolation_level == READ_COMMITTED
 
     def start(self, context: RequestContext) -> FetchResponse | Reply:
         healthy = self._read()
@@ -71,6 +87,7 @@ class _Fetch:
             complete=lambda: self._woken(reply),
             loop=self._broker.loop,
             timeout_s=request.max_wait_ms / 1000,
+            recount=self._recount if self._committed else None,
         )
         reply.on_abandoned = wait.finish
         return reply
@@ -88,6 +105,13 @@ class _Fetch:
             log.exception("a fetch could not be answered")
             reply.abort()
 
+    def _recount(self, partition: Partition) -> int | None:
+        """How many bytes are missing, if the partition's last stable offset has moved since the last look."""
+        if partition.last_stable_offset == self._stable.get(partition):
+            return None
+        healthy = self._read()
+        return self._request.min_bytes - self._size if healthy else 0
+
     # -- reading -------------------------------------------------------------------------------------
 
     def _read(self) -> bool:
@@ -96,6 +120,7 @@ class _Fetch:
         self._found: list[tuple[FetchTarget, PartitionData, int]] = []
         self._partitions: list[Partition] = []
         self._slices: list[tuple[Partition, LogSlice]] = []
+        self._stable: dict[Partition, int] = {}
         self._size = 0
         healthy = True
         for target in self._session.targets:
@@ -114,21 +139,31 @@ class _Fetch:
         wanted = target.request
         partition = self._partition(target)
         partition.check_leader_epoch(wanted.current_leader_epoch)
+        committed, stable = self._committed, partition.last_stable_offset
         data = PartitionData(
             partition_index=wanted.partition,
             high_watermark=partition.high_watermark,
-            last_stable_offset=partition.high_watermark,
+            last_stable_offset=stable,
             log_start_offset=partition.log.start_offset,
-            aborted_transactions=[] if self._request.isolation_level == READ_COMMITTED else None,
+            aborted_transactions=[] if committed else None,
             records=_NO_RECORDS,
         )
         if _diverges(partition, wanted.last_fetched_epoch, wanted.fetch_offset, data):
             return data, 0
         max_bytes = min(wanted.partition_max_bytes, left)
-        found = partition.read(wanted.fetch_offset, max(max_bytes, 0), min_one=self._size == 0)
+        found = partition.read(
+            wanted.fetch_offset,
+            max(max_bytes, 0),
+            min_one=self._size == 0,
+            upper_offset=stable if committed else None,
+        )
         self._partitions.append(partition)
+        if committed:
+            self._stable[partition] = stable
         if found.range is None:
             return data, 0
+        if committed and partition.log.has_aborted:
+            data.aborted_transactions = _aborted(partition, wanted.fetch_offset, found.next_offset)
         self._slices.append((partition, found))
         data.records = found.range
         return data, found.range.length
@@ -186,6 +221,13 @@ class _Fetch:
         if isinstance(topic, bytes):
             return FetchableTopicResponse(topic_id=topic, partitions=partitions)
         return FetchableTopicResponse(topic=topic, partitions=partitions)
+
+
+def _aborted(partition: Partition, offset: int, next_offset: int) -> list[AbortedTransaction]:
+    return [
+        AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+        for aborted in partition.log.aborted_transactions(offset, next_offset)
+    ]
 
 
 def _diverges(partition: Partition, epoch: int, offset: int, data: PartitionData) -> bool:

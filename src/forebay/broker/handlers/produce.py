@@ -1,4 +1,8 @@
-"""Produce: append each partition's batch, answer when the requested acknowledgement is reached."""
+"""Produce: append each partition's batch, answer when the requested acknowledgement is reached.
+
+Requests with a transactional id may have to wait for the transaction coordinator first (`verifying`). Such a
+wait is not pipelined, so that the batches behind it stay behind it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from forebay.broker.appends import ACKS_ALL, Appended, Unacknowledged
 from forebay.broker.connection import Reply
 from forebay.broker.dispatch import Endpoint, RequestContext
 from forebay.broker.produce_memo import remember
+from forebay.broker.verifying import Admission, find_partition, verify
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import HEADER_SIZE, read_header
 from forebay.wire.compression import Codec
@@ -28,15 +33,50 @@ log = logging.getLogger(__name__)
 
 FORMAT_V2_FROM = 3
 ZSTD_FROM = 7
-TOPIC_IDS_FROM = 13
 _ACKS = (ACKS_ALL, 0, 1)
 
 
 def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> Reply | None:
     broker.metrics.produce_requests += 1
+    if request.transactional_id is None or request.acks == 0:
+        return _append_all(broker, context, request)
+    return _Transactional(broker, context, request).start()
+
+
+class _Transactional:
+    """A request that is appended when its transaction has been verified: mostly at once."""
+
+    __slots__ = ("_broker", "_context", "_reply", "_request")
+
+    def __init__(self, broker: Broker, context: RequestContext, request: ProduceRequest) -> None:
+        self._broker = broker
+        self._context = context
+        self._request = request
+        self._reply: Reply | None = None
+
+    def start(self) -> Reply:
+        if not verify(self._broker, self._context.api_version, self._request, self._proceed):
+            self._reply = self._context.defer()
+        assert self._reply is not None
+        return self._reply
+
+    def _proceed(self, admission: Admission) -> None:
+        late = self._reply
+        self._reply = _append_all(self._broker, self._context, self._request, admission, late)
+        if late is not None:
+            self._broker.appends.finish_soon()
+
+
+def _append_all(
+    broker: Broker,
+    context: RequestContext,
+    request: ProduceRequest,
+    admission: Admission | None = None,
+    reply: Reply | None = None,
+) -> Reply | None:
     version = context.api_version
     topics = [
-        (topic, [_append(broker, version, request, topic, data) for data in topic.partition_data])
+        (topic, [_append(broker, version, request, topic, data, admission) for data in topic.partition_data])
         for topic in request.topic_data
     ]
     results = [result for _, of_topic in topics for result in of_topic]
@@ -49,13 +89,13 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
             _log_unheard(context, failures)
             context.connection.close()
         return None
-    reply = context.defer(pipelined=True)
+    answer = reply or context.defer(pipelined=True)
 
     def settle() -> None:
-        reply.resolve(ProduceResponse(responses=[_topic(topic, of_topic) for topic, of_topic in topics]))
+        answer.resolve(ProduceResponse(responses=[_topic(topic, of_topic) for topic, of_topic in topics]))
 
     broker.appends.add(Unacknowledged(results, request.acks, settle))
-    return reply
+    return answer
 
 
 def _append(
@@ -64,14 +104,13 @@ def _append(
     request: ProduceRequest,
     topic: TopicProduceData,
     data: PartitionProduceData,
+    admission: Admission | None,
 ) -> Appended:
     result = Appended(data.index)
     try:
         _check(version, request, data)
-        if version >= TOPIC_IDS_FROM:
-            partition = broker.replicas.by_id(topic.topic_id, data.index)
-        else:
-            partition = broker.replicas.get(topic.name, data.index)
+        partition = find_partition(broker, version, topic, data)
+        guard = admission and admission.guard_for((partition.topic, partition.index))
         result.partition = partition
         if request.acks == ACKS_ALL and not partition.enough_replicas:
             raise KafkaError(
@@ -79,7 +118,8 @@ def _append(
                 f"fewer replicas of {partition} are in sync than min.insync.replicas asks for",
             )
         end_offset = partition.log.end_offset
-        result.base_offset, result.log_append_time_ms = partition.append(data.records, broker.now_ms())
+        now_ms = broker.now_ms()
+        result.base_offset, result.log_append_time_ms = partition.append(data.records, now_ms, guard=guard)
         result.log_start_offset = partition.log.start_offset
     except KafkaError as error:
         result.error_code, result.error_message = error.code, error.message
@@ -105,8 +145,10 @@ def _check(version: int, request: ProduceRequest, data: PartitionProduceData) ->
         )
     if request.acks not in _ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be all, 0 or 1, not {request.acks}")
-    if request.transactional_id is not None:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "this broker does not serve transactions yet")
+    if request.transactional_id is not None and request.acks == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUIRED_ACKS, "a transaction needs acknowledgements: set acks=all"
+        )
     if version < ZSTD_FROM and data.records is not None and _codec(data.records) == Codec.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {ZSTD_FROM} or later, not {version}"

@@ -1,0 +1,53 @@
+"""DescribeProducers: what partitions know of their producers, to find transactions that hang."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.core.producers import ProducerState
+from forebay.errors import KafkaError
+from forebay.wire.messages import describe_producers as wire
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, _context: RequestContext, request: wire.DescribeProducersRequest
+) -> wire.DescribeProducersResponse:
+    return wire.DescribeProducersResponse(
+        topics=[
+            wire.TopicResponse(
+                name=topic.name,
+                partitions=[_partition(broker, topic.name, index) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _partition(broker: Broker, topic: str, index: int) -> wire.PartitionResponse:
+    try:
+        producers = broker.replicas.get(topic, index).producers
+    except KafkaError as error:
+        return wire.PartitionResponse(
+            partition_index=index, error_code=error.code, error_message=error.message
+        )
+    return wire.PartitionResponse(
+        partition_index=index, active_producers=[_producer(state) for state in producers]
+    )
+
+
+def _producer(state: ProducerState) -> wire.ProducerState:
+    return wire.ProducerState(
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        last_sequence=state.last_sequence,
+        last_timestamp=state.last_timestamp,
+        coordinator_epoch=state.coordinator_epoch,
+        current_txn_start_offset=state.txn_first_offset,
+    )
+
+
+ENDPOINT = Endpoint(61, 0, 0, handle)

@@ -1,0 +1,175 @@
+"""Produce requests that begin transactions on partitions: the coordinator is asked before they are appended.
+
+A partition takes a transactional batch without a question while the producer's transaction is open there. The
+first batch of a transaction needs the coordinator to know that the partition takes part, or the transaction
+could never be ended there. Older clients have told it so (AddPartitionsToTxn) and it only has to agree; since
+version 12 the Produce request itself adds the partition.
+
+`Broker.verify_transaction` is who is asked: a function that answers at once or later. An answer that comes
+later finds the request's batches copied, because the buffer they came in has been used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from forebay.errors import ErrorCode, KafkaError
+from forebay.storage.checkpoint import TopicPartition
+from forebay.wire.batch import HEADER_SIZE, BatchHeader, read_header
+from forebay.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+    from forebay.broker.partition import Partition
+
+TOPIC_IDS_FROM = 13
+_IMPLICIT_ADD_FROM = 12
+_ABORTABLE_FROM = 11
+
+_COME_BACK = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+class Verification(NamedTuple):
+    """The question to the transaction coordinator."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: list[TopicPartition]
+    add: bool
+    """Add the partitions to the ongoing transaction, or begin one with them; else they must be in it."""
+
+
+Verdict: TypeAlias = dict[TopicPartition, KafkaError]
+"""The partitions that are not in the transaction, and why."""
+
+VerifyTransaction: TypeAlias = Callable[[Verification, Callable[[Verdict], None]], None]
+
+
+def refuse_transactions(verification: Verification, answer: Callable[[Verdict], None]) -> None:
+    """Who is asked when there is no coordinator."""
+    error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there is no transaction coordinator")
+    answer(dict.fromkeys(verification.partitions, error))
+
+
+@dataclass(slots=True, kw_only=True)
+class Admission:
+    """Which partitions of a request may begin a transaction: guards to show, or errors to answer with."""
+
+    guards: dict[TopicPartition, object] = field(default_factory=dict)
+    errors: Verdict = field(default_factory=dict)
+
+    def guard_for(self, key: TopicPartition) -> object | None:
+        error = self.errors.get(key)
+        if error is not None:
+            raise error
+        return self.guards.get(key)
+
+
+def verify(
+    broker: Broker, version: int, request: ProduceRequest, proceed: Callable[[Admission], None]
+) -> bool:
+    """Find out what may be appended, then `proceed`; whether that has happened already."""
+    assert request.transactional_id is not None
+    unverified = list(_unverified(broker, version, request))
+    if not unverified:
+        proceed(Admission())
+        return True
+    producers = {(header.producer_id, header.producer_epoch) for _, header in unverified}
+    if len(producers) > 1:
+        proceed(Admission(errors=_mixed([partition for partition, _ in unverified])))
+        return True
+    ((producer_id, epoch),) = producers
+    guards = {
+        (partition.topic, partition.index): partition.verifications.begin(
+            producer_id, epoch, header.base_sequence
+        )
+        for partition, header in unverified
+    }
+    question = Verification(
+        request.transactional_id, producer_id, epoch, list(guards), version >= _IMPLICIT_ADD_FROM
+    )
+    answered = False
+
+    def answer(verdict: Verdict) -> None:
+        nonlocal answered
+        answered = True
+        for partition, _ in unverified:
+            key = (partition.topic, partition.index)
+            if key in verdict:
+                partition.verifications.failed(producer_id, guards[key])
+        errors = {key: _for_client(error, version) for key, error in verdict.items()}
+        proceed(Admission(guards=guards, errors=errors))
+
+    broker.verify_transaction(question, answer)
+    if not answered:
+        _own_batches(request)
+    return answered
+
+
+def _unverified(
+    broker: Broker, version: int, request: ProduceRequest
+) -> Iterator[tuple[Partition, BatchHeader]]:
+    """Partitions where a transaction would begin. What is wrong in other ways is found when appending."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            header = _header(data)
+            if header is None or not header.is_transactional:
+                continue
+            try:
+                partition = find_partition(broker, version, topic, data)
+            except KafkaError:
+                continue
+            if not partition.producers.in_transaction(header.producer_id, header.producer_epoch):
+                yield partition, header
+
+
+def find_partition(
+    broker: Broker, version: int, topic: TopicProduceData, data: PartitionProduceData
+) -> Partition:
+    if version >= TOPIC_IDS_FROM:
+        return broker.replicas.by_id(topic.topic_id, data.index)
+    return broker.replicas.get(topic.name, data.index)
+
+
+def _header(data: PartitionProduceData) -> BatchHeader | None:
+    records = data.records
+    return read_header(records) if records is not None and len(records) >= HEADER_SIZE else None
+
+
+def _own_batches(request: ProduceRequest) -> None:
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None:
+                data.records = memoryview(bytearray(data.records))
+
+
+def _mixed(partitions: list[Partition]) -> Verdict:
+    error = KafkaError(
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        "one request carries transactional batches of several producers",
+    )
+    return {(partition.topic, partition.index): error for partition in partitions}
+
+
+def _for_client(error: KafkaError, version: int) -> KafkaError:
+    """The coordinator's error as a producer of that version understands it."""
+    code = error.code
+    if code == ErrorCode.PRODUCER_FENCED:
+        return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message)
+    if code == ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_FROM:
+        return KafkaError(ErrorCode.INVALID_TXN_STATE, error.message)
+    retried_badly = code == ErrorCode.CONCURRENT_TRANSACTIONS and version < _IMPLICIT_ADD_FROM
+    if code in _COME_BACK or retried_badly:
+        # Clients retry this one without looking for another leader, which not all do for the others.
+        return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"the transaction is not verified: {error.message}")
+    return error
