@@ -29,7 +29,7 @@ from forebay.core.groups.members import (
     subscribed_topics,
 )
 from forebay.core.groups.timers import TimerKey
-from forebay.core.step import StateRecord, Step, Ticket
+from forebay.core.step import StateRecord, Step
 from forebay.errors import ErrorCode
 from forebay.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from forebay.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -97,7 +97,7 @@ class ClassicState(Group):
         self.state = state
 
     def replay(self, value: GroupMetadataValue) -> None:
-        """Take over what the log says; requests that wait and timers stay with the members that remain."""
+        """Take over what the log says. Of a member that is here, requests that wait and timers are kept."""
         self.persisted = True
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
@@ -111,10 +111,12 @@ class ClassicState(Group):
         self.update_topics()
 
     def _replayed(self, record: MemberMetadata, protocol: str | None) -> Member:
-        member = self.members.get(record.member_id)
-        if member is None:
-            return restored_member(record, protocol)
-        member.assignment = record.assignment
+        member = restored_member(record, protocol)
+        live = self.members.get(record.member_id)
+        if live is not None:
+            member.join, member.sync, member.is_new = live.join, live.sync, live.is_new
+            if live.protocols.get(protocol or "") == record.subscription:
+                member.protocols = live.protocols
         return member
 
     def begin_generation(self) -> None:
@@ -243,10 +245,6 @@ class ClassicState(Group):
         member = self.members.get(member_id)
         if member is not None and self.state in (State.STABLE, State.PREPARING):
             self.keep_alive(member, now_ms)
-
-    def waiting(self) -> list[Ticket]:
-        tickets = [ticket for member in self.members.values() for ticket in (member.join, member.sync)]
-        return [ticket for ticket in tickets if ticket is not None]
 
     # -- what the shard asks --------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from forebay.config import GroupsConfig
 from forebay.core.groups.timers import TimerKey, Timers
-from forebay.core.step import StateRecord, Step, Ticket
+from forebay.core.step import StateRecord, Step
 from forebay.errors import ErrorCode
 from forebay.wire.messages.list_groups import ListedGroup
 
@@ -118,10 +118,6 @@ class Group(ABC):
 
     @abstractmethod
     def loaded(self, now_ms: int) -> Step: ...
-
-    @abstractmethod
-    def waiting(self) -> list[Ticket]:
-        """The clients that have not been answered yet."""
 
     def listed(self) -> ListedGroup:
         return ListedGroup(
