@@ -101,7 +101,7 @@ class Appends:
                 request.settle()
 
     def finish_soon(self) -> None:
-        """Call `finish` when the current event is over, for who appends outside of a connection's requests."""
+        """Have `finish` called soon, for who appends outside of a connection's requests."""
         if not self._scheduled:
             self._scheduled = True
             self._commit.loop.call_soon(self._finish_scheduled)

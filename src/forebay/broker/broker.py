@@ -22,12 +22,14 @@ from forebay.broker.descriptors import share_descriptors
 from forebay.broker.dispatch import Dispatcher, Endpoint
 from forebay.broker.endpoints import ENDPOINTS
 from forebay.broker.group_commit import GroupCommit
+from forebay.broker.groups import Groups
 from forebay.broker.housekeeping import Housekeeping
 from forebay.broker.metrics import Metrics
 from forebay.broker.producer_ids import ProducerIds
 from forebay.broker.replicas import Replicas
 from forebay.broker.server import Server
 from forebay.broker.sockets import Address
+from forebay.broker.transactions import Transactions
 from forebay.broker.verifying import VerifyTransaction, refuse_transactions
 from forebay.broker.waiters import Arrivals
 from forebay.clock import Clock, SystemClock
@@ -86,6 +88,8 @@ class Broker:
         self.metadata: Metadata
         self.replicas: Replicas
         self.producer_ids: ProducerIds
+        self.groups: Groups
+        self.transactions: Transactions
 
     @property
     def image(self) -> ClusterImage:
@@ -116,6 +120,9 @@ class Broker:
             keys = Keys()
             await self._open_metadata(keys)
             self.replicas = Replicas(self)
+            self.groups = Groups(self)
+            self.transactions = Transactions(self)
+            self.verify_transaction = self.transactions.verify
             try:
                 self.replicas.open_all(self.image)
                 await self._serve(keys, on_ready)
@@ -141,11 +148,16 @@ class Broker:
             background = [tasks.create_task(self.metadata.follow())]
             self.metadata.listen(self._follow_config)
             self.metadata.listen(self.replicas.follow)
+            self.metadata.listen(self._follow_coordinators)
+            self.groups.coordinator.follow()
+            self.transactions.coordinator.follow()
             await self._register(keys, host, port)
             background += Housekeeping(self).start(tasks)
             self.server.start()
             on_ready((host, port))
             await self._stopping.wait()
+            self.groups.coordinator.close()
+            self.transactions.coordinator.close()
             for task in background:
                 task.cancel()
 
@@ -158,6 +170,10 @@ class Broker:
     def _follow_config(self, before: ClusterImage, after: ClusterImage) -> None:
         if after.broker_configs is not before.broker_configs:
             self._apply_dynamic_config(after)
+
+    def _follow_coordinators(self, before: ClusterImage, after: ClusterImage) -> None:
+        self.groups.follow(before, after)
+        self.transactions.coordinator.follow()
 
     def _apply_dynamic_config(self, image: ClusterImage) -> None:
         """Settings that administrators have stored win over those the process was started with."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from forebay.broker.connection import Connection, Reply
+from forebay.core.step import RequestInfo
 from forebay.errors import ErrorCode, ProtocolError
 from forebay.wire.codec import decoder
 from forebay.wire.frames import RequestHeader, read_request_header, response_frame
@@ -47,6 +48,11 @@ class RequestContext(NamedTuple):
     api_version: int
     correlation_id: int
     client_id: str | None
+
+    @property
+    def info(self) -> RequestInfo:
+        """The same for those who decide without knowing of connections."""
+        return RequestInfo(self.api_version, self.client_id or "", self.connection.peer[0])
 
     def defer(self, *, pipelined: bool = False) -> Reply:
         return self.connection.defer(self.api_key, self.api_version, self.correlation_id, pipelined=pipelined)

@@ -15,14 +15,18 @@ from forebay.wire.messages.find_coordinator import (
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
 
-GROUP, TRANSACTION, SHARE = range(3)
+GROUP, TRANSACTION = range(2)
 _BATCHED_FROM = 4
 
 
-def handle(
+async def handle(
     broker: Broker, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     host, port = broker.address_for(context.connection)
+    if request.key_type == GROUP:
+        await broker.groups.coordinator.ensure_topic()
+    elif request.key_type == TRANSACTION:
+        await broker.transactions.coordinator.ensure_topic()
     if context.api_version < _BATCHED_FROM:
         error, message = _check(request.key_type, request.key)
         known = error == ErrorCode.NONE
@@ -50,7 +54,7 @@ def _coordinator(
 
 
 def _check(key_type: int, key: str) -> tuple[ErrorCode, str | None]:
-    if key_type not in (GROUP, TRANSACTION, SHARE):
+    if key_type not in (GROUP, TRANSACTION):
         return ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}"
     if not key and key_type != GROUP:
         return ErrorCode.INVALID_REQUEST, "the key of a coordinator may not be empty"

@@ -1,0 +1,355 @@
+"""The one runtime for all coordinators: runs pure machines on the partitions of an internal topic.
+
+A machine answers an operation with a Step. Its records are appended to the partition's log, as one batch, and
+replayed into the machine at once, so that the next operation sees them; its replies and effects are held back
+until the records are committed. A step without records that comes meanwhile waits for those before it: nobody
+is told what a crash could still take back.
+
+After a restart a machine is rebuilt by replaying its partition from the start. Until that is done, who asks
+is told to come back (COORDINATOR_LOAD_IN_PROGRESS). When its log cannot be written, a machine is thrown away
+and rebuilt the same way, and who waits for an answer is told to ask again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from forebay.broker.administration import new_topic_id
+from forebay.broker.appends import ACKS_ALL, Appended, Unacknowledged
+from forebay.broker.partition import Partition
+from forebay.core.hashing import partition_for
+from forebay.core.step import Effect, RequestInfo, StateRecord, Step
+from forebay.core.topics import NewTopic, create_topic
+from forebay.errors import ErrorCode, KafkaError, StorageError
+from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, build_batch, read_marker, records
+from forebay.wire.fields import Request, Response
+from forebay.wire.records import Record
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+_BATCHES_PER_TURN = 64
+"""While loading, after so many batches the loop serves others."""
+_RELOAD_DELAY_S = 1.0
+
+
+class Machine(Protocol):
+    @property
+    def replay(self) -> Callable[..., None]:
+        """Change state as a record says. The producer id follows if the record is part of a transaction."""
+
+    def loaded(self, now_ms: int) -> Step: ...
+
+    def tick(self, now_ms: int) -> Step: ...
+
+
+M = TypeVar("M", bound=Machine)
+Failure = Callable[[Request, RequestInfo, ErrorCode], Response]
+
+
+class Ticket:
+    """A request that waits for a machine's answer."""
+
+    __slots__ = ("answer", "info", "request")
+
+    def __init__(self, request: Request, info: RequestInfo, answer: asyncio.Future[Any]) -> None:
+        self.request = request
+        self.info = info
+        self.answer = answer
+
+    def resolve(self, response: Response) -> None:
+        if not self.answer.done():  # it is, when the broker is being stopped
+            self.answer.set_result(response)
+
+
+@dataclass(slots=True, eq=False)
+class _Commit:
+    """Replies and effects that wait for records to be committed, and those that came after them."""
+
+    replies: list[tuple[Any, Response]]
+    effects: list[Effect]
+    followers: list[_Commit] = field(default_factory=list)
+
+
+class Shard(Generic[M]):
+    """One partition of the internal topic, and the machine on it."""
+
+    def __init__(self, partition: Partition, machine: M) -> None:
+        self.partition = partition
+        self.machine = machine
+        self.ready = False
+        self.last: _Commit | None = None
+        """The newest step whose records are not committed yet."""
+        self.tickets: set[Ticket] = set()
+        """Requests that have not been answered."""
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Coordinator(Generic[M]):
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        topic: str,
+        partitions: int,
+        configs: dict[str, str],
+        make: Callable[[], M],
+        failure: Failure,
+        perform: Callable[[Effect], None],
+        end_transaction: Callable[[M, EndTxnMarker], None] | None = None,
+    ) -> None:
+        """`failure` makes the answer to a request that no machine could take; `end_transaction` tells a
+        machine that a producer's transaction on its partition has ended.
+        """
+        self._broker = broker
+        self.topic = topic
+        self._default_partitions = partitions
+        self._configs = configs
+        self._make = make
+        self._perform = perform
+        self._end_transaction = end_transaction
+        self._failure = failure
+        self._shards: dict[int, Shard[M]] = {}
+
+    # -- asking --------------------------------------------------------------------------------------
+
+    async def ask(
+        self, key: str, request: Request, info: RequestInfo, operation: Callable[[M, Ticket], Step]
+    ) -> Any:
+        """The response of the machine that looks after a group id or transactional id."""
+        return await self.ask_at(self.partition_for(key), request, info, operation)
+
+    async def ask_at(
+        self, index: int, request: Request, info: RequestInfo, operation: Callable[[M, Ticket], Step]
+    ) -> Any:
+        try:
+            shard = self.at(index)
+        except KafkaError as error:
+            return self._failure(request, info, error.code)
+        ticket = Ticket(request, info, self._broker.loop.create_future())
+        shard.tickets.add(ticket)
+        self.carry_out(shard, operation(shard.machine, ticket))
+        return await ticket.answer
+
+    @property
+    def partition_count(self) -> int:
+        topic = self._broker.image.topics.get(self.topic)
+        return len(topic.partitions) if topic else self._default_partitions
+
+    def partition_for(self, key: str) -> int:
+        return partition_for(key, self.partition_count)
+
+    def at(self, index: int) -> Shard[M]:
+        """The shard on a partition; raises KafkaError while it cannot answer."""
+        shard = self._shards.get(index)
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{index} is not coordinated here")
+        if not shard.ready:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.topic}-{index} is being loaded; try again"
+            )
+        return shard
+
+    def ready_shards(self) -> list[Shard[M]]:
+        return [shard for shard in self._shards.values() if shard.ready]
+
+    @property
+    def loading(self) -> bool:
+        return any(not shard.ready for shard in self._shards.values())
+
+    # -- following the image -------------------------------------------------------------------------
+
+    async def ensure_topic(self) -> None:
+        """Create the internal topic on first use."""
+        if self.topic in self._broker.image.topics:
+            return
+        new = NewTopic(
+            name=self.topic,
+            topic_id=new_topic_id(),
+            num_partitions=self._default_partitions,
+            configs=self._configs,
+        )
+        try:
+            await self._broker.metadata.change(lambda image: create_topic(image, self._broker.config, new))
+        except KafkaError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def follow(self) -> None:
+        """Take up shards whose partitions this broker has come to hold, and let go of the others."""
+        for index, shard in list(self._shards.items()):
+            if shard.partition.closed:
+                self._let_go(shard, ErrorCode.NOT_COORDINATOR)
+                del self._shards[index]
+        topic = self._broker.image.topics.get(self.topic)
+        for index in range(len(topic.partitions) if topic else 0):
+            if index not in self._shards:
+                self._take_up(index)
+
+    def _take_up(self, index: int) -> None:
+        try:
+            partition = self._broker.replicas.get(self.topic, index)
+        except KafkaError:
+            return  # its log is broken; clients are told when they ask
+        shard = self._shards[index] = Shard(partition, self._make())
+        partition.on_marker = lambda marker: self._marked(shard, marker)
+        if partition.log.end_offset == partition.log.start_offset:
+            self._begin(shard)  # nothing to replay: ready at once, for the client that waits for it
+        else:
+            self._broker.spawn(self._load(shard))
+
+    # -- loading -------------------------------------------------------------------------------------
+
+    async def _load(self, shard: Shard[M]) -> None:
+        count = 0
+        try:
+            for _ in self._replay_log(shard):
+                count += 1
+                if count % _BATCHES_PER_TURN == 0:
+                    await asyncio.sleep(0)
+                    if shard.partition.closed:
+                        return
+        except KafkaError as error:
+            log.error(
+                "an internal partition cannot be read; its groups or transactions cannot be served",
+                extra={"partition": str(shard.partition), "reason": error.message},
+            )
+            return
+        log.info("coordinator loaded", extra={"partition": str(shard.partition), "batches": count})
+        self._begin(shard)
+
+    def _replay_log(self, shard: Shard[M]) -> Iterator[None]:
+        """Replay batch by batch, also those that are appended meanwhile."""
+        log_, machine = shard.partition.log, shard.machine
+        offset = log_.start_offset
+        while offset < log_.end_offset:
+            for batch, header in log_.scan(offset):
+                offset = header.next_offset
+                marker = read_marker(batch) if header.is_control else None
+                if marker is None:
+                    producer = (header.producer_id,) if header.is_transactional else ()
+                    for record in records(batch):
+                        machine.replay(StateRecord(record.key or b"", record.value), *producer)
+                elif self._end_transaction is not None:
+                    self._end_transaction(machine, marker)
+                yield
+
+    def _marked(self, shard: Shard[M], marker: EndTxnMarker) -> None:
+        if shard.ready and self._end_transaction is not None:  # while loading it is read from the log
+            self._end_transaction(shard.machine, marker)
+
+    def _begin(self, shard: Shard[M]) -> None:
+        shard.ready = True
+        self.carry_out(shard, shard.machine.loaded(self._broker.now_ms()))
+
+    # -- running -------------------------------------------------------------------------------------
+
+    def carry_out(self, shard: Shard[M], step: Step) -> None:
+        """Do what an operation of the shard's machine has answered with."""
+        commit = _Commit(step.replies, step.effects)
+        if step.records:
+            try:
+                self._append(shard, step)
+            except KafkaError as error:
+                self._fail(shard, error)
+                return
+            self._await_commit(shard, commit)
+        elif shard.last is not None:
+            shard.last.followers.append(commit)
+        else:
+            self._deliver(shard, commit)
+        self._schedule(shard, step.deadline_ms)
+
+    def _append(self, shard: Shard[M], step: Step) -> None:
+        now_ms = self._broker.now_ms()
+        producer_id, epoch = step.producer or (-1, -1)
+        batch = memoryview(
+            build_batch(
+                [Record(i, now_ms, key, value) for i, (key, value) in enumerate(step.records)],
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                attributes=TRANSACTIONAL if step.producer else 0,
+            )
+        )
+        shard.partition.append_own(batch)
+        self._broker.appends.queued(shard.partition, len(batch))
+        producer = (producer_id,) if step.producer else ()
+        for record in step.records:
+            shard.machine.replay(record, *producer)
+
+    def _await_commit(self, shard: Shard[M], commit: _Commit) -> None:
+        shard.last = commit
+        result = Appended(shard.partition.index, shard.partition)
+
+        def settle() -> None:
+            if result.error_code != ErrorCode.NONE:
+                self._fail(shard, StorageError(result.error_message or "not written"))
+                return
+            if shard.last is commit:
+                shard.last = None
+            self._deliver(shard, commit)
+
+        self._broker.appends.add(Unacknowledged([result], ACKS_ALL, settle))
+        self._broker.appends.finish_soon()
+
+    def _deliver(self, shard: Shard[M], commit: _Commit) -> None:
+        for ticket, response in commit.replies:
+            shard.tickets.discard(ticket)
+            ticket.resolve(response)
+        for effect in commit.effects:
+            self._perform(effect)
+        for follower in commit.followers:
+            self._deliver(shard, follower)
+
+    # -- time ----------------------------------------------------------------------------------------
+
+    def _schedule(self, shard: Shard[M], deadline_ms: int | None) -> None:
+        if shard.timer is not None:
+            shard.timer.cancel()
+            shard.timer = None
+        if deadline_ms is not None:
+            delay_s = max(deadline_ms - self._broker.now_ms(), 0) / 1000
+            shard.timer = self._broker.loop.call_later(delay_s, self._tick, shard)
+
+    def _tick(self, shard: Shard[M]) -> None:
+        shard.timer = None
+        if shard.ready and not shard.partition.closed:
+            self.carry_out(shard, shard.machine.tick(self._broker.now_ms()))
+
+    # -- failing -------------------------------------------------------------------------------------
+
+    def _fail(self, shard: Shard[M], error: KafkaError) -> None:
+        """The machine is ahead of its log: throw it away, and read the log again a little later."""
+        if not shard.ready:
+            return
+        log.error(
+            "an internal partition cannot be written",
+            extra={"partition": str(shard.partition), "reason": error.message},
+        )
+        self._let_go(shard, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        shard.machine = self._make()
+        self._broker.loop.call_later(_RELOAD_DELAY_S, self._reload, shard)
+
+    def _reload(self, shard: Shard[M]) -> None:
+        if not shard.partition.closed and not shard.ready:
+            self._broker.spawn(self._load(shard))
+
+    def _let_go(self, shard: Shard[M], error: ErrorCode) -> None:
+        shard.ready = False
+        shard.last = None
+        self._schedule(shard, None)
+        tickets, shard.tickets = shard.tickets, set()
+        for ticket in tickets:
+            ticket.resolve(self._failure(ticket.request, ticket.info, error))
+
+    def close(self) -> None:
+        """Stop all clocks; who still waits is told to find another coordinator."""
+        for shard in self._shards.values():
+            self._let_go(shard, ErrorCode.NOT_COORDINATOR)
+        self._shards.clear()

@@ -1,0 +1,91 @@
+"""The group coordinator on this broker: machines on __consumer_offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
+
+from forebay.broker.coordinator import Coordinator, Ticket
+from forebay.core.groups.failures import failure
+from forebay.core.groups.shard import GroupShard, TopicInfo, TopicsView
+from forebay.core.image import ClusterImage
+from forebay.core.step import Effect, RequestInfo, Step
+from forebay.wire.fields import Request
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+    from forebay.broker.dispatch import RequestContext
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+Q = TypeVar("Q", bound=Request)
+Operation = Callable[[GroupShard, Ticket, Q, RequestInfo, int], Step]
+
+
+class Groups:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        config = broker.config.groups
+        self._topics = _topics_view(broker.image)
+        self.coordinator = Coordinator(
+            broker,
+            topic=OFFSETS_TOPIC,
+            partitions=config.offsets_partitions,
+            configs={
+                "cleanup.policy": "compact",
+                "segment.bytes": str(config.offsets_segment_bytes),
+                "compression.type": "producer",
+            },
+            make=lambda: GroupShard(config=config, new_id=_new_id, topics=self._topics),
+            failure=failure,
+            perform=_no_effects,
+            end_transaction=GroupShard.end_transaction,
+        )
+
+    async def ask(self, context: RequestContext, group_id: str, request: Q, operation: Operation[Q]) -> Any:
+        """The answer of the shard that looks after this group."""
+        info = context.info
+        return await self.coordinator.ask(
+            group_id,
+            request,
+            info,
+            lambda machine, ticket: operation(machine, ticket, request, info, self._broker.now_ms()),
+        )
+
+    async def ask_each(
+        self,
+        context: RequestContext,
+        group_ids: Iterable[str],
+        part: Callable[[list[str]], Q],
+        operation: Operation[Q],
+    ) -> list[Any]:
+        """The answers of all shards that look after these groups, each asked for its own by `part`."""
+        by_shard: dict[int, list[str]] = {}
+        for group_id in group_ids:
+            by_shard.setdefault(self.coordinator.partition_for(group_id), []).append(group_id)
+        return await asyncio.gather(
+            *(self.ask(context, own[0], part(own), operation) for own in by_shard.values())
+        )
+
+    def follow(self, before: ClusterImage, after: ClusterImage) -> None:
+        if after.topics is before.topics:
+            return
+        self._topics = _topics_view(after)
+        now_ms = self._broker.now_ms()
+        for shard in self.coordinator.ready_shards():
+            self.coordinator.carry_out(shard, shard.machine.topics_changed(self._topics, now_ms))
+        self.coordinator.follow()
+
+
+def _topics_view(image: ClusterImage) -> TopicsView:
+    return {name: TopicInfo(topic.topic_id, len(topic.partitions)) for name, topic in image.topics.items()}
+
+
+def _new_id() -> str:
+    return str(uuid4())
+
+
+def _no_effects(effect: Effect) -> None:
+    raise AssertionError(f"groups have no effects: {effect}")
