@@ -39,20 +39,20 @@ def client(broker: BrokerProcess) -> Iterator[WireClient]:
 
 def test_answers_wait_for_their_turn(broker: BrokerProcess, client: WireClient, topic: str) -> None:
     """The first waits for the disk, the second for data, the rest could be answered at once."""
-    create(client, topic)
+    create(client, topic, partitions=2)
     with WireClient(broker.bootstrap) as asker:
-        asker.post(produce(topic, batch(b"one"), acks=-1), PRODUCE)
-        asker.post(fetch(topic, 1, max_wait_ms=20_000), 12)
+        asker.post(produce(topic, batch(b"one"), acks=-1, partition=1), PRODUCE)
+        asker.post(fetch(topic, 0, max_wait_ms=20_000), 12)
         asker.post(MetadataRequest(topics=[]), 12)
         asker.post(list_offsets(topic, LATEST), 7)
         asker.post(produce(topic, batch(b"three")), PRODUCE)
         assert only_partition(asker.read()).base_offset == 0
         assert asker.is_silent()
         append(client, topic, batch(b"two"))
-        assert values_of(only_partition(asker.read()).records) == [(1, b"two")]
+        assert values_of(only_partition(asker.read()).records) == [(0, b"two")]
         assert asker.read().error_code == ErrorCode.NONE
-        assert asker.read().topics[0].partitions[0].offset == 2
-        assert only_partition(asker.read()).base_offset == 2
+        assert asker.read().topics[0].partitions[0].offset == 1
+        assert only_partition(asker.read()).base_offset == 1
 
 
 def random_request(chance: random.Random, topic: str, number: int) -> tuple[Request, int]:
