@@ -1,4 +1,4 @@
-"""One picture of all targets: how many times better than its target each figure is."""
+"""One picture: how far the figures are from their targets, and from Apache Kafka's."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 from bench.report import Figure
 
-REACHED, MISSED = "#2a7f62", "#c8553d"
+REACHED, MISSED, TOLD = "#2a7f62", "#c8553d", "#8a94a0"
+COSTS = ("s/GB", "µs/request", "µs", "MB", "s")
+"""Units of which less is better."""
 
 
 def headroom(figure: Figure) -> float:
-    """1 is the target itself, 2 is twice as good."""
+    """How many times better than its target: 1 is the target itself, 2 is twice as good."""
     number = figure.ratio if figure.judged == "ratio" else figure.value
     assert number is not None
     if figure.at_least is not None:
@@ -21,16 +23,27 @@ def headroom(figure: Figure) -> float:
     return figure.at_most / max(number, 1e-9)
 
 
+def advantage(figure: Figure) -> float:
+    """How many times better than the other broker: less where less is good, else more."""
+    assert figure.ratio is not None
+    return 1 / figure.ratio if figure.unit in COSTS else figure.ratio
+
+
+def advantage_wanted(figure: Figure) -> float | None:
+    if figure.at_least is not None:
+        return figure.at_least
+    return None if figure.at_most is None else 1 / figure.at_most
+
+
 def draw(path: Path, alone: Sequence[Figure], beside: Sequence[Figure]) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    titles = (("beside the raw limits", alone), ("beside Apache Kafka", beside))
-    judged = [(title, [figure for figure in figures if figure.target]) for title, figures in titles]
-    panels = [(title, figures) for title, figures in judged if figures]
-    rows = [len(figures) for _, figures in panels]
+    judged = [figure for figure in alone if figure.target]
+    panels = [panel for panel in ((judged, _draw_targets), (beside, _draw_advantages)) if panel[0]]
+    rows = [len(figures) for figures, _ in panels]
     page, axes = pyplot.subplots(
         len(panels),
         1,
@@ -39,23 +52,40 @@ def draw(path: Path, alone: Sequence[Figure], beside: Sequence[Figure]) -> None:
         squeeze=False,
         layout="constrained",
     )
-    for axis, (title, figures) in zip(axes[:, 0], panels, strict=True):
-        _draw_panel(axis, title, figures)
+    for axis, (figures, draw_panel) in zip(axes[:, 0], panels, strict=True):
+        draw_panel(axis, figures)
     page.savefig(path, dpi=110)
     pyplot.close(page)
 
 
-def _draw_panel(axis: Any, title: str, figures: Sequence[Figure]) -> None:
+def _draw_targets(axis: Any, figures: Sequence[Figure]) -> None:
     values = [headroom(figure) for figure in figures]
+    _draw_bars(axis, figures, values)
+    axis.set_title("Beside the raw limits: times better than the target", fontsize=10, loc="left")
+
+
+def _draw_advantages(axis: Any, figures: Sequence[Figure]) -> None:
+    _draw_bars(axis, figures, [advantage(figure) for figure in figures])
+    for row, figure in enumerate(figures):
+        if (wanted := advantage_wanted(figure)) is not None:
+            axis.plot([wanted, wanted], [row - 0.4, row + 0.4], color="#333333", linewidth=2)
+    title = "Beside Apache Kafka: times better than Kafka (dark mark: the target)"
+    axis.set_title(title, fontsize=10, loc="left")
+
+
+def _draw_bars(axis: Any, figures: Sequence[Figure], values: Sequence[float]) -> None:
+    """Bars that begin at 1, to the right where it is better and to the left where it is worse."""
     labels = [f"{figure.group}: {figure.name}" for figure in figures]
-    colours = [REACHED if figure.passed else MISSED for figure in figures]
-    bars = axis.barh(labels, values, color=colours)
-    axis.bar_label(bars, [f"{value:.2g}" for value in values], padding=3, fontsize=8)
+    colours = [{True: REACHED, False: MISSED, None: TOLD}[figure.passed] for figure in figures]
+    axis.barh(labels, [value - 1 for value in values], left=1, color=colours)
+    for row, value in enumerate(values):
+        axis.text(value, row, f" {value:.2g} ", fontsize=8, va="center", ha="left" if value >= 1 else "right")
     axis.axvline(1.0, color="#333333", linewidth=1)
     axis.set_xscale("log")
-    axis.set_xlim(min([0.5, *values]) * 0.8, max([2.0, *values]) * 1.4)
+    axis.set_xlim(min([0.5, *values]) * 0.7, max([2.0, *values]) * 1.5)
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.xaxis.set_minor_formatter("")
     axis.invert_yaxis()
     axis.tick_params(axis="y", labelsize=8)
-    axis.set_title(f"Times better than the target, {title}", fontsize=10, loc="left")
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)

@@ -8,7 +8,7 @@ import pytest
 from bench import report
 from bench.latency import percentiles
 from bench.load import Measure, Rounds
-from bench.plot import headroom
+from bench.plot import advantage, advantage_wanted, headroom
 from bench.report import Figure, rounded, summary
 
 
@@ -43,6 +43,14 @@ def test_headroom_is_one_at_the_target_and_grows_with_merit() -> None:
     assert headroom(figure(limit=10.0, at_most=5.0)) == 1.0
     assert headroom(figure(limit=10.0, at_most=10.0)) == 2.0
     assert headroom(figure(limit=10.0, at_least=2.5)) == 2.0
+
+
+def test_an_advantage_is_more_speed_or_less_cost() -> None:
+    faster = figure(value=40.0, unit="MB/s", limit=10.0, at_least=2.0)
+    cheaper = figure(value=10.0, unit="µs", limit=40.0, at_most=0.5)
+    assert (advantage(faster), advantage_wanted(faster)) == (4.0, 2.0)
+    assert (advantage(cheaper), advantage_wanted(cheaper)) == (4.0, 2.0)
+    assert advantage_wanted(figure(limit=10.0)) is None
 
 
 def test_the_summary_names_what_was_missed() -> None:
