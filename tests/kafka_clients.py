@@ -100,6 +100,7 @@ class Confluent:
                 "acks": acks,
                 "linger.ms": 5,
                 "message.max.bytes": 20_000_000,
+                "log_level": 0,
             }
         )
         for message in messages:
@@ -136,9 +137,8 @@ class Confluent:
 def confluent_consumer(bootstrap: str, **settings: Any) -> confluent_kafka.Consumer:
     """A consumer that will not commit; its group id is only a formality of the library."""
     dotted = {name.replace("_", "."): value for name, value in settings.items()}
-    return confluent_kafka.Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False, **dotted}
-    )
+    quiet = {"enable.auto.commit": False, "log_level": 0}
+    return confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "none", **quiet, **dotted})
 
 
 def from_confluent(message: Any) -> Received:
@@ -359,10 +359,15 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
+def confluent_admin(bootstrap: str) -> AdminClient:
+    # Tests stop brokers under their clients: what the library says of that is of no interest.
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+
 def create_topic(bootstrap: str, topic: str, partitions: int = 1, /, **config: str) -> None:
     """Settings are written with underscores: retention_ms."""
     settings = {name.replace("_", "."): value for name, value in config.items()}
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = confluent_admin(bootstrap)
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=settings)
     admin.create_topics([new])[topic].result(DEADLINE_SECONDS)
 

@@ -11,10 +11,17 @@ import time
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import ConfigResource
 
 from broker_process import BrokerProcess, StartBroker
-from kafka_clients import CLIENTS, DEADLINE_SECONDS, Message, confluent_consumer, create_topic
+from kafka_clients import (
+    CLIENTS,
+    DEADLINE_SECONDS,
+    Message,
+    confluent_admin,
+    confluent_consumer,
+    create_topic,
+)
 from load import Load, read_all
 
 PARTITIONS = 3
@@ -88,12 +95,12 @@ def test_a_kill_while_topics_come_and_go(fresh_broker: BrokerProcess, topic: str
     for n in range(4):
         create_topic(broker.bootstrap, f"{topic}-{n}", 2, retention_ms=f"{n}0000")
         CLIENTS[0].produce(broker.bootstrap, f"{topic}-{n}", [Message(b"%d" % n, partition=1)])
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin = confluent_admin(broker.bootstrap)
         if n % 2:
             admin.delete_topics([f"{topic}-{n}"])[f"{topic}-{n}"].result(DEADLINE_SECONDS)
         broker.kill()
         broker.restart()
-    names = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=DEADLINE_SECONDS).topics
+    names = confluent_admin(broker.bootstrap).list_topics(timeout=DEADLINE_SECONDS).topics
     assert set(names) == {f"{topic}-0", f"{topic}-2"}
     assert read_all(broker.bootstrap, f"{topic}-2", 1) == {0: b"2"}
     # A name that was used before begins with nothing of its past.
@@ -106,7 +113,7 @@ def test_a_clean_restart_keeps_everything(fresh_broker: BrokerProcess, topic: st
     create_topic(broker.bootstrap, topic, 2, retention_ms="123456", segment_bytes="10000")
     messages = [Message(b"%d" % n + b"." * 100, b"k", partition=n % 2) for n in range(1_000)]
     CLIENTS[0].produce(broker.bootstrap, topic, messages, codec="lz4")
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = confluent_admin(broker.bootstrap)
     start = TopicPartition(topic, 1, 100)
     admin.delete_records([start])[start].result(DEADLINE_SECONDS)
     before = state(broker, topic)
@@ -121,7 +128,7 @@ def test_a_clean_restart_keeps_everything(fresh_broker: BrokerProcess, topic: st
 
 def state(broker: BrokerProcess, topic: str) -> list[object]:
     """What must outlast a restart: identities, settings, the ends of the logs."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = confluent_admin(broker.bootstrap)
     cluster = admin.list_topics(timeout=DEADLINE_SECONDS)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     entries = admin.describe_configs([resource])[resource].result(DEADLINE_SECONDS)

@@ -9,7 +9,7 @@ from typing import Any
 import aiokafka
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from broker_process import BrokerProcess
 from kafka_clients import (
@@ -17,6 +17,7 @@ from kafka_clients import (
     DEADLINE_SECONDS,
     Client,
     Message,
+    confluent_admin,
     confluent_consumer,
     create_topic,
     kafka_python,
@@ -168,7 +169,7 @@ def test_watermarks(consumer: Consumer, timeline: str) -> None:
 def test_offsets_are_listed_by_meaning(
     broker: BrokerProcess, timeline: str, spec: OffsetSpec, offset: int, timestamp: int
 ) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = confluent_admin(broker.bootstrap)
     place = TopicPartition(timeline, 0)
     found = admin.list_offsets({place: spec})[place].result(DEADLINE_SECONDS)
     assert (found.offset, found.timestamp) == (offset, timestamp)
@@ -227,7 +228,7 @@ def test_kafka_python_and_aiokafka_reset_too(broker: BrokerProcess, timeline: st
 def test_deleted_records_are_gone_for_readers(broker: BrokerProcess, topic: str) -> None:
     create_topic(broker.bootstrap, topic)
     CLIENTS[0].produce(broker.bootstrap, topic, [Message(b"%d" % n) for n in range(100)])
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = confluent_admin(broker.bootstrap)
     place = TopicPartition(topic, 0, 40)
     deleted = admin.delete_records([place])[place].result(DEADLINE_SECONDS)
     assert deleted.low_watermark == 40
@@ -246,7 +247,7 @@ def test_deleted_records_are_gone_for_readers(broker: BrokerProcess, topic: str)
 
 def test_records_that_are_not_there_cannot_be_deleted(broker: BrokerProcess, topic: str) -> None:
     create_topic(broker.bootstrap, topic)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = confluent_admin(broker.bootstrap)
     place = TopicPartition(topic, 0, 5)
     error = admin.delete_records([place])[place].exception(DEADLINE_SECONDS)
     assert error is not None
