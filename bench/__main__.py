@@ -23,10 +23,10 @@ from bench.throughput import throughput_figures
 from bench.waiting import idle_connection_figures, latency_figures
 
 PARTS: dict[str, Callable[[Suite], list[Figure]]] = {
-    "start": start_figures,
     "throughput": throughput_figures,
     "latency": latency_figures,
     "idle": idle_connection_figures,
+    "start": start_figures,
     "memory": memory_figures,
     "growth": growth_figures,
 }

@@ -11,6 +11,7 @@ from bench.report import Figure
 REACHED, MISSED, TOLD = "#2a7f62", "#c8553d", "#8a94a0"
 COSTS = ("s/GB", "µs/request", "µs", "MB", "s")
 """Units of which less is better."""
+TICKS = (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64)
 
 
 def headroom(figure: Figure) -> float:
@@ -83,8 +84,9 @@ def _draw_bars(axis: Any, figures: Sequence[Figure], values: Sequence[float]) ->
     axis.axvline(1.0, color="#333333", linewidth=1)
     axis.set_xscale("log")
     axis.set_xlim(min([0.5, *values]) * 0.7, max([2.0, *values]) * 1.5)
+    axis.set_xticks([n for n in TICKS if axis.get_xlim()[0] <= n <= axis.get_xlim()[1]])
     axis.xaxis.set_major_formatter("{x:g}")
-    axis.xaxis.set_minor_formatter("")
+    axis.minorticks_off()
     axis.invert_yaxis()
     axis.tick_params(axis="y", labelsize=8)
     for side in ("top", "right"):

@@ -43,7 +43,7 @@ LOADS: dict[str, Callable[[Server], Measure]] = {
 GROUPS = ("throughput", "broker CPU", "latency")
 SMALL_LOADS = ("produce 16 KB", "produce 200 B")
 REQUESTS_AT_LEAST = {"produce 16 KB, 4 connections": 2.0, "produce 200 B, 4 connections, deep": 8.0}
-"""Sent one by one, requests of 200 B cost the generators as much as the broker: only the deep ones fill it."""
+"""Sent one by one, requests of 200 B cost the generators as much as the broker: only deep ones fill it."""
 
 
 @dataclass(slots=True)
