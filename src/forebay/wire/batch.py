@@ -41,6 +41,8 @@ CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+DELETE_HORIZON = 0x40
+"""Compaction was here: the base timestamp says when what deletes keys may itself be deleted."""
 
 SEQUENCE_MASK = 0x7FFF_FFFF
 """Sequence numbers go from 0 to 2**31-1 and start again at 0."""
@@ -107,6 +109,10 @@ class BatchHeader(NamedTuple):
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
 
 def read_header(buf: Bytes, position: int = 0) -> BatchHeader:
@@ -192,7 +198,7 @@ def recompress(batch: Bytes, codec: int, max_output_bytes: int = MAX_OUTPUT_BYTE
     header = whole_batch(batch)
     payload = decompress(header.codec, memoryview(batch)[HEADER_SIZE:], max_output_bytes)
     attributes = header.attributes & ~CODEC_MASK | Codec.of(codec)
-    return _assemble(header._replace(attributes=attributes), compress(codec, payload))
+    return assemble(header._replace(attributes=attributes), compress(codec, payload))
 
 
 def build_batch(
@@ -226,7 +232,7 @@ def build_batch(
         base_sequence=base_sequence,
         record_count=len(batch),
     )
-    return _assemble(header, compress(codec, payload))
+    return assemble(header, compress(codec, payload))
 
 
 class EndTxnMarker(NamedTuple):
@@ -276,7 +282,8 @@ def read_marker(batch: Bytes) -> EndTxnMarker | None:
     return EndTxnMarker(header.producer_id, header.producer_epoch, kind == 1, coordinator_epoch)
 
 
-def _assemble(header: BatchHeader, payload: bytes) -> bytearray:
+def assemble(header: BatchHeader, payload: bytes) -> bytearray:
+    """A batch of a header, whose length and CRC are set here, and records compressed as it says."""
     size = HEADER_SIZE + len(payload)
     made = bytearray(HEADER.pack(*header._replace(batch_length=size - LENGTH_PREFIX)))
     made += payload

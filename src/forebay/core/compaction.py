@@ -1,0 +1,146 @@
+"""Which logs to compact, how far, and in which pieces. Decisions only: times and sizes are passed in.
+
+A compacted log has a clean part, in which each key stands once, and a dirty part behind it. Cleaning looks
+through the dirty part for the latest offset of each key and then rewrites everything from the start of the
+log without what has a later message of the same key.
+
+Not everything may be cleaned: the active segment stays as it is, so does whatever is not committed or
+belongs to a transaction that is still open, and everything from the first message on that is younger than
+min.compaction.lag.ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeVar
+
+OFFSET_RANGE_MAX = 2**31 - 1
+"""Offsets in a segment are stored relative to its base."""
+
+
+class CleanableSpan(Protocol):
+    """What must be known of a segment."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def next_offset(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def largest_timestamp(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPolicy:
+    min_dirty_ratio: float = 0.5
+    min_lag_ms: int = 0
+    max_lag_ms: int = 2**63 - 1
+    delete_retention_ms: int = 86_400_000
+
+
+class CompactionPlan(NamedTuple):
+    first_dirty_offset: int
+    end_offset: int
+    """Whole segments below this offset may be cleaned."""
+    dirty_ratio: float
+    overdue: bool
+    """A message has waited for longer than max.compaction.lag.ms, so the ratio does not count."""
+
+    @property
+    def urgency(self) -> tuple[bool, float]:
+        """Of several logs, the one with the largest comes first."""
+        return self.overdue, self.dirty_ratio
+
+
+def plan_compaction(
+    segments: Sequence[CleanableSpan],
+    policy: CompactionPolicy,
+    *,
+    now_ms: int,
+    log_start_offset: int,
+    first_dirty_offset: int,
+    last_stable_offset: int,
+    first_dirty_timestamp: int | None = None,
+) -> CompactionPlan | None:
+    """What to clean of these segments, oldest first, the active one last; None when it is not yet time.
+
+    `first_dirty_offset` is what the last cleaning has left behind; one that cannot be is taken as none.
+    """
+    end_of_log = segments[-1].next_offset
+    first_dirty = max(first_dirty_offset, log_start_offset)
+    if first_dirty > end_of_log:
+        first_dirty = log_start_offset
+    end = _first_uncleanable(segments, policy, now_ms, first_dirty, last_stable_offset)
+    clean_bytes = sum(s.size for s in segments if s.next_offset <= first_dirty)
+    dirty_bytes = sum(s.size for s in segments if s.next_offset > first_dirty and s.next_offset <= end)
+    if not dirty_bytes or end <= first_dirty:
+        return None
+    ratio = dirty_bytes / (clean_bytes + dirty_bytes)
+    overdue = first_dirty_timestamp is not None and 0 <= first_dirty_timestamp < now_ms - policy.max_lag_ms
+    if not overdue and ratio <= policy.min_dirty_ratio:
+        return None
+    return CompactionPlan(first_dirty, end, ratio, overdue)
+
+
+def _first_uncleanable(
+    segments: Sequence[CleanableSpan],
+    policy: CompactionPolicy,
+    now_ms: int,
+    first_dirty: int,
+    last_stable_offset: int,
+) -> int:
+    """The base offset of the first segment that has to stay as it is."""
+    for segment in segments[:-1]:
+        too_young = (
+            policy.min_lag_ms > 0
+            and segment.next_offset > first_dirty
+            and segment.largest_timestamp > now_ms - policy.min_lag_ms
+        )
+        if too_young or segment.next_offset > last_stable_offset:
+            return segment.base_offset
+    return segments[-1].base_offset
+
+
+class GroupableSegment(Protocol):
+    """A segment and the sizes that bound what it may be merged with."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def next_base(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def index_bytes(self) -> int: ...
+
+
+G = TypeVar("G", bound=GroupableSegment)
+
+
+def group_segments(segments: Sequence[G], *, segment_bytes: int, index_bytes: int) -> list[list[G]]:
+    """Neighbours that make one segment each: what cleaning has left small grows together again."""
+    groups: list[list[G]] = []
+    size = index_size = 0
+    for segment in segments:
+        size += segment.size
+        index_size += segment.index_bytes
+        fits = (
+            bool(groups)
+            and size <= segment_bytes
+            and index_size <= index_bytes
+            and segment.next_base - 1 - groups[-1][0].base_offset <= OFFSET_RANGE_MAX
+        )
+        if fits:
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+            size, index_size = segment.size, segment.index_bytes
+    return groups
