@@ -18,7 +18,7 @@ from forebay.core.producers import Duplicate, ProducerTable
 from forebay.core.verification import Verifications
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.epochs import LeaderEpochs
-from forebay.storage.log import Log, LogSlice
+from forebay.storage.log import Log
 from forebay.storage.txn_index import AbortedTxn
 from forebay.storage.writer import LogConfig
 from forebay.wire.batch import (
@@ -125,11 +125,12 @@ class Partition:
 
     @property
     def transactional(self) -> bool:
+        """Whether there has been any transaction here."""
         return self.producers.transactional
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to here every transaction is decided."""
+        """Below it every transaction is decided, and that is committed."""
         high_watermark = self.high_watermark
         if not self.producers.transactional:
             return high_watermark
@@ -225,14 +226,6 @@ class Partition:
             raise
         finally:
             self.high_watermark = self.log.end_offset
-
-    def read(
-        self, offset: int, max_bytes: int, *, min_one: bool, upper_offset: int | None = None
-    ) -> LogSlice:
-        """Whole batches below the upper offset, which is the high watermark unless it is given."""
-        if upper_offset is None:
-            upper_offset = self.high_watermark
-        return self.log.read(offset, max_bytes, upper_offset=upper_offset, min_one=min_one)
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Refuse a client whose idea of the leadership is older or newer than ours; -1 means it has none."""

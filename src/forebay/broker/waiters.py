@@ -4,8 +4,8 @@ A partition keeps the waits that watch it. Appends only note how many bytes have
 looked at after the responses of the current event have been sent, so that a producer never waits for
 its consumers to be served.
 
-Bytes of open transactions are not readable for everybody. A fetch of committed messages counts what it could
-read itself, where transactions are in play; elsewhere the bytes that came are what it can read.
+Bytes that come are not always bytes that a fetch can read: those of open transactions are not for everybody.
+Such a fetch counts for itself (`recount`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,6 @@ class Watched(Protocol):
 
     waits: set[FetchWait]
 
-    @property
-    def transactional(self) -> bool:
-        """Whether bytes may have come that not everybody can read yet."""
-
 
 class FetchWait:
     __slots__ = ("_bytes_missing", "_complete", "_recount", "_timer", "_watched", "done")
@@ -36,12 +32,9 @@ class FetchWait:
         complete: Callable[[], None],
         loop: asyncio.AbstractEventLoop,
         timeout_s: float,
-        recount: Callable[[Any], int | None] | None = None,
+        recount: Callable[[Any, int, int], int] | None = None,
     ) -> None:
-        """`recount` gives the bytes that are missing now that something came to a partition; None: as before.
-
-        Without it every byte that comes counts.
-        """
+        """`recount(partition, missing, size)`: the bytes missing after `size` came to a partition."""
         self._watched = list(watched)
         self._bytes_missing = bytes_missing
         self._complete = complete
@@ -52,12 +45,10 @@ class FetchWait:
         self._timer = loop.call_later(timeout_s, self.finish)
 
     def arrived(self, partition: Watched, size: int) -> None:
-        if self._recount is not None and partition.transactional:
-            missing = self._recount(partition)
-            if missing is not None:
-                self._bytes_missing = missing
-        else:
+        if self._recount is None:
             self._bytes_missing -= size
+        else:
+            self._bytes_missing = self._recount(partition, self._bytes_missing, size)
         if self._bytes_missing <= 0:
             self.finish()
 

@@ -54,13 +54,14 @@ class _Fetch:
         "_broker",
         "_by_id",
         "_committed",
+        "_early",
         "_found",
         "_partitions",
         "_request",
+        "_seen",
         "_session",
         "_size",
         "_slices",
-        "_stable",
     )
 
     def __init__(self, broker: Broker, request: FetchRequest, session: FetchContext, by_id: bool) -> None:
@@ -80,6 +81,8 @@ class _Fetch:
                 self._load(reply)
                 return reply
             return self._response()
+        # What was appended in this event is still to be written, and may lie before the offset asked for.
+        self._early = any(p.high_watermark < p.log.end_offset for p in self._partitions)
         reply = context.defer()
         wait = FetchWait(
             self._partitions,
@@ -87,7 +90,7 @@ class _Fetch:
             complete=lambda: self._woken(reply),
             loop=self._broker.loop,
             timeout_s=request.max_wait_ms / 1000,
-            recount=self._recount if self._committed else None,
+            recount=self._recount if self._committed or self._early else None,
         )
         reply.on_abandoned = wait.finish
         return reply
@@ -105,10 +108,13 @@ class _Fetch:
             log.exception("a fetch could not be answered")
             reply.abort()
 
-    def _recount(self, partition: Partition) -> int | None:
-        """How many bytes are missing, if the partition's last stable offset has moved since the last look."""
-        if partition.last_stable_offset == self._stable.get(partition):
-            return None
+    def _recount(self, partition: Partition, missing: int, size: int) -> int:
+        """How many bytes are missing after some came: by reading again, if they may not all be readable."""
+        if not partition.transactional and not self._early:
+            return missing - size
+        end = partition.last_stable_offset if self._committed else partition.high_watermark
+        if end == self._seen.get(partition):
+            return missing
         healthy = self._read()
         return self._request.min_bytes - self._size if healthy else 0
 
@@ -120,7 +126,7 @@ class _Fetch:
         self._found: list[tuple[FetchTarget, PartitionData, int]] = []
         self._partitions: list[Partition] = []
         self._slices: list[tuple[Partition, LogSlice]] = []
-        self._stable: dict[Partition, int] = {}
+        self._seen: dict[Partition, int] = {}
         self._size = 0
         healthy = True
         for target in self._session.targets:
@@ -140,6 +146,7 @@ class _Fetch:
         partition = self._partition(target)
         partition.check_leader_epoch(wanted.current_leader_epoch)
         committed, stable = self._committed, partition.last_stable_offset
+        end = stable if committed else partition.high_watermark
         data = PartitionData(
             partition_index=wanted.partition,
             high_watermark=partition.high_watermark,
@@ -151,15 +158,14 @@ class _Fetch:
         if _diverges(partition, wanted.last_fetched_epoch, wanted.fetch_offset, data):
             return data, 0
         max_bytes = min(wanted.partition_max_bytes, left)
-        found = partition.read(
+        found = partition.log.read(
             wanted.fetch_offset,
             max(max_bytes, 0),
             min_one=self._size == 0,
-            upper_offset=stable if committed else None,
+            upper_offset=end,
         )
         self._partitions.append(partition)
-        if committed:
-            self._stable[partition] = stable
+        self._seen[partition] = end
         if found.range is None:
             return data, 0
         if committed and partition.log.has_aborted:
