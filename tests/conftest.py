@@ -47,5 +47,6 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
     """A topic name that no other test uses."""
-    name: str = request.node.name
+    # The module belongs to it: two modules may have tests of the same name, and share the broker.
+    name = f"{request.module.__name__.rpartition('.')[2]}.{request.node.name}"
     return "".join(char if char.isalnum() else "-" for char in name)[:200]
