@@ -75,17 +75,19 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], choices=PARTS, help="measure only this part")
     parser.add_argument("--write-docs", action="store_true", help="write docs/performance.md too")
     options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error("--rounds must be at least 1")
     try:
         if options.what == "forebay":
             run_alone(options.rounds, options.only)
         elif options.what == "kafka":
             run_beside_kafka(options.rounds)
+        if options.write_docs or options.what == "docs":
+            from bench.page import write_docs
+
+            write_docs()
     except BenchError as error:
         sys.exit(f"bench: {error}")
-    if options.write_docs or options.what == "docs":
-        from bench.page import write_docs
-
-        write_docs()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import pytest
 from bench import report
 from bench.latency import percentiles
 from bench.load import Measure, Rounds
+from bench.machine import remark
 from bench.plot import advantage, advantage_wanted, headroom
 from bench.report import Figure, rounded, summary
 
@@ -91,3 +92,8 @@ def test_rounds_give_the_median_of_each_figure_by_itself() -> None:
 def test_percentiles_are_samples_in_microseconds() -> None:
     latency = percentiles([1000 * n for n in range(1000, 0, -1)])
     assert (latency.p50_us, latency.p99_us, latency.p999_us) == (501, 991, 1000)
+
+
+def test_only_a_noisy_machine_gets_a_remark() -> None:
+    assert remark(0.01) == ""
+    assert "46%" in remark(0.46)
