@@ -13,7 +13,7 @@ from typing import Any
 from forebay.config import GroupsConfig
 from forebay.core.groups.classic import ClassicGroup
 from forebay.core.groups.classic_state import State
-from forebay.core.groups.shard import GroupShard, TopicInfo
+from forebay.core.groups.shard import GroupShard, TopicInfo, TopicsView
 from forebay.core.step import RequestInfo, StateRecord, Step
 from forebay.errors import ErrorCode
 from forebay.wire.batch import EndTxnMarker
@@ -60,7 +60,7 @@ class Runtime:
         self.answers: dict[int, Any] = {}
         self.tickets = count(1)
         self.ids = count(1)
-        self.topics = dict(TOPICS)
+        self.topics: TopicsView = TOPICS
         self.deadline_ms: int | None = None
         self.written: dict[str, Any] = {}
         """Each classic group as it was just after its last record had been replayed."""
@@ -120,6 +120,10 @@ class Runtime:
         """The process dies: what is not in the log is gone."""
         self.shard = self.fresh()
         self.carry_out(self.shard.loaded(self.now_ms))
+
+    def see_topics(self, topics: TopicsView) -> None:
+        self.topics = topics
+        self.carry_out(self.shard.topics_changed(topics, self.now_ms))
 
     def advance(self, ms: int) -> None:
         """Let time pass, with every deadline met on its way."""

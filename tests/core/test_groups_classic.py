@@ -355,8 +355,14 @@ def test_a_group_of_absent_static_members_waits_for_them_without_spinning() -> N
     options: dict[str, Any] = {"session_ms": 60_000, "rebalance_ms": 0}
     one = runtime.answers[runtime.join(instance_id="one", **options)].member_id
     runtime._sync_all([one], 1)
+    runtime.join(instance_id="two", **options)
+    runtime.join(one, instance_id="one", **options)
+    two = runtime.group().static["two"]
+    runtime._sync_all([one, two], 2)
     assert runtime.leave((one, "one")) == [0]
-    assert runtime.group().is_empty
+    runtime.advance(30_000)
+    assert runtime.heartbeat(two, 2, instance_id="two") == ErrorCode.REBALANCE_IN_PROGRESS
+    assert runtime.answers[runtime.join(two, instance_id="two", **options)].generation_id == 3
 
 
 def test_a_static_member_is_removed_by_its_instance_id() -> None:
