@@ -6,6 +6,7 @@ says exactly what is on the wire and when. The functions below it make the reque
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import time
@@ -98,6 +99,14 @@ class WireClient:
             return self.socket.recv(1) == b""
         except ConnectionError:
             return True
+
+    def read_to_end(self) -> bytes:
+        """Everything the broker still says before it closes the connection."""
+        received = bytearray()
+        with contextlib.suppress(ConnectionError):
+            while chunk := self.socket.recv(65536):
+                received += chunk
+        return bytes(received)
 
     def is_silent(self, seconds: float = 0.2) -> bool:
         """Whether nothing comes for a while: neither an answer nor the end."""

@@ -214,6 +214,27 @@ def test_a_client_that_vanishes_while_it_waits_leaves_nothing_behind(tmp_path: P
         assert local.on_loop(lambda _: left()) == (0, 0)
 
 
+def test_clients_that_only_knock(broker: BrokerProcess) -> None:
+    for _ in range(1000):
+        WireClient(broker.bootstrap).close()
+    with WireClient(broker.bootstrap) as client:
+        assert client.call(ApiVersionsRequest(), 3).error_code == ErrorCode.NONE
+
+
+def test_a_stop_does_not_wait_for_those_who_wait(fresh_broker: BrokerProcess) -> None:
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(WireClient(fresh_broker.bootstrap)) for _ in range(30)]
+        create(clients[0], "ending")
+        for client in clients[:20]:
+            client.post(fetch("ending", max_wait_ms=2**31 - 1), 12)
+        for client in clients[20:]:
+            client.socket.sendall(b"\0\0\1")
+        assert clients[19].is_silent()
+        assert fresh_broker.stop() == 0
+        assert all(client.is_closed() for client in clients)
+    assert "Traceback" not in fresh_broker.log()
+
+
 def test_a_reset_in_the_middle_of_an_answer(broker: BrokerProcess, topic: str) -> None:
     with WireClient(broker.bootstrap) as client:
         create(client, topic)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess
+from broker_process import BrokerProcess, StartBroker
 from forebay.errors import ErrorCode
 from forebay.wire.fields import Request
 from forebay.wire.messages.api_versions import ApiVersionsRequest
@@ -104,6 +104,24 @@ def test_mixed_requests_pipelined(client: WireClient, topic: str, seed: int) -> 
         assert error_of(client.read()) == ErrorCode.NONE
     distinct = {value for partition in range(3) for _, value in read_all(client, topic, partition)}
     assert len(distinct) == appended
+
+
+@pytest.mark.parametrize("inflight", [1, 2])
+def test_few_requests_in_flight_lose_none(start_broker: StartBroker, inflight: int) -> None:
+    """Reading stops and goes on with every answer; what lies in the buffer meanwhile is not forgotten."""
+    broker = start_broker(f"forebay.connection.max.inflight.requests={inflight}")
+    with WireClient(broker.bootstrap) as client:
+        create(client, "narrow", partitions=3)
+        chance = random.Random(inflight)
+        frames = [client.frame(*random_request(chance, "narrow", number)) for number in range(300)]
+        stream = b"".join(frames)
+        position = 0
+        while position < len(stream):
+            step = chance.choice([1, 50, 5000])
+            client.socket.sendall(stream[position : position + step])
+            position += step
+        for _ in frames:
+            assert error_of(client.read()) == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("acks", [1, -1])

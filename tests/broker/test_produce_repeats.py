@@ -7,6 +7,8 @@ answers are compared byte for byte.
 
 from __future__ import annotations
 
+import random
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 from broker_process import BrokerProcess
 from forebay.errors import ErrorCode
 from forebay.storage.faults import FaultyDisk
+from forebay.wire.batch import crc32c, crc_ok, split
 from forebay.wire.compression import Codec
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from forebay.wire.messages.incremental_alter_configs import (
@@ -34,6 +37,7 @@ from wire_client import (
     offset_at,
     only_partition,
     produce,
+    read,
     read_all,
 )
 
@@ -51,7 +55,7 @@ class Pair:
     """Two topics of names of the same length, each with a connection; `repeating` takes the short way."""
 
     def __init__(self, bootstrap: str, admin: WireClient, topic: str, partitions: int = 1, **configs: str):
-        self.names = (f"{topic[:60]}-short", f"{topic[:60]}-plain")
+        self.names = (f"{topic}-short", f"{topic}-plain")
         self.ids = tuple(create(admin, name, partitions, **configs) for name in self.names)
         self.clients = (WireClient(bootstrap), WireClient(bootstrap))
         self._sent = 0
@@ -290,6 +294,67 @@ def test_the_broker_time_is_told_to_repeats(client: WireClient, broker: BrokerPr
     times = [answer.log_append_time_ms for answer in answers]
     assert NOW < times[0] <= times[-1]
     assert [answer.base_offset for answer in answers] == [0, 1, 2, 3, 4]
+
+
+# -- mutations ---------------------------------------------------------------------------------------------
+
+
+def mutated_tail(chance: random.Random, whole: bytes, start: int) -> bytes:
+    """The frame changed from `start` on; half the time under a CRC that fits, so that more is looked at."""
+    body = bytearray(whole[4:])
+    for _ in range(chance.randint(1, 3)):
+        position = chance.randrange(start, len(body))
+        if chance.random() < 0.8:
+            body[position] = chance.choice([0, 1, 2, 0x7F, 0x80, 0xFF, body[position] ^ 1])
+        else:
+            body[position : position + chance.randint(0, 2)] = chance.randbytes(chance.randint(0, 2))
+    return struct.pack(">i", len(body)) + body
+
+
+@pytest.mark.parametrize("version", [7, 9, 12])
+def test_mutated_repeats_fare_as_on_the_ordinary_way(
+    broker: BrokerProcess, client: WireClient, topic: str, version: int
+) -> None:
+    names = (f"{topic}-short", f"{topic}-plain")
+    for name in names:
+        create(client, name, partitions=2)
+    chance = random.Random(version)
+    for _ in range(60):
+        seed = chance.random()
+        short, plain = (
+            fates(broker, name, version, seed, same) for name, same in zip(names, (True, False), strict=True)
+        )
+        assert short == plain
+    for partition in (0, 1):
+        # Records are the clients' own affair: some are garbage by now, but both logs hold the same.
+        stored = [bytes(read(client, name, partitions=(partition,)).records) for name in names]
+        assert stored[0] == stored[1]
+        assert all(crc_ok(stored[0], at, header.size) for at, header in split(stored[0]))
+
+
+def fates(broker: BrokerProcess, name: str, version: int, seed: float, same_client: bool) -> list[object]:
+    """What becomes of requests that begin alike and end oddly, until the broker has had enough."""
+    chance = random.Random(seed)
+    found: list[object] = []
+    with WireClient(broker.bootstrap) as sender:
+        for number in range(12):
+            data = bytearray(batch(b"value", b"x" * 60, timestamp=NOW))
+            if chance.random() < 0.5:
+                data[chance.randrange(21, len(data))] ^= 1 << chance.randrange(8)
+                struct.pack_into(">I", data, 17, crc32c(data[21:]))
+            client_id = f"client-{0 if same_client else number % 2}"
+            whole = sender.frame(produce(name, bytes(data), partition=number % 2), version, client_id)
+            if number >= 3 and chance.random() < 0.5:
+                whole = mutated_tail(chance, whole, whole.index(name.encode()) + len(name))
+            sender.socket.sendall(whole)
+            try:
+                answer = sender.read().responses
+            except ConnectionError:
+                return [*found, "closed"]
+            found.append(
+                [(p.index, p.error_code, p.base_offset) for t in answer for p in t.partition_responses]
+            )
+    return found
 
 
 # -- with the disk in hand ---------------------------------------------------------------------------------
