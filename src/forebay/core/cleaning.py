@@ -16,7 +16,7 @@ compacted one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Protocol
 
@@ -95,10 +95,10 @@ class TransactionTrack:
         self._seen.discard(header.producer_id)
         return not seen
 
-    def aborted_at(self, header: BatchHeader) -> Aborted | None:
-        """The aborted transaction that this marker ended."""
+    def is_abort(self, header: BatchHeader) -> bool:
+        """Whether this marker ended an aborted transaction."""
         aborted = self._aborted.get(header.producer_id)
-        return aborted if aborted is not None and aborted.last_offset == header.base_offset else None
+        return aborted is not None and aborted.last_offset == header.base_offset
 
     def _begin_up_to(self, offset: int) -> None:
         while self._pending and self._pending[-1].first_offset <= offset:
@@ -136,11 +136,14 @@ class BatchFilter:
     transactions: TransactionTrack
     last_batches: LastBatches
     last_markers: Mapping[int, int]
-    """Where the last marker of each producer of the dirty part is: earlier ones need not stay for its sake."""
+    """Where the last marker of each producer of the dirty part is: no earlier one stays for its sake."""
     log_start_offset: int
     now_ms: int
     delete_retention_ms: int
     max_output_bytes: int = MAX_OUTPUT_BYTES
+    aborted_kept: list[int] = field(default_factory=list)
+    """Where the markers are of aborted transactions of which something was still there. Whoever got a range
+    of the log before it was compacted has to know of them; the next cleaning leaves them out."""
 
     def clean(self, batch: Bytes, header: BatchHeader, *, keeps_place: bool) -> Bytes | None:
         """The batch itself, what stands in for it, or None."""
@@ -181,6 +184,8 @@ class BatchFilter:
 
     def _clean_control(self, batch: Bytes, header: BatchHeader) -> Bytes | None:
         is_left_over = self.transactions.end(header)
+        if not is_left_over and self.transactions.is_abort(header):
+            self.aborted_kept.append(header.base_offset)
         if header.record_count and (read_marker(batch) is None or not is_left_over):
             return batch
         if self._is_last_marker(header):

@@ -6,6 +6,7 @@ partition":
 - `recovery-point-offset-checkpoint`: everything below had been synced
 - `log-start-offset-checkpoint`: where each log begins (DeleteRecords may have moved it into a segment)
 - `replication-offset-checkpoint`: high watermarks
+- `cleaner-offset-checkpoint`: how far compaction has come
 
 Per partition, `leader-epoch-checkpoint` (see epochs.py) and `partition.metadata`, which ties the
 directory to a topic id. All are replaced atomically: a reader sees the old file or the new one.
@@ -24,6 +25,7 @@ TopicPartition = tuple[str, int]
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANED_OFFSETS = "cleaner-offset-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
 _VERSION = "0"

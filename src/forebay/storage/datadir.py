@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from forebay.clock import Clock
 from forebay.errors import ConfigError, StorageError
 from forebay.storage.checkpoint import (
+    CLEANED_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
@@ -65,7 +66,7 @@ class DataDir:
         self.clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN}")
         self._points = {
             name: read_offsets(disk, f"{path}/{name}")
-            for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS)
+            for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANED_OFFSETS)
         }
 
     @classmethod
@@ -126,6 +127,17 @@ class DataDir:
     def high_watermark(self, topic: str, partition: int) -> int:
         return self._points[HIGH_WATERMARKS].get((topic, partition), 0)
 
+    def first_dirty_offset(self, topic: str, partition: int) -> int:
+        """Everything below has been compacted."""
+        return self._points[CLEANED_OFFSETS].get((topic, partition), 0)
+
+    def write_first_dirty_offset(self, topic: str, partition: int, offset: int) -> None:
+        """Write down how far compaction has come; a topic that is gone is left out. Blocks; any thread."""
+        with self._write_lock:
+            offsets = {**self._points[CLEANED_OFFSETS], (topic, partition): offset}
+            if self._disk.exists(self.directory(topic, partition)):
+                self._write(CLEANED_OFFSETS, offsets)
+
     def open_log(
         self,
         topic: str,
@@ -174,7 +186,7 @@ class DataDir:
         """Before a log is truncated: make sure that no checkpoint claims more than will be left. Blocks."""
         key = (topic, partition)
         with self._write_lock:
-            for name in (RECOVERY_POINTS, HIGH_WATERMARKS):
+            for name in (RECOVERY_POINTS, HIGH_WATERMARKS, CLEANED_OFFSETS):
                 if self._points[name].get(key, 0) > offset:
                     self._write(name, {**self._points[name], key: offset})
 

@@ -25,6 +25,8 @@ class FaultyFile(RealFile):
     def appendv(self, views: Sequence[Buffer]) -> None:
         self._faults.check("append", self.path)
         self._faults.spend(sum(map(len, views)), self.path)
+        if not self._exists:
+            self._faults.made(self.path)
         super().appendv(views)
 
     def pread(self, length: int, position: int) -> bytes:
@@ -76,11 +78,14 @@ class FaultyDisk(RealDisk):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
             self.free -= size
 
+    def made(self, path: str) -> None:
+        self._unsynced_names.add(path)
+        self.synced[path] = 0
+
     def open(self, path: str, *, create: bool = False) -> FaultyFile:
         if create:
             self.check("create", path)
-            self._unsynced_names.add(path)
-            self.synced[path] = 0
+            self.made(path)
             super().open(path, create=True)
         return FaultyFile(self, path)
 

@@ -24,9 +24,10 @@ from forebay.storage.recovery import OpenOptions, open_segments
 from forebay.storage.segment import Segment
 from forebay.storage.segments import SegmentInfo
 from forebay.storage.snapshots import Snapshots
+from forebay.storage.swap import SwappingLog
 from forebay.storage.timestamps import TimestampOffset, find_timestamp, max_timestamp
 from forebay.storage.txn_index import AbortedTxn
-from forebay.storage.writer import HINTS_MAX, LogConfig, LogWriter
+from forebay.storage.writer import HINTS_MAX, LogConfig
 from forebay.wire.batch import BatchHeader
 from forebay.wire.parts import FileRange
 
@@ -44,7 +45,7 @@ class LogSlice(NamedTuple):
     segment: Segment | None = None
 
 
-class Log(LogWriter):
+class Log(SwappingLog):
     __slots__ = ()
 
     @classmethod
@@ -98,6 +99,7 @@ class Log(LogWriter):
     def close(self) -> None:
         """Write, sync and close everything, so that the next open need not look. Blocks."""
         try:
+            self.settle()
             self._write_early()
             self._active.seal()
             if not self._final:
@@ -110,6 +112,7 @@ class Log(LogWriter):
     def discard(self) -> None:
         """Close without writing anything: the log is being deleted."""
         self._pending.clear()
+        self.forget_swap()
         self._take_offline(f"{self.directory} is deleted")
         self._segments.close()
 
@@ -337,6 +340,7 @@ class Log(LogWriter):
         self._write_early()
         if offset >= self.end_offset:
             return
+        self.settle()
         if offset <= self._segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return
@@ -349,6 +353,7 @@ class Log(LogWriter):
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and begin anew at `offset`. Blocks."""
+        self.settle()
         self._pending.clear()
         self._start_anew(offset, keep=0)
         self.start_offset = offset

@@ -11,8 +11,8 @@ everything from it on was still on its way.
   made anew.
 - The first bad batch **at or above** the recovery point is where the crash tore the log: the file is cut
   there and all later segments go. So do later segments that do not continue where the one before them
-  ends: what lay between was lost with the power. (Whoever rewrites old segments with gaps, as compaction
-  does, must therefore have the recovery point checkpointed past them first.)
+  ends: what lay between was lost with the power. (Compaction leaves gaps inside of segments only: each
+  goes on ending where the next begins.)
 - A bad batch **below** the recovery point is no torn write but damage, and nothing is cut. The scan
   looks for the next whole batch and goes on; the damaged stretch is reported, and reading it is an
   error. If no whole batch follows, or the files end before the recovery point, synced messages are gone:
@@ -30,6 +30,7 @@ from itertools import pairwise
 
 from forebay.storage.disk import Disk
 from forebay.storage.segment import NO_NEXT, CorruptBatch, Hop, Segment, Tail
+from forebay.storage.swap_recovery import complete_swaps
 from forebay.wire.batch import HEADER_SIZE, MAGIC, crc_ok, read_header
 
 log = logging.getLogger(__name__)
@@ -84,6 +85,7 @@ class OpenOptions:
 def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
     """Find, check and if need be repair the segments of a directory. Blocks."""
     report = RecoveryReport()
+    complete_swaps(disk, directory)
     segments = [Segment(disk, directory, base) for base in _find_segments(disk, directory)]
     for segment, following in pairwise(segments):
         segment.next_base = following.base_offset

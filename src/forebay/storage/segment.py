@@ -30,6 +30,8 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 NO_NEXT = 2**63
 """The active segment has no segment after it: no offset reaches this."""
 
+DELETED = ".deleted"
+
 _PREFIX = Struct(">qiibIhiqq")
 _LENGTH_PREFIX = 12
 _HOP_CHUNK_BYTES = 8 << 10
@@ -71,7 +73,6 @@ def segment_name(base_offset: int) -> str:
 
 class Segment:
     __slots__ = (
-        "_stem",
         "base_offset",
         "file",
         "index",
@@ -85,18 +86,20 @@ class Segment:
         "verified",
     )
 
-    def __init__(self, disk: Disk, directory: str, base_offset: int, *, create: bool = False) -> None:
-        self._stem = f"{directory}/{segment_name(base_offset)}"
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, *, create: bool = False, suffix: str = ""
+    ) -> None:
+        stem = f"{directory}/{segment_name(base_offset)}"
         if create:
-            disk.remove(self._stem + ".index")
-            disk.remove(self._stem + ".timeindex")
-            disk.remove(self._stem + ".txnindex")
+            disk.remove(f"{stem}.index{suffix}")
+            disk.remove(f"{stem}.timeindex{suffix}")
+            disk.remove(f"{stem}.txnindex{suffix}")
         self.base_offset = base_offset
         self.next_base = NO_NEXT
-        self.file: File = disk.open(self._stem + ".log", create=create)
-        self.index = SparseIndex(disk.open(self._stem + ".index"), OFFSET_ENTRY)
-        self.time_index = SparseIndex(disk.open(self._stem + ".timeindex"), TIME_ENTRY)
-        self.txn_index = TxnIndex(disk.open(self._stem + ".txnindex"), base_offset)
+        self.file: File = disk.open(f"{stem}.log{suffix}", create=create)
+        self.index = SparseIndex(disk.open(f"{stem}.index{suffix}"), OFFSET_ENTRY)
+        self.time_index = SparseIndex(disk.open(f"{stem}.timeindex{suffix}"), TIME_ENTRY)
+        self.txn_index = TxnIndex(disk.open(f"{stem}.txnindex{suffix}"), base_offset)
         self.size = self.file.size()
         self.trusted_from = self.size
         self.verified = (0, 0)
@@ -336,13 +339,19 @@ class Segment:
 
     # --- the files -----------------------------------------------------------------------------------------
 
+    @property
+    def index_bytes(self) -> int:
+        return self.index.file.size()
+
     def files(self) -> list[File]:
+        """The log first."""
         return [self.file, self.index.file, self.time_index.file, self.txn_index.file]
 
     def mark_deleted(self) -> None:
         """Rename the files as Kafka does; readers that hold a range of them can finish."""
         for file in self.files():
-            file.rename(file.path + ".deleted")
+            if not file.path.endswith(DELETED):
+                file.rename(file.path + DELETED)
 
     def close(self) -> None:
         for file in self.files():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from forebay.storage.segment import NO_NEXT, Segment
@@ -61,6 +61,22 @@ class SegmentList:
         if self._items:
             self._items[-1].next_base = NO_NEXT
         return segment
+
+    def holds(self, segments: Sequence[Segment]) -> bool:
+        """Whether these very segments are in the list, side by side."""
+        first = self._place(segments[0])
+        return self._items[first : first + len(segments)] == list(segments)
+
+    def replace(self, old: Sequence[Segment], new: Segment, remove_at_ms: int) -> None:
+        """Let one segment stand for several that the list holds; the caller marks those as deleted."""
+        first = self._place(old[0])
+        new.next_base = old[-1].next_base
+        self._deleted.extend((remove_at_ms, segment) for segment in old)
+        self._items[first : first + len(old)] = [new]
+        self._bases[first : first + len(old)] = [new.base_offset]
+
+    def _place(self, segment: Segment) -> int:
+        return max(bisect_right(self._bases, segment.base_offset) - 1, 0)
 
     def delete_front(self, count: int, remove_at_ms: int) -> None:
         for segment in self._items[:count]:

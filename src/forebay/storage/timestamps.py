@@ -7,11 +7,12 @@ block.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from forebay.errors import ProtocolError
 from forebay.storage.segment import NO_TIMESTAMP, CorruptBatch, Segment
 from forebay.wire.batch import records
+from forebay.wire.records import Record
 
 TimestampOffset = tuple[int, int]
 
@@ -29,10 +30,26 @@ def find_timestamp(segments: Iterable[Segment], start_offset: int, timestamp: in
 def max_timestamp(segments: Iterable[Segment], start_offset: int) -> TimestampOffset | None:
     """(timestamp, offset) of the first record that carries the largest timestamp of the log."""
     nonempty = [segment for segment in segments if segment.largest_timestamp() > NO_TIMESTAMP]
-    if not nonempty:
-        return None
-    largest = max(nonempty, key=Segment.largest_timestamp)
-    return _find_in(largest, start_offset, largest.largest_timestamp())
+    best: TimestampOffset | None = None
+    # What the index promises may be gone, deleted with the front of the log or by compaction: then the next.
+    for segment in sorted(nonempty, key=Segment.largest_timestamp, reverse=True):
+        largest = segment.largest_timestamp()
+        if best is not None and best[0] > largest:
+            break
+        found = _find_in(segment, start_offset, largest) or _largest_in(segment, start_offset)
+        if found is not None and (best is None or (-found[0], found[1]) < (-best[0], best[1])):
+            best = found
+    return best
+
+
+def _largest_in(segment: Segment, start_offset: int) -> TimestampOffset | None:
+    best: TimestampOffset | None = None
+    for position, batch, header in segment.batches():
+        if header.last_offset >= start_offset and (best is None or header.max_timestamp > best[0]):
+            for record in _records(batch, segment, position):
+                if record.offset >= start_offset and (best is None or record.timestamp > best[0]):
+                    best = record.timestamp, record.offset
+    return best
 
 
 def _find_in(segment: Segment, start_offset: int, timestamp: int) -> TimestampOffset | None:
@@ -53,10 +70,14 @@ def _find_in(segment: Segment, start_offset: int, timestamp: int) -> TimestampOf
 def _first_record(
     batch: memoryview, segment: Segment, position: int, start_offset: int, timestamp: int
 ) -> TimestampOffset | None:
+    for record in _records(batch, segment, position):
+        if record.timestamp >= timestamp and record.offset >= start_offset:
+            return record.timestamp, record.offset
+    return None
+
+
+def _records(batch: memoryview, segment: Segment, position: int) -> Iterator[Record]:
     try:
-        for record in records(batch):
-            if record.timestamp >= timestamp and record.offset >= start_offset:
-                return record.timestamp, record.offset
+        yield from records(batch)
     except ProtocolError as error:
         raise CorruptBatch(segment.file.path, position, str(error)) from error
-    return None

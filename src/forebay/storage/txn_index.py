@@ -57,15 +57,14 @@ class TxnIndex:
 
     def last(self) -> AbortedTxn | None:
         count = len(self)
-        return self._read(count - 1, 1)[0] if count else None
+        return self._entry(count - 1) if count else None
 
     def entries(self, first: int = 0) -> Iterator[AbortedTxn]:
         """In the order of their markers; raises StorageError where the file holds something else."""
         number, expected = first, self._base_offset
         while number < len(self):
-            for entry in self._read(number, _ENTRIES_PER_READ):
-                if entry.last_offset < expected:
-                    raise self._damaged(number)
+            for row in self._rows(number, _ENTRIES_PER_READ):
+                entry = self._checked(number, row, expected)
                 yield entry
                 number, expected = number + 1, entry.last_offset + 1
 
@@ -113,21 +112,25 @@ class TxnIndex:
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
-            if self._read(middle, 1)[0].last_offset < offset:
+            if self._entry(middle).last_offset < offset:
                 low = middle + 1
             else:
                 high = middle
         return low
 
-    def _read(self, number: int, count: int) -> list[AbortedTxn]:
-        size = _ENTRY.size
-        data = self._file.pread(min(count, len(self) - number) * size, number * size)
-        if not data or len(data) % size:
-            raise self._damaged(number)
-        rows = list(_ENTRY.iter_unpack(data))
-        if any(row[0] != _VERSION for row in rows):
-            raise self._damaged(number)
-        return [AbortedTxn._make(row[1:]) for row in rows]
+    def _entry(self, number: int) -> AbortedTxn:
+        return self._checked(number, self._rows(number, 1)[0], self._base_offset)
 
-    def _damaged(self, number: int) -> StorageError:
-        return StorageError(f"{self._file.path} is damaged near entry {number}")
+    def _rows(self, number: int, count: int) -> list[tuple[int, ...]]:
+        size = _ENTRY.size
+        wanted = min(count, len(self) - number) * size
+        data = self._file.pread(wanted, number * size)
+        if len(data) != wanted:
+            raise StorageError(f"{self._file.path} is shorter than it was")
+        return list(_ENTRY.iter_unpack(data))
+
+    def _checked(self, number: int, row: tuple[int, ...], last_offset_min: int) -> AbortedTxn:
+        entry = AbortedTxn._make(row[1:])
+        if row[0] != _VERSION or entry.last_offset < last_offset_min:
+            raise StorageError(f"{self._file.path} is damaged at entry {number}")
+        return entry

@@ -1,0 +1,206 @@
+"""Compaction of a log's sealed segments: reads them, writes what is left of them into new ones. Blocks.
+
+A `Cleaner` runs in a thread of its own while the loop appends, reads and even deletes. It touches nothing
+that the loop owns: sealed segments do not change, and if one is deleted while it is being read the cleaning
+ends with an error and is tried again later. What it makes (`rewrite`) becomes part of the log only when the
+loop swaps it in (swap.py).
+
+Every batch is checked against its CRC before anything is decided on it: damage must not be copied under a
+new and valid checksum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from forebay.core.cleaning import BatchFilter, LastBatches, TransactionTrack, note_keys
+from forebay.core.compaction import CompactionPlan, group_segments
+from forebay.core.offset_map import OffsetMap
+from forebay.errors import ProtocolError, StorageError
+from forebay.storage.disk import Disk
+from forebay.storage.segment import CorruptBatch, Hop, Segment
+from forebay.storage.swap_recovery import CLEANED, remove_files
+from forebay.storage.txn_index import AbortedTxn
+from forebay.storage.writer import LogConfig
+from forebay.wire.batch import BatchHeader, crc_ok, read_header
+from forebay.wire.compression import MAX_OUTPUT_BYTES
+from forebay.wire.varint import Bytes
+
+_WRITE_BYTES = 1 << 20
+_POSITION_MAX = 2**31 - 1
+"""Positions in the offset index have 32 bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleaningTask:
+    """What a cleaning has to know, as it was when the loop decided on it."""
+
+    plan: CompactionPlan
+    segments: Sequence[Segment]
+    log_start_offset: int
+    now_ms: int
+    delete_retention_ms: int
+    last_batches: LastBatches
+    config: LogConfig
+    buffer_bytes: int
+    max_output_bytes: int = MAX_OUTPUT_BYTES
+
+
+class Cleaner:
+    def __init__(
+        self, disk: Disk, directory: str, task: CleaningTask, pace: Callable[[int], None] = lambda _: None
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._task = task
+        self._pace = pace
+        """Called with every number of bytes read or written; may wait, or raise to stop the cleaning."""
+        self._filter: BatchFilter
+        self._aborted: dict[int, AbortedTxn] = {}
+        self.end_offset = task.plan.first_dirty_offset
+        """How far the log is clean once every group has been swapped in."""
+
+    def read_keys(self, aborted: Sequence[AbortedTxn]) -> list[list[Segment]]:
+        """Find the latest offset of each key; the groups of segments to rewrite, in this order.
+
+        `aborted`: every aborted transaction with messages in the segments.
+        """
+        task = self._task
+        first_dirty = task.plan.first_dirty_offset
+        offsets = OffsetMap(first_dirty, task.buffer_bytes)
+        track = TransactionTrack(aborted, first_dirty)
+        self._note_keys(offsets, track)
+        self.end_offset = offsets.end_offset
+        self._aborted = {transaction.last_offset: transaction for transaction in aborted}
+        self._filter = BatchFilter(
+            offsets=offsets,
+            transactions=TransactionTrack(aborted, task.segments[0].base_offset),
+            last_batches=task.last_batches,
+            last_markers=track.last_markers,
+            log_start_offset=task.log_start_offset,
+            now_ms=task.now_ms,
+            delete_retention_ms=task.delete_retention_ms,
+            max_output_bytes=task.max_output_bytes,
+        )
+        return self._groups()
+
+    def _note_keys(self, offsets: OffsetMap, track: TransactionTrack) -> None:
+        first_dirty = self._task.plan.first_dirty_offset
+        for segment in self._task.segments:
+            if segment.next_base <= first_dirty:
+                continue
+            for position, batch, header in self._batches(segment):
+                if header.last_offset < first_dirty:
+                    continue
+                try:
+                    has_room = note_keys(batch, header, offsets, track, self._task.max_output_bytes)
+                except ProtocolError as error:
+                    raise CorruptBatch(segment.file.path, position, str(error)) from error
+                if not has_room:
+                    return
+
+    def _groups(self) -> list[list[Segment]]:
+        reached = [segment for segment in self._task.segments if segment.base_offset < self.end_offset]
+        config = self._task.config
+        groups = group_segments(
+            reached, segment_bytes=config.segment_bytes, index_bytes=config.segment_index_bytes
+        )
+        return [group for group in groups if any(segment.size for segment in group)]
+
+    def rewrite(self, group: Sequence[Segment]) -> Segment | None:
+        """A new segment for a group, on the disk as `.cleaned`; None when nothing would change."""
+        output = _Output(self._disk, self._directory, group[0].base_offset, self._task.config, self._pace)
+        self._filter.aborted_kept.clear()
+        try:
+            changed = self._fill(output, group)
+            aborted = [self._aborted[offset] for offset in self._filter.aborted_kept]
+            if changed or len(aborted) != len(group[0].txn_index):
+                return output.finish(aborted)
+        except BaseException:
+            remove_files(self._disk, output.segment)
+            raise
+        remove_files(self._disk, output.segment)
+        return None
+
+    def _fill(self, output: _Output, group: Sequence[Segment]) -> bool:
+        """Write what is left of a group; whether that is anything else than it was."""
+        changed = len(group) > 1
+        for segment in group:
+            for position, batch, header in self._batches(segment):
+                is_last = segment is group[-1] and position + header.size >= segment.size
+                left = self._clean(segment, position, batch, header, is_last)
+                changed = changed or left is not batch
+                if left is not None:
+                    output.add(left)
+        return changed
+
+    def _clean(
+        self, segment: Segment, position: int, batch: memoryview, header: BatchHeader, is_last: bool
+    ) -> Bytes | None:
+        try:
+            return self._filter.clean(batch, header, keeps_place=is_last)
+        except ProtocolError as error:
+            raise CorruptBatch(segment.file.path, position, str(error)) from error
+
+    def _batches(self, segment: Segment) -> Iterator[tuple[int, memoryview, BatchHeader]]:
+        for position, batch, header in segment.batches():
+            self._pace(header.size)
+            if not crc_ok(batch, 0, header.size):
+                raise CorruptBatch(
+                    segment.file.path, position, f"the batch at offset {header.base_offset} fails its CRC"
+                )
+            yield position, batch, header
+
+
+class _Output:
+    """A segment being written, with its indexes."""
+
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, config: LogConfig, pace: Callable[[int], None]
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._index_interval_bytes = config.index_interval_bytes
+        self._pace = pace
+        self._waiting: list[Bytes] = []
+        self._position = 0
+        self._indexed = 0
+        self.segment = Segment(disk, directory, base_offset, create=True, suffix=CLEANED)
+
+    def add(self, batch: Bytes) -> None:
+        header = read_header(batch)
+        hop = Hop(
+            self._position,
+            header.size,
+            header.base_offset,
+            header.last_offset,
+            header.base_timestamp,
+            header.max_timestamp,
+        )
+        self._position += header.size
+        if self._position > _POSITION_MAX:
+            raise StorageError(f"{self.segment.file.path} would be larger than a segment can be")
+        self._indexed = self.segment.note(hop, self._indexed, self._index_interval_bytes)
+        self._waiting.append(batch)
+        if self._position - self.segment.size >= _WRITE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        self._pace(self._position - self.segment.size)
+        if self._waiting:
+            self.segment.file.appendv(self._waiting)
+            self._waiting.clear()
+        self.segment.size = self._position
+        if self.segment.index.full_chunk:
+            self.segment.flush_index()
+
+    def finish(self, aborted: Sequence[AbortedTxn]) -> Segment:
+        """Make everything durable. Only then may the originals go."""
+        self._write()
+        if aborted:
+            self.segment.txn_index.append(aborted)
+        self.segment.seal()
+        self.segment.datasync(indexes=True)
+        self._disk.fsync_dir(self._directory)
+        return self.segment
