@@ -71,7 +71,7 @@ def _conclude(
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("what", nargs="?", choices=("forebay", "kafka", "docs"), default="forebay")
-    parser.add_argument("--rounds", type=int, default=5, help="of each load; figures are their medians")
+    parser.add_argument("--rounds", type=int, default=5, help="of each load, of which the median is taken")
     parser.add_argument("--only", action="append", default=[], choices=PARTS, help="measure only this part")
     parser.add_argument("--write-docs", action="store_true", help="write docs/performance.md too")
     options = parser.parse_args()

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 
 from bench.frames import MB_BATCH_RECORDS, RECORD_BYTES
 from bench.load import Measure
+from bench.machine import Neighbours
 from bench.rounds import fresh_topic
 from bench.server import BenchError, Server
 
@@ -43,6 +44,7 @@ def librdkafka_consume(server: Server, topic: str) -> Measure:
 
 
 def _measured(server: Server, topic: str, run: Run) -> Measure:
+    neighbours = Neighbours()
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     bootstrap = f"{server.address[0]}:{server.address[1]}"
@@ -57,7 +59,13 @@ def _measured(server: Server, topic: str, run: Run) -> Measure:
         child.kill()
         child.join()
     cpu_s = server.cpu_s() - cpu_s
-    return Measure(requests=messages, payload_bytes=messages * RECORD_BYTES, seconds=seconds, cpu_s=cpu_s)
+    return Measure(
+        requests=messages,
+        payload_bytes=messages * RECORD_BYTES,
+        seconds=seconds,
+        cpu_s=cpu_s,
+        disturbance=neighbours.share(cpu_s),
+    )
 
 
 def _child(pipe: Connection, run: Run, bootstrap: str, topic: str) -> None:

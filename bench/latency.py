@@ -7,11 +7,12 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.client import Client
 from bench.frames import B200_BATCH, fetch_frame, produce_frame
 from bench.load import Address, connect, receive_frame
+from bench.machine import Neighbours
 from bench.server import BenchError
 
 WARM_UP = 300
@@ -25,6 +26,7 @@ class Latency:
     p50_us: float
     p99_us: float
     p999_us: float
+    disturbance: float = 0.0
 
 
 def percentiles(nanoseconds: list[int]) -> Latency:
@@ -91,8 +93,10 @@ def _wake_ns(producer: socket.socket, consumer: socket.socket, topic: str, frame
 
 
 def _sampled(sample: Callable[[], int], count: int) -> Latency:
+    neighbours = Neighbours()
     with _no_garbage_collection():
-        return percentiles([sample() for _ in range(count)])
+        latency = percentiles([sample() for _ in range(count)])
+    return replace(latency, disturbance=neighbours.share())
 
 
 @contextmanager

@@ -10,13 +10,13 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import socket
-import statistics
 import struct
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
+from bench.machine import Neighbours, median_of
 from bench.server import BenchError, Server
 
 RECEIVE_BUFFER_BYTES = 1 << 20
@@ -47,6 +47,7 @@ class Measure:
     payload_bytes: int
     seconds: float
     cpu_s: float
+    disturbance: float = 0.0
 
     @property
     def requests_per_s(self) -> float:
@@ -66,10 +67,10 @@ class Measure:
 
 
 class Rounds(list[Measure]):
-    """The same load several times; each figure is the median of the rounds."""
+    """The same load several times."""
 
     def median(self, figure: str) -> float:
-        return float(statistics.median(getattr(measure, figure) for measure in self))
+        return median_of(self, figure)
 
 
 def connect(address: Address) -> socket.socket:
@@ -98,6 +99,7 @@ def receive_frame(sock: socket.socket) -> memoryview:
 
 def run_load(server: Server, streams: Sequence[Stream]) -> Measure:
     """Drives all streams at once, each from its own process, and adds up what they did."""
+    neighbours = Neighbours()
     context = multiprocessing.get_context("fork")
     pairs = [context.Pipe() for _ in streams]
     children = [
@@ -107,12 +109,13 @@ def run_load(server: Server, streams: Sequence[Stream]) -> Measure:
     for child in children:
         child.start()
     try:
-        return _conduct(server, streams, [ours for ours, _ in pairs])
+        measure = _conduct(server, streams, [ours for ours, _ in pairs])
     finally:
         for child in children:
             child.join(SOCKET_TIMEOUT_S)
             if child.is_alive():
                 child.kill()
+    return replace(measure, disturbance=neighbours.share(measure.cpu_s))
 
 
 def _conduct(server: Server, streams: Sequence[Stream], pipes: Sequence[Connection]) -> Measure:

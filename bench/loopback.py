@@ -8,6 +8,8 @@ import socket
 import time
 from dataclasses import dataclass
 
+from bench.machine import Neighbours
+
 WRITE_BYTES = 1 << 20
 SETTLE_WRITES = 64
 
@@ -17,10 +19,12 @@ class Loopback:
     mb_per_s: float
     receive_cpu_s_per_gb: float
     send_cpu_s_per_gb: float
+    disturbance: float
 
 
 def loopback(seconds: float = 0.7) -> Loopback:
     """One connection from one sending process to this one."""
+    neighbours = Neighbours()
     children_cpu_s = _cpu_s(resource.RUSAGE_CHILDREN)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sender = multiprocessing.get_context("fork").Process(
@@ -39,6 +43,7 @@ def loopback(seconds: float = 0.7) -> Loopback:
         mb_per_s=received_bytes / 1e6 / elapsed_s,
         receive_cpu_s_per_gb=own_cpu_s / total_gb,
         send_cpu_s_per_gb=(_cpu_s(resource.RUSAGE_CHILDREN) - children_cpu_s) / total_gb,
+        disturbance=neighbours.share(),
     )
 
 

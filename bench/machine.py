@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 NOISY_SHARE = 0.05
@@ -31,7 +33,7 @@ def machine() -> dict[str, Any]:
 class Neighbours:
     """CPU that went to others between the start and `share`: they make every figure worse than it is.
 
-    Ours is this process and all its children, which must have ended by then.
+    Ours is this process and those of its children that have ended by then.
     """
 
     def __init__(self) -> None:
@@ -39,11 +41,24 @@ class Neighbours:
         self.busy_s = busy_s()
         self.own_s = own_s()
 
-    def share(self) -> float:
+    def share(self, also_own_s: float = 0.0) -> float:
         """Of all the machine's CPU time; the kernel's own threads count as others."""
-        others_s = (busy_s() - self.busy_s) - (own_s() - self.own_s)
+        others_s = (busy_s() - self.busy_s) - (own_s() - self.own_s) - also_own_s
         total_s = (time.monotonic() - self.started) * (os.cpu_count() or 1)
         return max(0.0, others_s / total_s)
+
+
+class Round(Protocol):
+    """Something measured once, and the share of the machine that went to others meanwhile."""
+
+    @property
+    def disturbance(self) -> float: ...
+
+
+def median_of(rounds: Sequence[Round], figure: str) -> float:
+    """The median among the less disturbed half of the rounds and the one in the middle."""
+    quietest = sorted(rounds, key=lambda one: one.disturbance)[: len(rounds) // 2 + 1]
+    return float(statistics.median(getattr(one, figure) for one in quietest))
 
 
 def busy_s() -> float:

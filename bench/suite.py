@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import resource
 import shutil
-import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,10 +26,6 @@ class Suite:
         for number in range(1, self.rounds + 1):
             print(f"  {doing}: round {number} of {self.rounds}", flush=True)
             yield number
-
-
-def median_of(values: Sequence[object], attribute: str) -> float:
-    return float(statistics.median(getattr(value, attribute) for value in values))
 
 
 @contextmanager

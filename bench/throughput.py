@@ -9,10 +9,11 @@ from bench import rounds
 from bench.frames import B200_BATCH, KB16_BATCH, deep_produce_stream, produce_stream
 from bench.load import Measure, Rounds, Stream, run_load
 from bench.loopback import Loopback, loopback
+from bench.machine import median_of
 from bench.report import Figure
 from bench.rounds import ROUND_BYTES_MAX, ROUND_S
 from bench.server import Server
-from bench.suite import Suite, median_of
+from bench.suite import Suite
 
 CONNECTIONS = (1, 4)
 Load = Callable[[Server, int], Measure]

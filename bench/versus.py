@@ -19,10 +19,11 @@ from bench.clients import CONSUME_BATCHES, librdkafka_consume, librdkafka_produc
 from bench.kafka_server import KafkaServer, kafka_version, why_not
 from bench.latency import Latency, produce_round_trips, wakes
 from bench.load import Measure, Rounds
+from bench.machine import median_of
 from bench.report import Figure
 from bench.rounds import fresh_topic, warm_page_cache
 from bench.server import ForebayServer, Server
-from bench.suite import median_of, scratch_directory
+from bench.suite import scratch_directory
 
 FOREBAY, KAFKA = "Forebay", "Kafka"
 CONSUMED = "bench-consumed"

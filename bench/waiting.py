@@ -10,10 +10,11 @@ from bench.client import Client
 from bench.frames import B200_BATCH, frame_bytes, produce_frame
 from bench.latency import Latency, produce_round_trips, round_trips, wakes
 from bench.load import connect, receive_frame
+from bench.machine import median_of
 from bench.report import Figure
 from bench.rounds import fresh_topic
 from bench.server import ForebayServer, Server
-from bench.suite import Suite, median_of
+from bench.suite import Suite
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 
 ROUND_TRIPS = 5000

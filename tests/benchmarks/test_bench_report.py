@@ -78,10 +78,10 @@ def test_numbers_keep_the_digits_that_count(number: float, text: str) -> None:
     assert rounded(number) == text
 
 
-def test_rounds_give_the_median_of_each_figure_by_itself() -> None:
+def test_rounds_give_the_median_of_the_least_disturbed() -> None:
     rounds = Rounds(
-        Measure(requests=1000, payload_bytes=2_000_000, seconds=s, cpu_s=c)
-        for s, c in ((1.0, 0.3), (2.0, 0.1), (4.0, 0.2))
+        Measure(requests=1000, payload_bytes=2_000_000, seconds=s, cpu_s=c, disturbance=d)
+        for s, c, d in ((9.0, 9.0, 0.4), (1.0, 0.3, 0.0), (2.0, 0.1, 0.01), (4.0, 0.2, 0.02), (8.0, 8.0, 0.3))
     )
     assert rounds.median("requests_per_s") == 500
     assert rounds.median("mb_per_s") == 1.0
