@@ -121,6 +121,14 @@ class Runtime:
         self.shard = self.fresh()
         self.carry_out(self.shard.loaded(self.now_ms))
 
+    def lose_from(self, length: int) -> None:
+        """What was appended since the log had this length never reached the disk; crash afterwards."""
+        del self.log[length:]
+        shard = self.fresh()
+        self.written = {
+            name: classic_view(shard, name) for name, group in shard.groups.items() if group.persisted
+        }
+
     def see_topics(self, topics: TopicsView) -> None:
         self.topics = topics
         self.carry_out(self.shard.topics_changed(topics, self.now_ms))

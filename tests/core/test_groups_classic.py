@@ -465,6 +465,14 @@ def test_a_full_group_takes_nobody_else() -> None:
     assert runtime.answers[ticket].member_id == third
 
 
+def test_a_static_member_comes_back_to_a_full_group() -> None:
+    runtime = Runtime(max_size=1)
+    old = runtime.answers[runtime.join(instance_id="one")].member_id
+    runtime._sync_all([old], 1)
+    assert join_code(runtime, instance_id="two") == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert join_code(runtime, instance_id="one") == ErrorCode.NONE
+
+
 def test_a_group_that_became_too_large_loses_the_last_to_join_again() -> None:
     runtime = Runtime()
     _, (a, b) = runtime.stabilize(2)

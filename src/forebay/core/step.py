@@ -10,8 +10,7 @@ The runtime owes a machine four things:
   any other operation, so that the next operation sees them.
 - Replies and effects wait until those records are committed. Those of a step without records wait for
   everything appended before it: they may tell what is not committed yet.
-- When an append fails, the machine is thrown away and made anew from the log. The clients that wait for it
-  are told so with the machine's own `failure`.
+- When an append fails, the machine is thrown away and made anew from the log; whoever waits has to ask again.
 - `tick` is called no later than the deadline of the last step, and again at once if that has passed already.
 """
 

@@ -51,7 +51,7 @@ class ClassicGroup(ClassicState):
         step = Step()
         call = _Join(ticket, request, info, now_ms, step)
         member_id = request.member_id
-        if not self._has_room(member_id):
+        if not self._has_room(self._known_as(request)):
             call.refuse(ErrorCode.GROUP_MAX_SIZE_REACHED)
             self.remove(member_id, step)
             rebalance.maybe_complete(self, step, now_ms)
@@ -64,6 +64,10 @@ class ClassicGroup(ClassicState):
         else:
             self._join_again(call)
         return step
+
+    def _known_as(self, request: JoinGroupRequest) -> str:
+        """The member that asks, be it under its group instance id only."""
+        return request.member_id or self.static.get(request.group_instance_id or "", "")
 
     def _has_room(self, member_id: str) -> bool:
         if self.state is State.EMPTY:
