@@ -364,6 +364,7 @@ def test_a_producer_may_raise_its_own_epoch_and_repeat_that() -> None:
     assert init(coordinator, first) == second
     coordinator.crash(len(coordinator.log))
     assert init(coordinator, first) == second
+    assert end(coordinator, first, version=5, commit=False) == ErrorCode.PRODUCER_FENCED
     assert init(coordinator, second) == (first[0], 2)
     assert init_error(coordinator, first) == ErrorCode.PRODUCER_FENCED
 
