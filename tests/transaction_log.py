@@ -51,6 +51,7 @@ class Coordinator:
     sent: list[WriteMarkers] = field(default_factory=list)
     """All that were ever allowed."""
     deadline_ms: int | None = None
+    unanswered: set[Any] = field(default_factory=set)
     _parked: deque[Parked] = field(default_factory=deque)
     _writing: bool = False
     _tickets: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
@@ -83,7 +84,8 @@ class Coordinator:
         while self._parked and self._parked[0].position <= self.committed:
             step = self._parked.popleft().step
             for ticket, response in step.replies:
-                assert ticket not in self.answers, "answered twice"
+                assert ticket in self.unanswered, "answered twice"
+                self.unanswered.remove(ticket)
                 self.answers[ticket] = response
             for effect in step.effects:
                 assert isinstance(effect, WriteMarkers)
@@ -105,6 +107,7 @@ class Coordinator:
         del self.log[kept:]
         self._parked.clear()
         self.markers.clear()
+        self.unanswered.clear()
         self.committed = kept
         self.shard = TransactionShard(self.config)
         for batch in self.log:
@@ -125,7 +128,7 @@ class Coordinator:
     def ask_init(
         self, name: str, expected: Identity = NOBODY, *, timeout_ms: int = 60_000, version: int = 5
     ) -> int:
-        ticket, fresh = self._tickets(), self._fresh(name)
+        ticket, fresh = self.ticket(), self._fresh(name)
         request = InitProducerIdRequest(
             transactional_id=name,
             transaction_timeout_ms=timeout_ms,
@@ -136,12 +139,12 @@ class Coordinator:
         return ticket
 
     def ask_add(self, name: str, who: Identity, *partitions: TopicPartition, version: int = 3) -> int:
-        ticket, request = self._tickets(), add_request(name, who, *partitions, version=version)
+        ticket, request = self.ticket(), add_request(name, who, *partitions, version=version)
         self.run(self.shard.add_partitions_to_txn(ticket, request, RequestInfo(version), self.now_ms))
         return ticket
 
     def ask_add_offsets(self, name: str, who: Identity, partition: int = 0, *, version: int = 3) -> int:
-        ticket = self._tickets()
+        ticket = self.ticket()
         request = AddOffsetsToTxnRequest(
             transactional_id=name, producer_id=who[0], producer_epoch=who[1], group_id="g"
         )
@@ -150,12 +153,17 @@ class Coordinator:
         return ticket
 
     def ask_end(self, name: str, who: Identity, *, commit: bool, version: int = 3) -> int:
-        ticket = self._tickets()
+        ticket = self.ticket()
         request = EndTxnRequest(
             transactional_id=name, producer_id=who[0], producer_epoch=who[1], committed=commit
         )
         info = RequestInfo(version)
         self.run(self.shard.end_txn(ticket, request, self._fresh(name), info, self.now_ms))
+        return ticket
+
+    def ticket(self) -> int:
+        ticket = self._tickets()
+        self.unanswered.add(ticket)
         return ticket
 
     def _fresh(self, name: str) -> int:

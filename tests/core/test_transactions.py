@@ -11,6 +11,7 @@ from forebay.config import TransactionsConfig
 from forebay.core.step import RequestInfo
 from forebay.core.transactions import DUE_MAX
 from forebay.core.txn.decisions import PARTITIONS_BYTES_MAX
+from forebay.core.txn.replies import failure
 from forebay.core.txn.state import EPOCH_MAX, TRANSITIONS, Event, Identity, State, Transaction, record_of
 from forebay.core.txn.waiting import WAIT_MS_MAX, WAITING_MAX
 from forebay.errors import ErrorCode
@@ -414,9 +415,9 @@ def test_nobody_may_use_the_epoch_that_only_fences_have() -> None:
 def test_without_a_fresh_producer_id_the_client_comes_again() -> None:
     coordinator = Coordinator()
     request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1)
-    step = coordinator.shard.init_producer_id(1, request, -1, RequestInfo(5), 0)
-    coordinator.run(step)
-    assert answer(coordinator, 1).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    ticket = coordinator.ticket()
+    coordinator.run(coordinator.shard.init_producer_id(ticket, request, -1, RequestInfo(5), 0))
+    assert answer(coordinator, ticket).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
     assert not coordinator.shard.transactions
 
 
@@ -430,14 +431,14 @@ def test_what_comes_next_waits_for_the_markers_and_shares_their_batch() -> None:
     end(coordinator, who)
     waiting = coordinator.ask_add("t", who, B)
     offsets = coordinator.ask_add_offsets("t", who, 1)
-    assert coordinator.shard.waiting() == [waiting, offsets]
+    assert coordinator.unanswered == {waiting, offsets}
     batches = len(coordinator.log)
     coordinator.write_markers()
     assert answer(coordinator, waiting).results_by_topic_v3_and_below
     assert answer(coordinator, offsets).error_code == ErrorCode.NONE
     assert len(coordinator.log) == batches + 1
     assert known(coordinator).partitions == {B, ("__consumer_offsets", 1)}
-    assert coordinator.shard.waiting() == []
+    assert not coordinator.unanswered
 
 
 def test_waiting_ends_with_an_error_to_come_again() -> None:
@@ -575,7 +576,11 @@ def test_decided_transactions_go_on_after_a_restart() -> None:
     add(coordinator, who, A, B)
     end(coordinator, who)
     coordinator.marked(coordinator.markers[0], [A])
+    before = coordinator.markers[0]
+    assert coordinator.shard.still_marking(before)
     coordinator.crash(len(coordinator.log))
+    assert not coordinator.shard.still_marking(before)
+    assert coordinator.shard.still_marking(coordinator.markers[0])
     assert coordinator.markers[0].partitions == (A, B)
     assert coordinator.markers[0].commit
     coordinator.write_markers()
@@ -596,9 +601,9 @@ def test_a_batch_of_transactions_is_answered_one_by_one() -> None:
             *add_request("t", who, A, version=5, verify_only=True).transactions,
         ]
     )
-    step = coordinator.shard.add_partitions_to_txn("b", batch, RequestInfo(5), coordinator.now_ms)
-    coordinator.run(step)
-    response = coordinator.answers["b"]
+    ticket = coordinator.ticket()
+    coordinator.run(coordinator.shard.add_partitions_to_txn(ticket, batch, RequestInfo(5), 0))
+    response = answer(coordinator, ticket)
     assert len(encode(response, 5)) > 0
     errors = [
         result.topic_results[0].results_by_partition[0].partition_error_code
@@ -614,8 +619,9 @@ def test_verification_changes_nothing(version: int, missing: str) -> None:
     add(coordinator, who, A)
     before = len(coordinator.log)
     request = add_request("t", who, A, B, version=version, verify_only=True)
-    coordinator.run(coordinator.shard.add_partitions_to_txn("v", request, RequestInfo(version), 0))
-    topics = coordinator.answers.pop("v").results_by_transaction[0].topic_results
+    ticket = coordinator.ticket()
+    coordinator.run(coordinator.shard.add_partitions_to_txn(ticket, request, RequestInfo(version), 0))
+    topics = answer(coordinator, ticket).results_by_transaction[0].topic_results
     errors = [topic.results_by_partition[0].partition_error_code for topic in topics]
     assert errors == [ErrorCode.NONE, ErrorCode[missing]]
     assert len(coordinator.log) == before
@@ -647,6 +653,6 @@ def test_what_a_partition_may_ask_about_a_producer() -> None:
     ],
 )
 def test_a_coordinator_that_fails_says_so_in_every_response(request_: Any, version: int) -> None:
-    response = Coordinator().shard.failure(request_, RequestInfo(version))
+    response = failure(request_, version, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     data = encode(response, version)
     assert ErrorCode.COORDINATOR_NOT_AVAILABLE.to_bytes(2, "big") in data

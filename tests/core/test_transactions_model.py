@@ -291,7 +291,7 @@ class World:
             self._run_dry()
             self.coordinator.pass_time(TIMEOUT_MS)
         _check_log(self.coordinator)
-        assert not self.coordinator.shard.waiting()
+        assert not self.coordinator.unanswered
         for at, partition in self.partitions.items():
             assert not any(partition.open.values()), f"messages in {at} have no end"
         for attempt in self.attempts:

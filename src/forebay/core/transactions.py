@@ -35,7 +35,7 @@ from forebay.core.txn.state import (
 )
 from forebay.core.txn.waiting import WaitingRoom
 from forebay.errors import ErrorCode
-from forebay.wire.fields import Request, Response
+from forebay.wire.fields import Request
 from forebay.wire.messages import describe_transactions, list_transactions
 from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from forebay.wire.messages.add_partitions_to_txn import (
@@ -104,18 +104,6 @@ class TransactionShard:
             self._refuse(draft, asked, ErrorCode.CONCURRENT_TRANSACTIONS)
         return self._finish(draft)
 
-    def failure(
-        self,
-        request: Request,
-        info: RequestInfo,
-        error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ) -> Response:
-        return replies.failure(request, info.api_version, error)
-
-    def waiting(self) -> list[Ticket]:
-        """The clients that have been neither answered nor refused."""
-        return self._waiting.tickets()
-
     # -- operations -------------------------------------------------------------------------------------
 
     def wants_producer_id(self, transactional_id: str) -> bool:
@@ -182,6 +170,14 @@ class TransactionShard:
             if not unmarked:
                 self._complete(draft, txn)
         return self._finish(draft)
+
+    def still_marking(self, markers: WriteMarkers) -> bool:
+        """Whether these markers are wanted: not when the machine that sent them has been thrown away.
+
+        A marker that is written late could end the next transaction, which may have the same epoch.
+        """
+        sent, _ = self._marking.get(markers.transactional_id, (None, ()))
+        return sent is markers
 
     def verify_partition(
         self, transactional_id: str, identity: Identity, partition: TopicPartition

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 
-from forebay.core.step import Ticket
 from forebay.core.txn.draft import Asked
 
 WAIT_MS_MAX = 200
@@ -50,9 +49,6 @@ class WaitingRoom:
         while queue and not self._waits(queue[0][1], queue[0][2]):
             queue.popleft()
         return queue[0][0] if queue else None
-
-    def tickets(self) -> list[Ticket]:
-        return [asked.ticket for waiting in self._waiting.values() for asked in waiting]
 
     def _waits(self, transactional_id: str, asked: Asked) -> bool:
         return any(each is asked for each in self._waiting.get(transactional_id, ()))
