@@ -12,8 +12,9 @@ from typing import Any
 
 from forebay.config import GroupsConfig
 from forebay.core.groups.classic import ClassicGroup
-from forebay.core.groups.classic_state import State
+from forebay.core.groups.classic_state import JOIN, SESSION, State
 from forebay.core.groups.shard import GroupShard, TopicInfo, TopicsView
+from forebay.core.groups.timers import TimerKey
 from forebay.core.step import RequestInfo, StateRecord, Step
 from forebay.errors import ErrorCode
 from forebay.wire.batch import EndTxnMarker
@@ -374,8 +375,13 @@ def check_group(group: ClassicGroup) -> None:
     assert group.static == {m.instance_id: n for n, m in members.items() if m.instance_id is not None}
     assert all(name == member.member_id for name, member in members.items())
     assert group.pending.isdisjoint(members)
+    assert all(TimerKey(group.group_id, SESSION, name) in group.context.timers for name in group.pending)
+    assert (TimerKey(group.group_id, JOIN) in group.context.timers) == (group.state is State.PREPARING)
     assert group.pending_sync <= set(members)
     assert not group.pending_sync or group.state in (State.COMPLETING, State.STABLE)
     for member in members.values():
         assert member.join is None or group.state is State.PREPARING
+        # Nobody may stay for ever without a sign of life; who waits is looked after by the rebalance.
+        has_timer = TimerKey(group.group_id, SESSION, member.member_id) in group.context.timers
+        assert has_timer or (member.waits and not member.is_new)
         assert member.sync is None or group.state is State.COMPLETING

@@ -187,6 +187,16 @@ def test_the_last_member_to_go_leaves_an_empty_group_behind() -> None:
     assert (runtime.group().state, runtime.group().generation) == (State.EMPTY, 2)
 
 
+def test_what_falls_due_together_makes_one_change() -> None:
+    runtime = Runtime()
+    runtime.stabilize()
+    runtime.join()  # an id that nobody uses, which expires together with the only member
+    runtime.advance(10_000)
+    assert (runtime.group().state, runtime.group().generation) == (State.EMPTY, 2)
+    assert len(runtime.log) == 2
+    assert runtime.group().pending == set()
+
+
 def test_who_does_not_join_again_within_the_rebalance_timeout_is_out() -> None:
     runtime = Runtime()
     generation, (a, b) = runtime.stabilize(2, session_ms=60_000, rebalance_ms=5_000)
@@ -336,6 +346,17 @@ def test_a_static_member_that_is_replaced_while_it_waits_is_fenced() -> None:
     parked = runtime.sync(runtime.answers[taken].member_id, 2)
     runtime.join(instance_id="one")
     assert runtime.answers[parked].error_code == ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_static_member_that_took_its_place_back_may_wait_longer_than_a_session() -> None:
+    runtime = Runtime()
+    generation, (a,) = runtime.stabilize(session_ms=60_000, rebalance_ms=60_000)
+    runtime.join(instance_id="one", session_ms=5_000)
+    ticket = runtime.join(instance_id="one", session_ms=5_000)
+    runtime.advance(50_000)
+    assert ticket not in runtime.answers
+    runtime.join(a)
+    assert runtime.answers[ticket].generation_id == generation + 1
 
 
 def test_a_static_member_stays_through_a_rebalance_until_its_session_ends() -> None:

@@ -147,7 +147,6 @@ class ClassicGroup(ClassicState):
 
     def _resume(self, member: Member, old_leader: str | None, call: _Join) -> None:
         """It takes its old assignment up again, and nobody else notices."""
-        rebalance.sync_received(self, member)
         assignments = {other.member_id: other.assignment for other in self.members.values()}
         call.step.records.append(self.record(self.generation, assignments, call.now_ms))
         if call.info.api_version >= _SKIP_ASSIGNMENT_FROM:

@@ -167,7 +167,6 @@ class ClassicState(Group):
         """Let a member go; what it waits for is answered with UNKNOWN_MEMBER_ID, so that it joins anew."""
         self.cancel(SESSION, member_id)
         self.pending.discard(member_id)
-        self.pending_sync.discard(member_id)
         member = self.members.pop(member_id, None)
         if member is None:
             return
