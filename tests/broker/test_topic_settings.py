@@ -78,7 +78,7 @@ def test_retention_by_size(tidy: tuple[BrokerProcess, WireClient]) -> None:
 
 def test_retention_by_time(tidy: tuple[BrokerProcess, WireClient]) -> None:
     _, client = tidy
-    create(client, "timed", segment_bytes="5000", retention_ms=str(DAY_MS))
+    create(client, "timed", segment_bytes="2500", retention_ms=str(DAY_MS))  # a batch each
     for _ in range(10):
         append(client, "timed", batch(bytes(2000), timestamp=now_ms() - 2 * DAY_MS))
     for _ in range(4):
