@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from forebay.broker.coordinator import Coordinator
+from forebay.broker.coordinator import Coordinator, Shard
 from forebay.broker.markers import write_markers
 from forebay.broker.verifying import Verdict, Verification
 from forebay.core.step import Effect, RequestInfo
@@ -53,12 +53,10 @@ class Transactions:
 
     async def fresh_producer_id(self, transactional_id: str) -> int:
         """A producer id for an operation that may need one, else -1."""
-        coordinator = self.coordinator
-        try:
-            machine = coordinator.at(coordinator.partition_for(transactional_id)).machine
-        except KafkaError:
-            return -1  # the operation will be refused for the same reason
-        return await self._broker.producer_ids.next() if machine.wants_producer_id(transactional_id) else -1
+        shard = self._shard(transactional_id)
+        if shard is None or not shard.machine.wants_producer_id(transactional_id):
+            return -1
+        return await self._broker.producer_ids.next()
 
     # -- partitions that ask whether they take part ----------------------------------------------------
 
@@ -107,7 +105,7 @@ class Transactions:
     async def _write_markers(self, effect: WriteMarkers) -> None:
         """Write the markers of a decided transaction, again and again until every partition has its own."""
         left, delay_s = set(effect.partitions), _RETRY_S
-        while left:
+        while left and self._still_wanted(effect):
             errors = await self._write_to(effect, sorted(left))
             written = {at for at, error in errors.items() if self._is_settled(effect, at, error)}
             left -= written
@@ -115,6 +113,11 @@ class Transactions:
             if left:
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, _RETRY_S_MAX)
+
+    def _still_wanted(self, effect: WriteMarkers) -> bool:
+        """A machine that was loaded again has asked for its markers anew: the old errand must not go on."""
+        shard = self._shard(effect.transactional_id)
+        return shard is not None and shard.machine.still_marking(effect)
 
     async def _write_to(
         self, effect: WriteMarkers, partitions: list[TopicPartition]
@@ -142,13 +145,16 @@ class Transactions:
         return self._broker.image.partition(*at) is None
 
     def _tell(self, effect: WriteMarkers, written: set[TopicPartition]) -> None:
-        coordinator = self.coordinator
+        shard = self._shard(effect.transactional_id)
+        if shard is not None:
+            step = shard.machine.markers_written(effect, written, self._broker.now_ms())
+            self.coordinator.carry_out(shard, step)
+
+    def _shard(self, transactional_id: str) -> Shard[TransactionShard] | None:
         try:
-            shard = coordinator.at(coordinator.partition_for(effect.transactional_id))
+            return self.coordinator.at(self.coordinator.partition_for(transactional_id))
         except KafkaError:
-            return  # it is being loaded, and will then ask for the markers again
-        step = shard.machine.markers_written(effect, written, self._broker.now_ms())
-        coordinator.carry_out(shard, step)
+            return None
 
 
 def _verdict(errors: dict[TopicPartition, ErrorCode] | dict[TopicPartition, int]) -> Verdict:

@@ -1,7 +1,7 @@
 """AddPartitionsToTxn: what a transaction writes to.
 
 Brokers ask for many transactions at once, and those live on different shards: each is asked for its own, and
-the answers are put together.
+the answers are put together. A transaction that names a partition which does not exist is not begun at all.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.core.txn.replies import BATCHED_FROM
+from forebay.core.txn import replies
+from forebay.errors import ErrorCode
 from forebay.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
     AddPartitionsToTxnTransaction,
 )
 
@@ -24,26 +26,36 @@ if TYPE_CHECKING:
 async def handle(
     broker: Broker, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    if context.api_version < BATCHED_FROM:
-        return await _ask(broker, context, request.v3_and_below_transactional_id, request)
+    version = context.api_version
+    refused: list[AddPartitionsToTxnResult] = []
     by_shard: dict[int, list[AddPartitionsToTxnTransaction]] = {}
     partition_for = broker.transactions.coordinator.partition_for
-    for transaction in request.transactions:
-        by_shard.setdefault(partition_for(transaction.transactional_id), []).append(transaction)
-    answers = await asyncio.gather(
-        *(
-            _ask(
-                broker,
-                context,
-                of_shard[0].transactional_id,
-                AddPartitionsToTxnRequest(transactions=of_shard),
-            )
-            for of_shard in by_shard.values()
-        )
-    )
-    return AddPartitionsToTxnResponse(
-        results_by_transaction=[result for answer in answers for result in answer.results_by_transaction]
-    )
+    for each in replies.transactions_of(request, version):
+        if all(broker.image.partition(*at) for at in replies.partitions_of(each.topics)):
+            by_shard.setdefault(partition_for(each.transactional_id), []).append(each)
+        else:
+            refused.append(_refused(broker, each, version))
+    if version < replies.BATCHED_FROM:
+        if refused:
+            return replies.add_partitions_to_txn(refused, version)
+        return await _ask(broker, context, request.v3_and_below_transactional_id, request)
+    asked = [
+        _ask(broker, context, own[0].transactional_id, AddPartitionsToTxnRequest(transactions=own))
+        for own in by_shard.values()
+    ]
+    answers = await asyncio.gather(*asked)
+    granted = [result for answer in answers for result in answer.results_by_transaction]
+    return replies.add_partitions_to_txn(refused + granted, version)
+
+
+def _refused(
+    broker: Broker, transaction: AddPartitionsToTxnTransaction, version: int
+) -> AddPartitionsToTxnResult:
+    def error_of(at: tuple[str, int]) -> ErrorCode:
+        known = broker.image.partition(*at)
+        return ErrorCode.OPERATION_NOT_ATTEMPTED if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    return replies.transaction_result(transaction, version, error_of)
 
 
 async def _ask(

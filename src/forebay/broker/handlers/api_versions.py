@@ -6,12 +6,19 @@ from typing import TYPE_CHECKING
 
 from forebay.broker.dispatch import API_VERSIONS_KEY, Endpoint, RequestContext
 from forebay.errors import ErrorCode
-from forebay.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from forebay.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
 
-PRODUCE_KEY = 0
+FEATURES = {"transaction.version": 2}
+"""Java producers raise their epoch with every transaction only where this says so."""
 
 
 def handle(
@@ -28,7 +35,15 @@ def handle(
             )
             for endpoint in broker.endpoints.values()
         ],
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=0, max_version=level)
+            for name, level in FEATURES.items()
+        ],
         finalized_features_epoch=0,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, level in FEATURES.items()
+        ],
     )
 
 
