@@ -9,6 +9,7 @@ import pytest
 from forebay.core.groups.classic import NEW_MEMBER_TIMEOUT_MS
 from forebay.core.groups.classic_state import TRANSITIONS, State
 from forebay.errors import ErrorCode
+from forebay.wire.batch import EndTxnMarker
 from forebay.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from forebay.wire.messages.leave_group import LeaveGroupRequest
 from group_runtime import Runtime, subscription
@@ -193,7 +194,8 @@ def test_what_falls_due_together_makes_one_change() -> None:
     runtime.join()  # an id that nobody uses, which expires together with the only member
     runtime.advance(10_000)
     assert (runtime.group().state, runtime.group().generation) == (State.EMPTY, 2)
-    assert len(runtime.log) == 2
+    records = [record for entry in runtime.log if not isinstance(entry, EndTxnMarker) for record in entry[1]]
+    assert len(records) == 2
     assert runtime.group().pending == set()
 
 
@@ -229,6 +231,23 @@ def test_a_member_that_waits_needs_no_heartbeat() -> None:
         runtime.heartbeat(b, generation)
     assert ticket not in runtime.answers
     assert a in runtime.group().members
+
+
+def test_a_member_that_waited_longer_than_its_session_is_watched_again() -> None:
+    runtime = Runtime()
+    _, (a,) = runtime.stabilize()
+    b, _ = runtime.enter()
+    runtime.join(a)
+    waiting = runtime.sync(b, 2)
+    for _ in range(2):
+        runtime.advance(6_000)
+        assert runtime.heartbeat(a, 2) == ErrorCode.NONE
+    runtime.sync(a, 2, {b: b"work"})
+    assert runtime.answers[waiting].assignment == b"work"
+    runtime.advance(6_000)
+    assert runtime.heartbeat(a, 2) == ErrorCode.NONE
+    runtime.advance(6_000)
+    assert runtime.heartbeat(b, 2) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_new_member_whose_client_is_gone_is_dropped_in_the_end() -> None:
