@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import aiokafka
 import aiokafka.codec
 import confluent_kafka
+import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 with warnings.catch_warnings():
@@ -378,3 +379,12 @@ def contents(received: Sequence[Received]) -> Iterator[tuple[bytes | None, bytes
 
 
 CLIENTS: tuple[Client, ...] = (Confluent(), KafkaPython(), AioKafka(), Kcat())
+
+each_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+
+
+def need(client: Client, codec: str = "none") -> None:
+    """Skip the test where this client, or the codec in it, is not installed."""
+    reason = client.missing(codec)
+    if reason is not None:
+        pytest.skip(reason)

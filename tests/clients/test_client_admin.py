@@ -26,6 +26,7 @@ from kafka_clients import (
     create_topic,
     kafka_python,
     kcat,
+    need,
 )
 
 DYNAMIC_TOPIC = ConfigSource.DYNAMIC_TOPIC_CONFIG
@@ -125,8 +126,7 @@ def test_a_deleted_topic_comes_back_empty(admin: AdminClient, broker: BrokerProc
 
 
 def test_kcat_lists_the_cluster(broker: BrokerProcess, topic: str) -> None:
-    if reason := CLIENTS[3].missing():
-        pytest.skip(reason)
+    need(CLIENTS[3])
     create_topic(broker.bootstrap, topic, 2)
     found = json.loads(kcat(broker.bootstrap, "-L", "-J", "-t", topic))
     assert found["brokers"] == [{"id": 1, "name": broker.bootstrap}]

@@ -20,7 +20,9 @@ from kafka_clients import (
     confluent_admin,
     confluent_consumer,
     create_topic,
+    each_client,
     kafka_python,
+    need,
 )
 
 NOT_THERE = (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -124,10 +126,9 @@ def test_unacknowledged_messages_that_are_refused_harm_no_others(broker: BrokerP
 # -- topics that are not there -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+@each_client
 def test_a_topic_is_made_when_it_is_used(start_broker: StartBroker, topic: str, client: Client) -> None:
-    if reason := client.missing():
-        pytest.skip(reason)
+    need(client)
     broker = start_broker("num.partitions=3")
     client.produce(broker.bootstrap, topic, [Message(b"first", partition=2)])
     (found,) = client.consume(broker.bootstrap, topic, 1, partition=2)

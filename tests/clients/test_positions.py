@@ -20,20 +20,14 @@ from kafka_clients import (
     confluent_admin,
     confluent_consumer,
     create_topic,
+    each_client,
     kafka_python,
     kcat,
+    need,
 )
-
-each_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 
 FIRST_MS = 1_600_000_000_000
 COUNT = 1_000
-
-
-def need(client: Client) -> None:
-    reason = client.missing()
-    if reason is not None:
-        pytest.skip(reason)
 
 
 @pytest.fixture(scope="module")

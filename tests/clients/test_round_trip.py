@@ -12,19 +12,12 @@ from broker_process import BrokerProcess
 from forebay.wire.batch import read_header
 from forebay.wire.compression import Codec
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafka_clients import CLIENTS, CODECS, Client, Message, contents, create_topic
+from kafka_clients import CLIENTS, CODECS, Client, Message, contents, create_topic, each_client, need
 from raw_client import RawClient
 
-each_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 each_codec = pytest.mark.parametrize("codec", CODECS)
 
 WRITERS_TOPIC = "written-by-everyone"
-
-
-def need(client: Client, codec: str = "none") -> None:
-    reason = client.missing(codec)
-    if reason is not None:
-        pytest.skip(reason)
 
 
 def sample(client: Client) -> list[Message]:
