@@ -17,6 +17,7 @@ from typing import Any
 from forebay.broker.administration import new_topic_id
 from forebay.broker.appends import Appends
 from forebay.broker.cold_reads import ColdReads
+from forebay.broker.compaction import Compactor
 from forebay.broker.connection import Connection
 from forebay.broker.descriptors import share_descriptors
 from forebay.broker.dispatch import Dispatcher, Endpoint
@@ -65,6 +66,7 @@ class Broker:
         self.commit = GroupCommit(self.loop)
         self.appends = Appends(self.commit, self.arrivals, sync_on_ack=config.storage.flush_on_ack)
         self.cold_reads = ColdReads(self.loop, self.metrics)
+        self.compactor = Compactor(self)
         self.sessions = FetchSessions(config.fetch.session_slots_max, new_id=_new_session_id)
         self.now_ms = self.clock.now_ms
         self.verify_transaction: VerifyTransaction = refuse_transactions
@@ -109,6 +111,7 @@ class Broker:
         finally:
             self.cold_reads.close()
             self.commit.close()
+            self.compactor.close()
             self.data.close(clean=self._clean)
 
     def stop(self) -> None:
@@ -129,6 +132,7 @@ class Broker:
             finally:
                 self.server.close()
                 self.commit.close()
+                self.compactor.close()
                 self._clean = self.replicas.close_all()
         finally:
             await self.store.close()

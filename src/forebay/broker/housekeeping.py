@@ -1,4 +1,4 @@
-"""What has to be done now and then: syncing, retention, checkpoints, idle connections.
+"""What has to be done now and then: syncing, retention, compaction, checkpoints, idle connections.
 
 Each duty is a small step that decides on the loop and lets threads do what blocks. One that fails is logged
 and tried again at its next turn; the broker goes on.
@@ -45,6 +45,9 @@ class Housekeeping:
             (idle_check_ms, self.close_idle),
             (_PRODUCER_EXPIRY_INTERVAL_MS, self.expire_producers),
         ]
+        cleaner = self._broker.config.cleaner
+        if cleaner.enable:
+            duties.append((cleaner.backoff_ms, self.compact))
         return [tasks.create_task(_every(interval_ms, duty)) for interval_ms, duty in duties]
 
     async def sync(self) -> None:
@@ -84,6 +87,9 @@ class Housekeeping:
                     "log_start_offset": log_.start_offset,
                 },
             )
+
+    async def compact(self) -> None:
+        await self._broker.compactor.run()
 
     async def reap(self) -> None:
         """Remove from the disk what was deleted long enough ago that no reader is in it any more."""

@@ -23,6 +23,8 @@ _EXPORTED = {
     "log_flushes": "kafka_log_logflushstats_logflush_total",
     "duplicates_dropped": "forebay_duplicate_batches_total",
     "segments_deleted": "forebay_segments_deleted_total",
+    "logs_compacted": "forebay_logs_compacted_total",
+    "compaction_bytes_freed": "forebay_compaction_freed_bytes_total",
 }
 
 
@@ -44,6 +46,8 @@ class Metrics:
     log_flushes: int
     duplicates_dropped: int
     segments_deleted: int
+    logs_compacted: int
+    compaction_bytes_freed: int
 
     def __init__(self) -> None:
         for name in self.__slots__:

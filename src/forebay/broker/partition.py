@@ -56,7 +56,10 @@ def append_policy(config: TopicConfig, decompress_max_bytes: int) -> AppendPolic
 def log_config(config: TopicConfig) -> LogConfig:
     return LogConfig(
         segment_bytes=config.segment_bytes,
-        segment_ms=config.segment_ms,
+        # What is in the active segment is not compacted, so it has to close in time.
+        segment_ms=min(config.segment_ms, config.max_compaction_lag_ms)
+        if config.compacted
+        else config.segment_ms,
         index_interval_bytes=config.index_interval_bytes,
         segment_index_bytes=config.segment_index_bytes,
         file_delete_delay_ms=config.file_delete_delay_ms,

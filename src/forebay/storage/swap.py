@@ -41,6 +41,10 @@ class SwappingLog(LogWriter):
         """The segments below an offset, never the active one."""
         return [s for s in self._segments if s is not self._active and s.next_base <= end_offset]
 
+    def first_timestamp_from(self, offset: int) -> int | None:
+        """When the segment began that holds an offset, or the next one. Reads a header: may block."""
+        return next(iter(self._segments.from_offset(offset))).first_timestamp()
+
     def begin_swap(self, old: Sequence[Segment], new: Segment) -> bool:
         """Decide for a new segment, written and synced, unless its originals are no longer there."""
         if self._final or self._swap is not None or not self._segments.holds(old) or self._active in old:

@@ -188,6 +188,11 @@ class LogWriter:
         if self._active.size:
             self._roll(self.end_offset)
 
+    def roll_if_due(self, now_ms: int) -> None:
+        """Close the active segment by its age, which otherwise happens with the next append."""
+        if self._active.size and now_ms > self._roll_timestamp:
+            self.roll()
+
     def _write(self) -> None:
         if self._final:
             raise self._fail(StorageError(self.offline or "the log is offline"))

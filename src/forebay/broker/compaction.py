@@ -1,0 +1,212 @@
+"""Compaction of the logs of this broker: one at a time, the dirtiest first, in a thread beside the loop.
+
+The loop decides what may be cleaned and swaps segments; a thread reads and rewrites them (storage/cleaner).
+The thread shares the interpreter with the loop, so it works in short stretches and pauses after each, and it
+obeys log.cleaner.io.max.bytes.per.second.
+
+A log with a damaged batch is left alone until the broker starts again: its damage must not be rewritten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from forebay.broker.partition import Partition
+from forebay.core.cleaning import last_batches
+from forebay.core.compaction import CompactionPlan, CompactionPolicy, plan_compaction
+from forebay.errors import StorageError
+from forebay.storage.cleaner import Cleaner, CleaningTask
+from forebay.storage.log import Log
+from forebay.storage.segment import CorruptBatch, Segment
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+_STRETCH_SECONDS = 0.0005
+_PAUSE_SECONDS = 0.0002
+_NAP_SECONDS_MAX = 0.1
+"""A slow rate is kept by many short sleeps, so that a stop need not wait for a long one."""
+_PARTITIONS_PER_STEP = 50
+_NO_LAG_LIMIT = 2**63 - 1
+
+T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """The broker stops, or the partition is gone; what was not swapped in yet is thrown away."""
+
+
+class Pace:
+    """Keeps the cleaning thread from taking the interpreter, or the disk, for itself."""
+
+    def __init__(self, bytes_per_second_max: Callable[[], float]) -> None:
+        self._bytes_per_second_max = bytes_per_second_max
+        self._began = self._stretch = time.monotonic()
+        self._bytes = 0
+        self.stopped = False
+
+    def spend(self, size: int) -> None:
+        if self.stopped:
+            raise Stopped
+        self._bytes += size
+        now = time.monotonic()
+        if now - self._stretch < _STRETCH_SECONDS:
+            return
+        due = self._began + self._bytes / self._bytes_per_second_max()
+        time.sleep(_PAUSE_SECONDS)
+        while not self.stopped and (left := due - time.monotonic()) > 0:
+            time.sleep(min(left, _NAP_SECONDS_MAX))
+        self._stretch = time.monotonic()
+        if due < self._stretch - 1:  # time that was not used is not saved up
+            self._began, self._bytes = self._stretch, 0
+
+
+class Compactor:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._loop = broker.loop
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forebay-clean")
+        self._pace: Pace | None = None
+        self._damaged: set[Log] = set()
+        self._closed = False
+
+    async def run(self) -> None:
+        """Clean until no log needs it."""
+        tried: set[Partition] = set()
+        while not self._closed:
+            found = await self._dirtiest(tried)
+            if found is None:
+                return
+            partition, plan = found
+            if not await self._try(partition, plan):
+                tried.add(partition)  # its next chance comes with the next turn
+
+    def close(self) -> None:
+        """Stop the thread. Blocks for as long as it needs to notice."""
+        self._closed = True
+        if self._pace is not None:
+            self._pace.stopped = True
+        self._pool.shutdown(wait=True)
+
+    # -- deciding ------------------------------------------------------------------------------------
+
+    async def _dirtiest(self, tried: set[Partition]) -> tuple[Partition, CompactionPlan] | None:
+        best: tuple[Partition, CompactionPlan] | None = None
+        for number, partition in enumerate(self._broker.replicas.all()):
+            if number % _PARTITIONS_PER_STEP == 0:
+                await asyncio.sleep(0)
+            plan = None if partition in tried else self._plan_if_readable(partition)
+            if plan is not None and (best is None or plan.urgency > best[1].urgency):
+                best = partition, plan
+        return best
+
+    def _plan_if_readable(self, partition: Partition) -> CompactionPlan | None:
+        try:
+            return self._plan(partition)
+        except (OSError, StorageError) as error:
+            log.warning("a log cannot be read", extra={"partition": str(partition), "reason": str(error)})
+            return None
+
+    def _plan(self, partition: Partition) -> CompactionPlan | None:
+        log_, config = partition.log, partition.config
+        if not config.compacted or partition.closed or log_.offline is not None or log_ in self._damaged:
+            return None
+        first_dirty = self._broker.data.first_dirty_offset(partition.topic, partition.index)
+        has_lag_limit = config.max_compaction_lag_ms < _NO_LAG_LIMIT
+        if has_lag_limit:
+            log_.roll_if_due(self._broker.now_ms())
+        return plan_compaction(
+            log_.segments(),
+            CompactionPolicy(
+                min_dirty_ratio=config.min_cleanable_dirty_ratio,
+                min_lag_ms=config.min_compaction_lag_ms,
+                max_lag_ms=config.max_compaction_lag_ms,
+                delete_retention_ms=config.delete_retention_ms,
+            ),
+            now_ms=self._broker.now_ms(),
+            log_start_offset=log_.start_offset,
+            first_dirty_offset=first_dirty,
+            last_stable_offset=partition.last_stable_offset,
+            first_dirty_timestamp=log_.first_timestamp_from(first_dirty) if has_lag_limit else None,
+        )
+
+    # -- cleaning ------------------------------------------------------------------------------------
+
+    async def _try(self, partition: Partition, plan: CompactionPlan) -> bool:
+        """Whether the log is cleaner than it was."""
+        try:
+            await self._clean(partition, plan)
+        except Stopped:
+            return False
+        except CorruptBatch as error:
+            self._damaged.add(partition.log)
+            log.error("a log cannot be compacted", extra={"partition": str(partition), "reason": str(error)})
+            return False
+        except (OSError, StorageError) as error:
+            log.warning("compaction failed", extra={"partition": str(partition), "reason": str(error)})
+            return False
+        return True
+
+    async def _clean(self, partition: Partition, plan: CompactionPlan) -> None:
+        log_, size_before = partition.log, partition.log.size
+        pace = self._pace = Pace(lambda: self._broker.config.cleaner.bytes_per_second_max)
+        segments = log_.sealed_segments(plan.end_offset)
+        task = CleaningTask(
+            plan=plan,
+            segments=segments,
+            log_start_offset=log_.start_offset,
+            now_ms=self._broker.now_ms(),
+            delete_retention_ms=partition.config.delete_retention_ms,
+            last_batches=last_batches(partition.producers),
+            config=log_.config,
+            buffer_bytes=self._broker.config.cleaner.buffer_bytes,
+            max_output_bytes=self._broker.config.storage.decompress_max_bytes,
+        )
+        cleaner = Cleaner(self._broker.disk, log_.directory, task, pace.spend)
+        # A later message may only take the place of an earlier one when it cannot be lost any more.
+        await self._in_thread(log_.datasync)
+        await self._in_thread(self._broker.replicas.checkpoint)
+        aborted = await self._in_thread(
+            partial(log_.aborted_transactions, segments[0].base_offset, plan.end_offset)
+        )
+        for group in await self._in_thread(partial(cleaner.read_keys, aborted)):
+            new = await self._in_thread(partial(cleaner.rewrite, group))
+            if new is not None:
+                await self._swap(partition, group, new)
+        await self._note(partition, cleaner.end_offset)
+        self._tell(partition, size_before - log_.size)
+
+    async def _swap(self, partition: Partition, group: list[Segment], new: Segment) -> None:
+        log_ = partition.log
+        if partition.closed or not log_.begin_swap(group, new):
+            raise Stopped
+        await self._in_thread(log_.sync_names)
+        if partition.closed or not log_.adopt_swap():
+            raise Stopped
+        await self._in_thread(log_.sync_names)
+        if partition.closed:
+            raise Stopped
+        log_.end_swap()
+
+    async def _note(self, partition: Partition, end_offset: int) -> None:
+        if not partition.closed:
+            write = self._broker.data.write_first_dirty_offset
+            await self._in_thread(partial(write, partition.topic, partition.index, end_offset))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        if self._closed:
+            raise Stopped
+        return await self._loop.run_in_executor(self._pool, work)
+
+    def _tell(self, partition: Partition, freed_bytes: int) -> None:
+        self._broker.metrics.logs_compacted += 1
+        self._broker.metrics.compaction_bytes_freed += max(freed_bytes, 0)
+        log.info("log compacted", extra={"partition": str(partition), "freed_bytes": freed_bytes})
