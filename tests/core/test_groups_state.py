@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.config import GroupsConfig
+from forebay.config import GroupsConfig, broker_config
 from forebay.core.groups.members import subscribed_topics
 from forebay.core.groups.offsets import commit_record
 from forebay.core.groups.shard import GroupShard
 from forebay.core.groups.timers import TimerKey, Timers
 from forebay.core.step import StateRecord
-from forebay.errors import ProtocolError
+from forebay.errors import ConfigError, ProtocolError
 from forebay.wire.state.consumer_protocol import ConsumerProtocolSubscription, read_subscription
 from forebay.wire.state.group_metadata import GroupMetadataValue
 from forebay.wire.state.offset_commit import OffsetCommitKey, OffsetCommitValue
@@ -159,6 +159,17 @@ def test_what_a_group_subscribes_to() -> None:
     assert subscribed_topics([], "range") == frozenset()
     with pytest.raises(ProtocolError):
         read_subscription(b"\xff\xff")
+
+
+# -- settings -----------------------------------------------------------------------------------------
+
+
+def test_the_settings_of_a_broker_reach_its_groups() -> None:
+    assert broker_config().groups == GroupsConfig()
+    groups = broker_config({"offsets.retention.minutes": "2", "group.max.size": "9"}).groups
+    assert (groups.offsets_retention_ms, groups.max_size) == (120_000, 9)
+    with pytest.raises(ConfigError, match="at least one"):
+        broker_config({"group.consumer.assignors": ""})
 
 
 # -- size ---------------------------------------------------------------------------------------------
