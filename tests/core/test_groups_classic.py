@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from forebay.core.groups.classic import NEW_MEMBER_TIMEOUT_MS
 from forebay.core.groups.classic_state import TRANSITIONS, State
 from forebay.errors import ErrorCode
 from forebay.wire.batch import EndTxnMarker
-from forebay.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from forebay.wire.messages.leave_group import LeaveGroupRequest
 from group_runtime import Runtime, subscription
-
-TWO_PROTOCOLS = (("range", subscription("orders")), ("sticky", subscription("orders")))
-
 
 # -- generations --------------------------------------------------------------------------------------
 
@@ -311,112 +305,6 @@ def test_a_generation_that_was_never_complete_is_forgotten_in_a_crash() -> None:
     assert runtime.heartbeat(a, generation) == ErrorCode.NONE
 
 
-# -- static members -----------------------------------------------------------------------------------
-
-
-def test_a_static_member_comes_back_without_a_rebalance() -> None:
-    runtime = Runtime()
-    generation, (leader,) = runtime.stabilize()
-    static, _ = runtime.enter(instance_id="one")
-    runtime.join(leader)
-    static = runtime.group().static["one"]
-    runtime._sync_all([leader, static], generation + 1)
-    back = runtime.answers[runtime.join(instance_id="one")]
-    assert (back.error_code, back.generation_id) == (0, generation + 1)
-    assert back.member_id != static
-    assert back.skip_assignment is False
-    assert runtime.answers[runtime.sync(back.member_id, generation + 1)].assignment == static.encode()
-    assert runtime.heartbeat(leader, generation + 1) == ErrorCode.NONE
-    old = runtime.heartbeat(static, generation + 1, instance_id="one")
-    assert old == ErrorCode.FENCED_INSTANCE_ID
-    runtime.crash()
-    assert runtime.heartbeat(back.member_id, generation + 1, instance_id="one") == ErrorCode.NONE
-
-
-@pytest.mark.parametrize("version", [8, 9])
-def test_a_static_leader_that_comes_back_is_kept_from_assigning_anew(version: int) -> None:
-    runtime = Runtime()
-    old = runtime.answers[runtime.join(instance_id="one", version=version)].member_id
-    runtime._sync_all([old], 1)
-    back = runtime.answers[runtime.join(instance_id="one", version=version)]
-    if version == 9:
-        assert (back.leader, back.skip_assignment) == (back.member_id, True)
-        assert [member.member_id for member in back.members] == [back.member_id]
-    else:
-        assert (back.leader, back.members) == (old, [])
-
-
-def test_a_static_member_that_brings_another_protocol_begins_a_rebalance() -> None:
-    runtime = Runtime()
-    old = runtime.answers[runtime.join(instance_id="one", protocols=TWO_PROTOCOLS)].member_id
-    runtime._sync_all([old], 1)
-    back = runtime.answers[runtime.join(instance_id="one", protocols=TWO_PROTOCOLS[::-1])]
-    assert (back.generation_id, back.protocol_name) == (2, "sticky")
-
-
-def test_a_static_member_that_is_replaced_while_it_waits_is_fenced() -> None:
-    runtime = Runtime()
-    _, (a,) = runtime.stabilize()
-    waiting = runtime.join(instance_id="one")
-    taken = runtime.join(instance_id="one")
-    assert runtime.answers[waiting].error_code == ErrorCode.FENCED_INSTANCE_ID
-    runtime.join(a)
-    assert runtime.answers[taken].error_code == ErrorCode.NONE
-    parked = runtime.sync(runtime.answers[taken].member_id, 2)
-    runtime.join(instance_id="one")
-    assert runtime.answers[parked].error_code == ErrorCode.FENCED_INSTANCE_ID
-
-
-def test_a_static_member_that_took_its_place_back_may_wait_longer_than_a_session() -> None:
-    runtime = Runtime()
-    generation, (a,) = runtime.stabilize(session_ms=60_000, rebalance_ms=60_000)
-    runtime.join(instance_id="one", session_ms=5_000)
-    ticket = runtime.join(instance_id="one", session_ms=5_000)
-    runtime.advance(50_000)
-    assert ticket not in runtime.answers
-    runtime.join(a)
-    assert runtime.answers[ticket].generation_id == generation + 1
-
-
-def test_a_static_member_stays_through_a_rebalance_until_its_session_ends() -> None:
-    runtime = Runtime()
-    runtime.join(instance_id="one", session_ms=60_000, rebalance_ms=5_000)
-    one = runtime.group().static["one"]
-    runtime._sync_all([one], 1)
-    b, ticket = runtime.enter(session_ms=60_000, rebalance_ms=5_000)
-    runtime.advance(5_000)
-    joined = runtime.answers[ticket]
-    assert joined.leader == b
-    assert {member.member_id for member in joined.members} == {one, b}
-
-
-def test_a_group_of_absent_static_members_waits_for_them_without_spinning() -> None:
-    runtime = Runtime()
-    options: dict[str, Any] = {"session_ms": 60_000, "rebalance_ms": 0}
-    one = runtime.answers[runtime.join(instance_id="one", **options)].member_id
-    runtime._sync_all([one], 1)
-    runtime.join(instance_id="two", **options)
-    runtime.join(one, instance_id="one", **options)
-    two = runtime.group().static["two"]
-    runtime._sync_all([one, two], 2)
-    assert runtime.leave((one, "one")) == [0]
-    runtime.advance(30_000)
-    assert runtime.heartbeat(two, 2, instance_id="two") == ErrorCode.REBALANCE_IN_PROGRESS
-    assert runtime.answers[runtime.join(two, instance_id="two", **options)].generation_id == 3
-
-
-def test_a_static_member_is_removed_by_its_instance_id() -> None:
-    runtime = Runtime()
-    one = runtime.answers[runtime.join(instance_id="one")].member_id
-    runtime._sync_all([one], 1)
-    assert runtime.leave(("", "one"), ("", "two"), ("", None)) == [
-        ErrorCode.NONE,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-    ]
-    assert runtime.group().is_empty
-
-
 # -- leaving ------------------------------------------------------------------------------------------
 
 
@@ -453,122 +341,6 @@ def test_the_last_one_that_others_wait_for_leaves_and_the_rebalance_goes_on() ->
     ticket = runtime.join(a)
     assert runtime.leave((b, None)) == [0]
     assert [member.member_id for member in runtime.answers[ticket].members] == [a]
-
-
-# -- refusals -----------------------------------------------------------------------------------------
-
-
-def join_code(runtime: Runtime, *args: Any, **options: Any) -> int:
-    code: int = runtime.answers[runtime.join(*args, **options)].error_code
-    return code
-
-
-def test_join_refuses_what_cannot_be() -> None:
-    runtime = Runtime(min_session_timeout_ms=1_000, max_session_timeout_ms=20_000)
-    assert join_code(runtime, group_id="") == ErrorCode.INVALID_GROUP_ID
-    assert join_code(runtime, session_ms=999) == ErrorCode.INVALID_SESSION_TIMEOUT
-    assert join_code(runtime, session_ms=20_001) == ErrorCode.INVALID_SESSION_TIMEOUT
-    assert join_code(runtime, "stranger") == ErrorCode.UNKNOWN_MEMBER_ID
-    assert join_code(runtime, protocols=()) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert join_code(runtime, protocol_type="") == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert runtime.shard.groups == {}
-    runtime.stabilize()
-    assert join_code(runtime, "stranger") == ErrorCode.UNKNOWN_MEMBER_ID
-    assert join_code(runtime, protocol_type="connect") == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert join_code(runtime, protocols=[("other", b"")]) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert join_code(runtime, "stranger", instance_id="i") == ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def test_join_refuses_a_fenced_instance() -> None:
-    runtime = Runtime()
-    old = runtime.answers[runtime.join(instance_id="one")].member_id
-    runtime._sync_all([old], 1)
-    runtime.join(instance_id="one")
-    assert join_code(runtime, old, instance_id="one") == ErrorCode.FENCED_INSTANCE_ID
-
-
-def test_an_id_that_was_given_to_a_dynamic_member_is_not_for_a_static_one() -> None:
-    runtime = Runtime()
-    pending = runtime.answers[runtime.join()].member_id
-    assert join_code(runtime, pending, instance_id="one") == ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def test_a_full_group_takes_nobody_else() -> None:
-    runtime = Runtime(max_size=2)
-    generation, (a, b) = runtime.stabilize(2)
-    assert join_code(runtime) == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert runtime.heartbeat(a, generation) == ErrorCode.NONE
-    runtime.leave((b, None))
-    third, ticket = runtime.enter()
-    assert ticket not in runtime.answers
-    assert join_code(runtime, a) == ErrorCode.NONE
-    assert runtime.answers[ticket].member_id == third
-
-
-def test_a_static_member_comes_back_to_a_full_group() -> None:
-    runtime = Runtime(max_size=1)
-    old = runtime.answers[runtime.join(instance_id="one")].member_id
-    runtime._sync_all([old], 1)
-    assert join_code(runtime, instance_id="two") == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert join_code(runtime, instance_id="one") == ErrorCode.NONE
-
-
-def test_a_group_that_became_too_large_loses_the_last_to_join_again() -> None:
-    runtime = Runtime()
-    _, (a, b) = runtime.stabilize(2)
-    runtime.config = type(runtime.config)(max_size=1)
-    runtime.crash()
-    ticket = runtime.join(a)
-    assert join_code(runtime, b) == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert [member.member_id for member in runtime.answers[ticket].members] == [a]
-
-
-def test_sync_refuses_what_does_not_fit_the_generation() -> None:
-    runtime = Runtime()
-    generation, (a,) = runtime.stabilize()
-
-    def code(*args: Any, **options: Any) -> int:
-        result: int = runtime.answers[runtime.sync(*args, **options)].error_code
-        return result
-
-    assert code("", 1, group_id="") == ErrorCode.INVALID_GROUP_ID
-    assert code(a, 1, group_id="other") == ErrorCode.UNKNOWN_MEMBER_ID
-    assert code("stranger", generation) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert code(a, generation, instance_id="one") == ErrorCode.UNKNOWN_MEMBER_ID
-    assert code(a, generation + 1) == ErrorCode.ILLEGAL_GENERATION
-    assert code(a, generation, protocol_type="connect") == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert code(a, generation, protocol_name="sticky") == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert code(a, generation, protocol_name=None, protocol_type=None) == ErrorCode.NONE
-
-
-def test_heartbeat_refuses_strangers_and_old_generations() -> None:
-    runtime = Runtime()
-    generation, (a,) = runtime.stabilize()
-    assert runtime.heartbeat(a, generation, group_id="") == ErrorCode.INVALID_GROUP_ID
-    assert runtime.heartbeat(a, generation, group_id="other") == ErrorCode.UNKNOWN_MEMBER_ID
-    assert runtime.heartbeat("stranger", generation) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert runtime.heartbeat(a, generation - 1) == ErrorCode.ILLEGAL_GENERATION
-    runtime.leave((a, None))
-    assert runtime.heartbeat(a, generation) == ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def test_leave_refuses_strangers_one_by_one() -> None:
-    runtime = Runtime()
-    assert runtime.leave(("a", None), group_id="other") == [ErrorCode.UNKNOWN_MEMBER_ID]
-    empty = runtime.ask("leave_group", LeaveGroupRequest(group_id=""), 5)
-    assert empty.error_code == ErrorCode.INVALID_GROUP_ID
-
-
-def test_the_first_version_has_one_timeout_for_session_and_rebalance() -> None:
-    runtime = Runtime()
-    request = JoinGroupRequest(
-        group_id="g",
-        session_timeout_ms=7_000,
-        protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
-    )
-    member = runtime.ask("join_group", request, 0).member_id
-    assert runtime.group().members[member].rebalance_timeout_ms == 7_000
 
 
 # -- the table ----------------------------------------------------------------------------------------
