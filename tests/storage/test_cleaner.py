@@ -1,0 +1,448 @@
+"""Compaction of a log on the disk: what is left, where it is, and who can still read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compacting import add_marker, add_records, compact, messages, table, task_for
+from forebay.clock import ManualClock
+from forebay.core.cleaning import LastBatches
+from forebay.errors import StorageError
+from forebay.storage.cleaner import Cleaner
+from forebay.storage.disk import RealDisk
+from forebay.storage.log import Log, LogConfig
+from forebay.storage.segment import CorruptBatch
+from forebay.storage.txn_index import AbortedTxn
+from forebay.wire.batch import TRANSACTIONAL, read_header
+from forebay.wire.compression import Codec
+from storing import bytes_of, headers, read_all
+
+CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100, file_delete_delay_ms=50)
+
+
+class Bench:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.disk = RealDisk()
+        self.clock = ManualClock()
+        self.log = self.open()
+        self.first_dirty = 0
+
+    def open(self, **options: int) -> Log:
+        return Log.open(self.disk, str(self.path), CONFIG, clock=self.clock, **options)  # type: ignore[arg-type]
+
+    def put(self, pairs: str, **options: int) -> None:
+        """One batch: 'a=1 b=2 c=' where nothing after the = deletes the key."""
+        parsed = [pair.split("=") for pair in pairs.split()]
+        add_records(
+            self.log,
+            [(key.encode(), value.encode() or None) for key, value in parsed],
+            **options,  # type: ignore[arg-type]
+        )
+        self.log.write_pending()
+
+    def compact(self, **options: int) -> None:
+        task = task_for(self.log, first_dirty=self.first_dirty, **options)  # type: ignore[arg-type]
+        self.first_dirty = compact(self.log, self.disk, task)
+
+    def left(self) -> list[tuple[int, str]]:
+        return [
+            (record.offset, f"{(record.key or b'').decode()}={(record.value or b'').decode()}")
+            for record in messages(self.log)
+        ]
+
+    def names(self, suffix: str) -> list[str]:
+        return sorted(path.name for path in self.path.iterdir() if path.name.endswith(suffix))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path / "t-0")
+
+
+def test_the_latest_of_each_key_stays_at_its_offset_and_time(bench: Bench) -> None:
+    bench.put("a=1 b=1 c=1", timestamp=100)
+    bench.put("a=2", timestamp=200)
+    bench.put("b=2 a=3", timestamp=300)
+    bench.log.roll()
+    bench.compact()
+    assert bench.left() == [(2, "c=1"), (4, "b=2"), (5, "a=3")]
+    assert [record.timestamp for record in messages(bench.log)] == [102, 300, 301]
+    assert bench.log.end_offset == 6
+    assert bench.first_dirty == 6
+
+
+def test_the_active_segment_stays_as_it_is(bench: Bench) -> None:
+    bench.put("a=1")
+    bench.log.roll()
+    bench.put("a=2 a=3")
+    bench.compact()
+    assert bench.left() == [(0, "a=1"), (1, "a=2"), (2, "a=3")]
+    bench.log.roll()
+    bench.compact()
+    assert bench.left() == [(2, "a=3")]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_batch_keeps_its_codec_and_what_it_says_of_its_producer(bench: Bench, codec: int) -> None:
+    pairs = [(b"k%d" % n, b"value %d" % n) for n in range(10)]
+    add_records(bench.log, pairs, codec=codec, producer=(7, 2, 40))
+    bench.put("k3=new k4=new")
+    bench.log.roll()
+    bench.compact()
+    header = headers(read_all(bench.log))[0]
+    assert (header.codec, header.record_count) == (codec, 8)
+    assert (header.base_offset, header.last_offset, header.last_sequence) == (0, 9, 49)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 2, 40)
+    assert [offset for offset, _ in bench.left()] == [0, 1, 2, 5, 6, 7, 8, 9, 10, 11]
+    assert header.max_timestamp == 1009
+
+
+def test_a_batch_that_loses_nothing_keeps_its_bytes(bench: Bench) -> None:
+    bench.put("a=1")
+    bench.put("b=1 c=1")
+    bench.log.roll()
+    before = read_all(bench.log)
+    sealed = bench.log.sealed_segments(100)
+    bench.compact()
+    assert read_all(bench.log) == before
+    assert bench.log.sealed_segments(100) == sealed  # nothing changed, so nothing was swapped
+    assert bench.names(".cleaned") == []
+
+
+def test_a_deleted_key_can_be_seen_for_a_while(bench: Bench) -> None:
+    bench.put("a=1 b=1", timestamp=500)
+    bench.put("a= c=1", timestamp=600)
+    bench.log.roll()
+    bench.compact(now_ms=10_000, delete_retention_ms=1000)
+    assert bench.left() == [(1, "b=1"), (2, "a="), (3, "c=1")]
+    assert [record.timestamp for record in messages(bench.log)] == [501, 600, 601]
+    horizons = [header.delete_horizon_ms for header in headers(read_all(bench.log))]
+    assert horizons == [None, 11_000]
+
+    bench.compact(now_ms=10_999)
+    assert len(bench.left()) == 3
+    bench.compact(now_ms=11_000)
+    assert bench.left() == [(1, "b=1"), (3, "c=1")]
+    assert [record.timestamp for record in messages(bench.log)] == [501, 601]
+
+
+def test_a_batch_without_messages_goes_unless_something_needs_it(bench: Bench) -> None:
+    add_records(bench.log, [(b"a", b"1")], producer=(1, 0, 0))
+    add_records(bench.log, [(b"a", b"2")], producer=(1, 0, 1), codec=Codec.ZSTD)
+    add_records(bench.log, [(b"a", b"3")], producer=(2, 0, 0))
+    bench.put("a=4")
+    bench.log.roll()
+    bench.put("a=5")
+    bench.log.roll()
+    bench.compact(last_batches=LastBatches(offsets=frozenset([1])))  # type: ignore[arg-type]
+    found = headers(read_all(bench.log))
+    assert [(h.base_offset, h.record_count, h.producer_id, h.last_sequence) for h in found] == [
+        (1, 0, 1, 1),  # the last of producer 1
+        (4, 1, -1, -1),
+    ]
+    assert found[0].codec == Codec.NONE
+    assert bench.left() == [(4, "a=5")]
+
+
+def test_a_segment_goes_on_ending_where_the_next_begins(bench: Bench) -> None:
+    for number in range(8):
+        bench.put(f"a={number} b={number}")
+        if number % 4 == 3:
+            bench.log.roll()
+    big = "c=" + "x" * 900
+    bench.put(big)
+    bench.log.roll()
+    bench.put("a=8 b=8")
+    bench.log.roll()
+    bench.compact()
+    ends = [
+        headers(read_all_of(bench, info.base_offset))[-1].next_offset for info in bench.log.segments()[:-1]
+    ]
+    assert ends == [info.next_offset for info in bench.log.segments()[:-1]]
+    assert bench.left() == [(16, big), (17, "a=8"), (18, "b=8")]
+    # Without any recovery point, nothing is taken for lost.
+    bench.log.close()
+    bench.log = bench.open(recovery_point=0)
+    assert bench.log.report.truncated_bytes == 0
+    assert bench.left() == [(16, big), (17, "a=8"), (18, "b=8")]
+
+
+def read_all_of(bench: Bench, base_offset: int) -> bytes:
+    return bytes_of(bench.log.read(base_offset, 1 << 20).range)
+
+
+def test_small_segments_grow_together(bench: Bench) -> None:
+    for number in range(60):
+        bench.put(f"k{number % 3}={number}")
+    bench.log.roll()
+    segments = len(bench.log.segments())
+    bench.compact()
+    bench.compact()
+    assert len(bench.log.segments()) < segments
+    assert [key_value for _, key_value in bench.left()] == ["k0=57", "k1=58", "k2=59"]
+    assert bench.log.segments()[0].base_offset == 0
+
+
+def test_a_log_with_more_keys_than_memory_takes_several_passes(bench: Bench) -> None:
+    for number in range(40):
+        bench.put(f"k{number % 20}={number} m=x")
+    bench.log.roll()
+    passes = 0
+    while bench.first_dirty < bench.log.end_offset:
+        before = bench.first_dirty
+        bench.compact(buffer_bytes=192 * 5)
+        assert bench.first_dirty > before
+        passes += 1
+    assert passes > 3
+    assert [key_value for _, key_value in bench.left()] == [f"k{n % 20}={n}" for n in range(20, 40)] + ["m=x"]
+
+
+def test_every_offset_can_be_asked_for(bench: Bench) -> None:
+    for number in range(50):
+        bench.put(f"k{number % 7}={number} k{number % 5}=x")
+    bench.log.roll()
+    bench.put("k1=last")
+    bench.compact()
+    everything = bench.left()
+    for offset in range(bench.log.end_offset + 1):
+        found = [record.offset for record in messages(bench.log, offset)]
+        assert found == [at for at, _ in everything if at >= offset]
+
+
+def test_what_lies_before_the_start_of_the_log_goes(bench: Bench) -> None:
+    bench.put("a=1 b=1 c=1")
+    bench.log.roll()
+    bench.put("d=1")
+    bench.log.advance_start(2)
+    bench.compact()
+    assert bench.left() == [(2, "c=1"), (3, "d=1")]
+    assert headers(read_all_of(bench, 2))[0].record_count == 1
+
+
+def test_offsets_by_time_are_found_in_what_is_left(bench: Bench) -> None:
+    bench.put("a=1", timestamp=5000)
+    bench.put("b=1", timestamp=6000)
+    bench.log.roll()
+    bench.put("a=2", timestamp=5500)
+    bench.log.roll()
+    bench.put("b=2", timestamp=5400)
+    bench.log.roll()
+    bench.compact()
+    assert bench.log.find_timestamp(5000) == (5500, 2)
+    assert bench.log.find_timestamp(5501) is None
+    assert bench.log.max_timestamp() == (5500, 2)
+
+
+def test_a_reader_in_the_middle_of_a_segment_is_not_cut_off(bench: Bench) -> None:
+    bench.put("a=1")
+    bench.put("a=2")
+    bench.log.roll()
+    held = bench.log.read(0, 1000)
+    before = bytes_of(held.range)
+    bench.compact()
+    assert bytes_of(held.range) == before
+    assert bench.names(".deleted")
+    assert bench.log.reap(bench.clock.now_ms()) == []
+    bench.clock.advance(50)
+    for path in bench.log.reap(bench.clock.now_ms()):
+        bench.disk.remove(path)
+    assert bench.names(".deleted") == []
+    assert bench.left() == [(1, "a=2")]
+
+
+def test_damage_is_not_rewritten(bench: Bench) -> None:
+    bench.put("a=1 b=1")
+    bench.put("a=2")
+    bench.log.roll()
+    path = bench.path / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptBatch):
+        bench.compact()
+    assert bench.names(".cleaned") == []
+    assert path.read_bytes() == data
+
+
+def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+    from forebay.storage.faults import FaultyDisk
+
+    disk = FaultyDisk()
+    log = Log.open(disk, str(tmp_path / "t-0"), CONFIG)
+    for number in range(30):
+        add_records(log, [(b"k%d" % (number % 2), b"x" * 40)])
+    log.roll()
+    before = read_all(log)
+    task = task_for(log)
+    disk.free = 0
+    with pytest.raises(OSError, match="No space"):
+        compact(log, disk, task)
+    disk.repair()
+    assert read_all(log) == before
+    assert not [path for path in (tmp_path / "t-0").iterdir() if path.name.endswith(".cleaned")]
+    compact(log, disk, task_for(log))
+    assert len(messages(log)) == 2
+
+
+def test_a_swap_gives_way_when_its_segments_are_gone(bench: Bench) -> None:
+    bench.put("a=1")
+    bench.put("a=2")
+    bench.log.roll()
+    bench.put("a=3")
+    task = task_for(bench.log)
+    assert task is not None
+    cleaner = Cleaner(bench.disk, bench.log.directory, task)
+    (group,) = cleaner.read_keys([])
+    new = cleaner.rewrite(group)
+    assert new is not None
+    bench.log.truncate_to(1)
+    assert not bench.log.begin_swap(group, new)
+    assert bench.names(".cleaned") == []
+    assert bench.left() == [(0, "a=1")]
+
+
+@pytest.mark.parametrize("adopted", [False, True])
+def test_a_swap_is_settled_before_the_log_is_cut(bench: Bench, adopted: bool) -> None:
+    bench.put("a=1")
+    bench.put("a=2")
+    bench.log.roll()
+    bench.put("b=3")
+    bench.log.roll()
+    bench.put("b=4")
+    task = task_for(bench.log, end_offset=2)
+    assert task is not None
+    cleaner = Cleaner(bench.disk, bench.log.directory, task)
+    (group,) = cleaner.read_keys([])
+    new = cleaner.rewrite(group)
+    assert new is not None
+    assert bench.log.begin_swap(group, new)
+    if adopted:
+        assert bench.log.adopt_swap()
+    bench.log.truncate_to(3)
+    assert bench.names(".swap") == []
+    assert not bench.log.adopt_swap()
+    bench.log.end_swap()
+    expected = [(1, "a=2"), (2, "b=3")] if adopted else [(0, "a=1"), (1, "a=2"), (2, "b=3")]
+    assert bench.left() == expected
+    bench.log = bench.open()
+    assert bench.left() == expected
+
+
+def test_a_deleted_segment_in_mid_swap_stays_deleted(bench: Bench) -> None:
+    bench.put("a=1")
+    bench.put("a=2")
+    bench.log.roll()
+    bench.put("b=3")
+    task = task_for(bench.log)
+    assert task is not None
+    cleaner = Cleaner(bench.disk, bench.log.directory, task)
+    (group,) = cleaner.read_keys([])
+    new = cleaner.rewrite(group)
+    assert new is not None
+    assert bench.log.begin_swap(group, new)
+    assert bench.log.adopt_swap()
+    bench.log.delete_front(1)
+    bench.log.end_swap()
+    assert bench.left() == [(2, "b=3")]
+    bench.clock.advance(50)
+    assert len(bench.log.reap(bench.clock.now_ms())) == 8
+    bench.log.close()
+    assert [name for name in bench.names(".log") if name.startswith("00000000000000000000")] == []
+
+
+# --- transactions ------------------------------------------------------------------------------------------
+
+
+def transactional(bench: Bench, pair: str, producer_id: int, sequence: int = 0) -> int:
+    key, value = pair.split("=")
+    return add_records(
+        bench.log,
+        [(key.encode(), value.encode())],
+        producer=(producer_id, 0, sequence),
+        attributes=TRANSACTIONAL,
+    )
+
+
+def abort(bench: Bench, producer_id: int, first_offset: int) -> None:
+    last = add_marker(bench.log, producer_id, commit=False)
+    bench.log.append_aborted(AbortedTxn(producer_id, first_offset, last, last + 1))
+
+
+def test_aborted_messages_go_and_do_not_hide_older_ones(bench: Bench) -> None:
+    bench.put("a=1 b=1")
+    first = transactional(bench, "a=2", 5)
+    transactional(bench, "b=2", 6)
+    abort(bench, 5, first)
+    add_marker(bench.log, 6, commit=True)
+    transactional(bench, "c=1", 5, 1)
+    add_marker(bench.log, 5, commit=True)
+    bench.log.roll()
+    bench.compact()
+    assert bench.left() == [(0, "a=1"), (3, "b=2"), (6, "c=1")]
+
+
+def test_an_abort_behind_the_cleaned_segments_counts(bench: Bench) -> None:
+    bench.put("a=1")
+    first = transactional(bench, "a=2", 5)
+    bench.log.roll()
+    abort(bench, 5, first)
+    bench.log.write_pending()
+    bench.compact()
+    assert bench.left() == [(0, "a=1")]
+    assert len(bench.log.aborted_transactions(0, 100)) == 1
+
+
+def test_markers_outlive_their_transactions_for_a_while(bench: Bench) -> None:
+    first = transactional(bench, "a=1", 5)
+    abort(bench, 5, first)
+    transactional(bench, "b=1", 6)
+    add_marker(bench.log, 6, commit=True)
+    bench.put("b=2")
+    bench.log.roll()
+
+    def markers() -> list[int]:
+        return [header.base_offset for header in headers(read_all(bench.log)) if header.is_control]
+
+    bench.compact(now_ms=1000, delete_retention_ms=500)
+    assert bench.left() == [(4, "b=2")]
+    assert markers() == [1, 3]
+    assert [entry.producer_id for entry in bench.log.aborted_transactions(0, 100)] == [5]
+    bench.compact(now_ms=2000, delete_retention_ms=500)  # nothing of them is left: the clock begins
+    assert markers() == [1, 3]
+    assert bench.log.aborted_transactions(0, 100) == []
+    bench.compact(now_ms=2499)
+    assert markers() == [1, 3]
+    bench.compact(now_ms=2500)
+    assert markers() == []
+    assert bench.left() == [(4, "b=2")]
+
+
+def test_the_last_marker_of_a_producer_stays(bench: Bench) -> None:
+    for _ in range(3):
+        add_marker(bench.log, 5, commit=True)
+    bench.put("a=1")
+    bench.log.roll()
+    needed = LastBatches(epochs=frozenset([(5, 0)]))
+    bench.compact(last_batches=needed, delete_retention_ms=0)  # type: ignore[arg-type]
+    bench.first_dirty = 0
+    bench.compact(last_batches=needed, now_ms=1)  # type: ignore[arg-type]
+    assert [header.base_offset for header in headers(read_all(bench.log)) if header.is_control] == [2]
+
+
+def test_a_task_stops_when_its_pace_says_so(bench: Bench) -> None:
+    bench.put("a=1")
+    bench.put("a=2")
+    bench.log.roll()
+    task = task_for(bench.log)
+    assert task is not None
+
+    def pace(_: int) -> None:
+        raise StorageError("stop")
+
+    with pytest.raises(StorageError, match="stop"):
+        Cleaner(bench.disk, bench.log.directory, task, pace).read_keys([])
+    assert table(bench.log) == {b"a": b"2"}
+    assert read_header(read_all(bench.log)).base_offset == 0
