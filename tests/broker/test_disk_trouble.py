@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -17,9 +18,11 @@ from forebay.broker.descriptors import share_descriptors
 from forebay.errors import ErrorCode
 from forebay.storage.faults import FaultyDisk
 from forebay.wire.messages.api_versions import ApiVersionsRequest
+from forebay.wire.messages.init_producer_id import InitProducerIdRequest
 from forebay.wire.messages.metadata import MetadataRequest
 from local_broker import LocalBroker, local_broker
 from wire_client import (
+    CREATE_TOPICS,
     FETCH,
     LATEST,
     PRODUCE,
@@ -27,6 +30,7 @@ from wire_client import (
     append,
     batch,
     create,
+    create_topic,
     fetch,
     offset_at,
     only_partition,
@@ -99,6 +103,31 @@ def test_a_full_disk_and_room_again(small_disk: Path, acks: int) -> None:
         broker.restart()
         with WireClient(broker.bootstrap) as again:
             assert [offset for offset, _ in read_all(again, "full")] == list(range(stored + 1))
+
+
+def test_a_disk_full_to_the_last_byte(small_disk: Path, tmp_path: Path) -> None:
+    """Nothing at all can be written: what cannot be done is refused, and a stop is still a stop."""
+    with running_broker(small_disk / "data") as broker:
+        with WireClient(broker.bootstrap) as client:
+            create(client, "full")
+            with (small_disk / "ballast").open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
+                while ballast.write(bytes(4096)):
+                    pass
+            assert append(client, "full", batch(bytes(100_000)), acks=-1).error_code == STORAGE_ERROR
+            (made,) = client.call(create_topic("more"), CREATE_TOPICS).topics
+            assert made.error_code == ErrorCode.REQUEST_TIMED_OUT
+            producer = client.call(InitProducerIdRequest(transactional_id=None), 4)
+            assert (producer.error_code, producer.producer_id) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+            assert client.call(MetadataRequest(topics=[]), 9).error_code == ErrorCode.NONE
+        assert broker.stop() == 0
+        again = subprocess.run(broker.command(), capture_output=True, text=True, check=False, timeout=30)
+        assert again.returncode != 0
+        assert "full" in again.stderr or "space" in again.stderr
+        assert "Traceback" not in again.stderr
+        (small_disk / "ballast").unlink()
+        broker.restart()
+        with WireClient(broker.bootstrap) as client:
+            assert append(client, "full", batch(b"room"), acks=-1).error_code == ErrorCode.NONE
 
 
 def test_a_broker_killed_on_a_full_disk_comes_back(small_disk: Path) -> None:
@@ -208,6 +237,26 @@ def test_damage_in_an_old_segment_is_told_and_never_served(
         beyond = int(segments[2].stem)
         assert values_of(read(client, "damaged", beyond).records)[0][0] == beyond
         assert append(client, "damaged", batch(b"goes on")).base_offset == 20
+
+
+def test_damage_in_one_partition_leaves_the_others_in_the_same_fetch(fresh_broker: BrokerProcess) -> None:
+    with WireClient(fresh_broker.bootstrap) as client:
+        create(client, "beside", partitions=3)
+        for partition in range(3):
+            append(client, "beside", batch(bytes(1000)), partition=partition, acks=-1)
+    fresh_broker.stop()
+    (segment,) = (fresh_broker.data / "beside-1").glob("*.log")
+    content = bytearray(segment.read_bytes())
+    content[-5] ^= 1
+    segment.write_bytes(content)
+    fresh_broker.restart()
+    with WireClient(fresh_broker.bootstrap) as client:
+        for _ in range(3):
+            answer = client.call(fetch("beside", partitions=(0, 1, 2)), FETCH)
+            found = [
+                (data.error_code, len(data.records or b"") > 0) for data in answer.responses[0].partitions
+            ]
+            assert found == [(0, True), (ErrorCode.CORRUPT_MESSAGE, False), (0, True)]
 
 
 # -- one directory, one broker -----------------------------------------------------------------------------

@@ -181,8 +181,12 @@ class Replicas:
             except (OSError, StorageError):
                 log.exception("a log did not close cleanly", extra={"partition": str(partition)})
                 clean = False
-        if self._partitions:
-            self.checkpoint()
+        try:
+            if self._partitions:
+                self.checkpoint()
+        except OSError:
+            log.exception("no checkpoints were written; the logs are looked at when the broker starts again")
+            clean = False
         return clean
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.errors import KafkaError
 from forebay.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
@@ -12,6 +13,15 @@ if TYPE_CHECKING:
 
 
 async def handle(
+    broker: Broker, context: RequestContext, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    try:
+        return await _init(broker, context, request)
+    except KafkaError as error:
+        return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
+
+
+async def _init(
     broker: Broker, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
     transactional_id, info = request.transactional_id, context.info
