@@ -103,9 +103,11 @@ class Coordinator(Generic[M]):
         failure: Failure,
         perform: Callable[[Effect], None],
         end_transaction: Callable[[M, EndTxnMarker], None] | None = None,
+        catch_up: Callable[[M], Step] | None = None,
     ) -> None:
         """`failure` makes the answer to a request that no machine could take; `end_transaction` tells a
-        machine that a producer's transaction on its partition has ended.
+        machine that a producer's transaction on its partition has ended; `catch_up` tells it what happened in
+        the cluster while it was loaded.
         """
         self._broker = broker
         self.topic = topic
@@ -114,6 +116,7 @@ class Coordinator(Generic[M]):
         self._make = make
         self._perform = perform
         self._end_transaction = end_transaction
+        self._catch_up = catch_up
         self._failure = failure
         self._shards: dict[int, Shard[M]] = {}
 
@@ -247,6 +250,8 @@ class Coordinator(Generic[M]):
     def _begin(self, shard: Shard[M]) -> None:
         shard.ready = True
         self.carry_out(shard, shard.machine.loaded(self._broker.now_ms()))
+        if self._catch_up is not None:
+            self.carry_out(shard, self._catch_up(shard.machine))
 
     # -- running -------------------------------------------------------------------------------------
 

@@ -42,6 +42,7 @@ class Groups:
             failure=failure,
             perform=_no_effects,
             end_transaction=GroupShard.end_transaction,
+            catch_up=self._show_topics,
         )
 
     async def ask(self, context: RequestContext, group_id: str, request: Q, operation: Operation[Q]) -> Any:
@@ -73,10 +74,12 @@ class Groups:
         if after.topics is before.topics:
             return
         self._topics = _topics_view(after)
-        now_ms = self._broker.now_ms()
         for shard in self.coordinator.ready_shards():
-            self.coordinator.carry_out(shard, shard.machine.topics_changed(self._topics, now_ms))
+            self.coordinator.carry_out(shard, self._show_topics(shard.machine))
         self.coordinator.follow()
+
+    def _show_topics(self, machine: GroupShard) -> Step:
+        return machine.topics_changed(self._topics, self._broker.now_ms())
 
 
 def _topics_view(image: ClusterImage) -> TopicsView:
