@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -29,18 +29,14 @@ class BenchError(Exception):
 class Server:
     """A process that serves on a loopback port once it has printed a line with `ready on HOST:PORT`."""
 
-    def __init__(
-        self, command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, command: Sequence[str], *, log: Path) -> None:
         self.log = log
         started = time.perf_counter()
+        # An installed program has its bytecode cached; ours is kept apart from the checkout.
+        cached = {"PYTHONPYCACHEPREFIX": str(log.parent / "pycache"), "PYTHONDONTWRITEBYTECODE": ""}
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                cwd=ROOT,
-                env={**os.environ, **(environment or {})},
+                command, stdout=subprocess.PIPE, stderr=errors, cwd=ROOT, env={**os.environ, **cached}
             )
         try:
             self.address = self.wait_until_ready()
