@@ -100,7 +100,7 @@ class Housekeeping:
         await self._broker.replicas.remove_deleted()
 
     async def checkpoint(self) -> None:
-        self._broker.replicas.checkpoint()
+        await asyncio.to_thread(self._broker.replicas.checkpoint)
 
     async def close_idle(self) -> None:
         self._broker.server.close_idle()

@@ -176,11 +176,15 @@ class DataDir:
     def write_checkpoints(
         self, logs: Mapping[TopicPartition, Log], high_watermarks: Mapping[TopicPartition, int]
     ) -> None:
-        """Write down how far all logs have come. Blocks; any thread."""
+        """Write down how far all logs have come. Blocks; any thread, also while logs are deleted."""
         with self._write_lock:
-            self._write(RECOVERY_POINTS, {key: log.recovery_point for key, log in logs.items()})
-            self._write(LOG_START_OFFSETS, {key: log.start_offset for key, log in logs.items()})
-            self._write(HIGH_WATERMARKS, dict(high_watermarks))
+            # Of one that is deleted meanwhile, nothing may be left to a new log of the same name (`_forget`).
+            here = {key: log for key, log in logs.items() if not log.discarded}
+            self._write(RECOVERY_POINTS, {key: log.recovery_point for key, log in here.items()})
+            self._write(LOG_START_OFFSETS, {key: log.start_offset for key, log in here.items()})
+            self._write(
+                HIGH_WATERMARKS, {key: high_watermarks[key] for key in here if key in high_watermarks}
+            )
 
     def lower(self, topic: str, partition: int, offset: int) -> None:
         """Before a log is truncated: make sure that no checkpoint claims more than will be left. Blocks."""

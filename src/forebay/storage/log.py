@@ -111,6 +111,7 @@ class Log(SwappingLog):
 
     def discard(self) -> None:
         """Close without writing anything: the log is being deleted."""
+        self.discarded = True
         self._pending.clear()
         self.forget_swap()
         self._take_offline(f"{self.directory} is deleted")

@@ -80,6 +80,7 @@ class LogWriter:
         "_unsynced",
         "_written_end",
         "directory",
+        "discarded",
         "end_offset",
         "has_aborted",
         "offline",
@@ -121,6 +122,8 @@ class LogWriter:
         self._retry_at = 0.0
         self._final = False
         self.directory = directory
+        self.discarded = False
+        """Deleted: nothing that is known of it may be written down any more."""
         self.report: RecoveryReport = opened.report
         self.offline: str | None = None
         self.on_roll: Callable[[int], None] | None = None
