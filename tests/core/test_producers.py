@@ -133,6 +133,53 @@ def test_the_longest_unused_goes_when_there_are_too_many() -> None:
     assert [state.producer_id for state in table] == [1, 3]
 
 
+def test_producers_in_transactions_are_not_pushed_out() -> None:
+    table = ProducerTable(producers_max=2)
+    table.accept(batch(0, producer=1, attributes=TRANSACTIONAL))
+    for producer in (2, 3, 4):
+        table.accept(batch(0, producer=producer, offset=producer))
+    assert [state.producer_id for state in table] == [1, 4]
+    table.accept(batch(1, producer=4, offset=9, attributes=TRANSACTIONAL))
+    table.accept(batch(0, producer=5, offset=10))
+    assert {state.producer_id for state in table} == {1, 4, 5}, "all others have open transactions"
+
+
+def test_open_transactions_are_in_the_snapshot() -> None:
+    table = table_of(
+        batch(0, producer=1, offset=3, attributes=TRANSACTIONAL),
+        batch(0, producer=2, offset=4),
+        batch(0, producer=3, offset=5, attributes=TRANSACTIONAL),
+        batch(1, producer=1, offset=6, attributes=TRANSACTIONAL),
+    )
+    end(table, producer=9, offset=7, commit=False)
+    loaded = ProducerTable.from_bytes(table.to_bytes())
+    assert list(loaded) == list(table)
+    assert loaded.transactional
+    assert loaded.transactions.first_unstable_offset(8) == 3
+    assert end(loaded, producer=1, offset=8, commit=False) == CompletedTxn(1, 3, 8, False, 5)
+    assert loaded.transactions.first_unstable_offset(8) == 3, "the marker is not committed"
+    assert loaded.transactions.first_unstable_offset(9) == 5
+
+
+def test_markers_are_fenced() -> None:
+    table = table_of(batch(0, epoch=2, attributes=TRANSACTIONAL))
+
+    def code(epoch: int, coordinator_epoch: int, *, bumps_epoch: bool = False) -> ErrorCode | None:
+        try:
+            table.check_marker(EndTxnMarker(7, epoch, True, coordinator_epoch), bumps_epoch=bumps_epoch)
+        except KafkaError as error:
+            return error.code
+        return None
+
+    assert code(1, 0) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert code(2, 0) is None
+    assert code(2, 0, bumps_epoch=True) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert code(3, 0, bumps_epoch=True) is None
+    table.accept_marker(batch(-1, offset=1, epoch=3), EndTxnMarker(7, 3, True, 4))
+    assert code(3, 3) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert code(3, 4, bumps_epoch=True) is None, "the same marker again"
+
+
 def test_a_marker_ends_the_transaction_and_keeps_the_numbering() -> None:
     table = table_of(batch(0, 2, offset=8, attributes=TRANSACTIONAL))
     (state,) = table
