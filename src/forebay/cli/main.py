@@ -23,6 +23,7 @@ VERBS = {
     "topic": "forebay.cli.topic:topic",
     "produce": "forebay.cli.produce:produce",
     "consume": "forebay.cli.consume:consume",
+    "group": "forebay.cli.group:group",
     "config": "forebay.cli.config:config",
     "log": "forebay.cli.log:log",
 }

@@ -43,10 +43,8 @@ class Time:
 
 Position: TypeAlias = Beginning | End | Offset | Last | Time
 
-POSITION_HELP = (
-    "beginning, end, an offset, -N for the last N of each partition, a time (2026-01-31T12:00), "
-    "@ and epoch milliseconds, or how long ago (30s, 5m, 2h, 7d)"
-)
+TIME_HELP = "a time (2026-01-31T12:00), @ and epoch milliseconds, or how long ago (30s, 5m, 2h, 7d)"
+POSITION_HELP = f"beginning, end, an offset, -N for the last N of each partition, {TIME_HELP}"
 _AGO = re.compile(r"(\d+)(ms|s|m|h|d|w)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _OFFSET_MAX = 2**63 - 1
@@ -61,10 +59,13 @@ def parse_position(text: str, now_ms: int) -> Position:
         return Offset(int(text))
     if re.fullmatch(r"-\d+", text) and -int(text) <= _OFFSET_MAX:
         return Last(-int(text))
-    return Time(_parse_time(text, now_ms))
+    try:
+        return Time(parse_time(text, now_ms))
+    except CommandError:
+        raise CommandError(f"cannot begin at {text!r}: give {POSITION_HELP}") from None
 
 
-def _parse_time(text: str, now_ms: int) -> int:
+def parse_time(text: str, now_ms: int) -> int:
     if ago := _AGO.fullmatch(text):
         return max(0, now_ms - int(ago[1]) * _UNIT_MS[ago[2]])
     if re.fullmatch(r"@\d{1,18}", text):
@@ -72,7 +73,7 @@ def _parse_time(text: str, now_ms: int) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise CommandError(f"cannot begin at {text!r}: give {POSITION_HELP}") from None
+        raise CommandError(f"{text!r} is no time: give {TIME_HELP}") from None
     # A date without a zone means UTC, as every timestamp that these commands print.
     zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return max(0, round(zoned.timestamp() * 1000))

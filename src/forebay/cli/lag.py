@@ -1,0 +1,190 @@
+"""How far a group is behind: in messages, and in seconds.
+
+The lag in messages is the distance from the committed offset to the end of the log. The lag in seconds is the
+age of the first message that the group has not committed, which only that message itself can tell: one
+message per lagging partition is read, by a consumer that joins nothing and commits nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, settle
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, ConsumerGroupListing
+
+Place = tuple[str, int]
+"""A topic and the number of one of its partitions."""
+
+_AGES_SECONDS_MAX = 5.0
+"""After so long the partitions that have not answered are shown without an age."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLag:
+    topic: str
+    partition: int
+    committed: int | None
+    start_offset: int | None
+    end_offset: int | None
+    lag_seconds: float | None = None
+
+    @property
+    def position(self) -> int | None:
+        """Where the group goes on: what was deleted beneath it, it cannot read any more."""
+        if self.committed is None or self.start_offset is None:
+            return self.committed
+        return max(self.committed, self.start_offset)
+
+    @property
+    def lag(self) -> int | None:
+        if self.position is None or self.end_offset is None:
+            return None
+        return max(0, self.end_offset - self.position)
+
+
+def describe_group(admin: AdminClient, name: str) -> ConsumerGroupDescription:
+    found: ConsumerGroupDescription = settle(
+        admin.describe_consumer_groups([name], request_timeout=REQUEST_SECONDS)[name]
+    )
+    return found
+
+
+def group_state(group: ConsumerGroupDescription | ConsumerGroupListing) -> str:
+    return word(group.state)
+
+
+def word(value: Any) -> str:
+    """PREPARING_REBALANCING in the client library is PreparingRebalance everywhere else."""
+    name = "UNKNOWN" if value is None else str(value.name)
+    return "".join(part.capitalize() for part in name.split("_")).replace("Rebalancing", "Rebalance")
+
+
+def committed_offsets(admin: AdminClient, group: str) -> dict[Place, int]:
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    futures = admin.list_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group)], request_timeout=REQUEST_SECONDS
+    )
+    found = settle(futures[group]).topic_partitions or ()
+    return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+
+
+def log_offsets(admin: AdminClient, places: Iterable[Place], spec: Any) -> dict[Place, int]:
+    """A partition without an answer (a deleted one, say) is left out; so is a time without a message."""
+    from confluent_kafka import KafkaException, TopicPartition
+
+    wanted = {TopicPartition(topic, partition): spec for topic, partition in places}
+    if not wanted:
+        return {}
+    found: dict[Place, int] = {}
+    for place, future in admin.list_offsets(wanted, request_timeout=REQUEST_SECONDS).items():
+        try:
+            offset = future.result(timeout=REQUEST_SECONDS * 2).offset
+        except KafkaException:
+            continue
+        except TimeoutError:
+            raise CommandError("the broker did not answer in time: try again, or look at its log") from None
+        if offset >= 0:
+            found[place.topic, place.partition] = offset
+    return found
+
+
+def ends_of(admin: AdminClient, places: Sequence[Place]) -> tuple[dict[Place, int], dict[Place, int]]:
+    """The first offset and the next one to be written, of each partition."""
+    from confluent_kafka.admin import OffsetSpec
+
+    starts = log_offsets(admin, places, OffsetSpec.earliest())
+    return starts, log_offsets(admin, places, OffsetSpec.latest())
+
+
+def group_lag(
+    client: Client, admin: AdminClient, group: str, owned: Iterable[Place] = ()
+) -> list[PartitionLag]:
+    """Every partition that the group has committed, and those that its members own now."""
+    committed = committed_offsets(admin, group)
+    places = sorted({*committed, *owned})
+    starts, ends = ends_of(admin, places)
+    lags = [
+        PartitionLag(
+            topic=topic,
+            partition=partition,
+            committed=committed.get((topic, partition)),
+            start_offset=starts.get((topic, partition)),
+            end_offset=ends.get((topic, partition)),
+        )
+        for topic, partition in places
+    ]
+    ages = _ages(client, [each for each in lags if each.lag])
+    return [_with_age(each, ages) for each in lags]
+
+
+def _with_age(lag: PartitionLag, ages: Mapping[Place, float]) -> PartitionLag:
+    age = 0.0 if lag.lag == 0 else ages.get((lag.topic, lag.partition))
+    return replace(lag, lag_seconds=age)
+
+
+def _ages(client: Client, behind: Sequence[PartitionLag]) -> dict[Place, float]:
+    """Seconds since the first message that was not committed was made."""
+    from confluent_kafka import TopicPartition
+
+    if not behind:
+        return {}
+    consumer = client.consumer(_peeking())
+    try:
+        starts = [TopicPartition(each.topic, each.partition, each.position or 0) for each in behind]
+        consumer.assign(starts)
+        return _first_ages(consumer, starts)
+    finally:
+        consumer.close()
+
+
+def _first_ages(consumer: Consumer, starts: Sequence[TopicPartition]) -> dict[Place, float]:
+    """Where only markers of transactions are left, nothing is waiting: no seconds."""
+    from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
+
+    waiting = {(place.topic, place.partition) for place in starts}
+    ages: dict[Place, float] = {}
+    now_s = time.time()
+    deadline = time.monotonic() + _AGES_SECONDS_MAX
+    while waiting and time.monotonic() < deadline:
+        for message in consumer.consume(500, 0.1):
+            place = (message.topic() or "", message.partition() or 0)
+            error = message.error()
+            if place not in waiting or (error is not None and error.code() != KafkaError._PARTITION_EOF):
+                continue
+            waiting.discard(place)
+            kind, timestamp_ms = message.timestamp()
+            if error is not None:
+                ages[place] = 0.0
+            elif kind != TIMESTAMP_NOT_AVAILABLE:
+                ages[place] = max(0.0, round(now_s - timestamp_ms / 1000, 3))
+            consumer.incremental_unassign([_at(place)])
+    return ages
+
+
+def _at(place: Place) -> TopicPartition:
+    from confluent_kafka import TopicPartition
+
+    return TopicPartition(*place)
+
+
+def _peeking() -> dict[str, object]:
+    return {
+        # The client library insists on a group; without subscription or commit it is never joined.
+        "group.id": "forebay-cli",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_uncommitted",
+        "check.crcs": False,
+        "fetch.wait.max.ms": 50,
+        # One message is wanted; the broker sends one batch in any case.
+        "fetch.message.max.bytes": 1024,
+        "queued.max.messages.kbytes": 1024,
+    }
