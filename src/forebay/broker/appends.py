@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from forebay.broker.group_commit import GroupCommit
+from forebay.broker.metrics import Metrics
 from forebay.broker.partition import Partition
 from forebay.broker.waiters import Arrivals, release
 from forebay.errors import ErrorCode, StorageError
@@ -54,8 +55,11 @@ class Unacknowledged:
 
 
 class Appends:
-    def __init__(self, commit: GroupCommit, arrivals: Arrivals, *, sync_on_ack: bool) -> None:
+    def __init__(
+        self, commit: GroupCommit, arrivals: Arrivals, metrics: Metrics, *, sync_on_ack: bool
+    ) -> None:
         self._commit = commit
+        self._metrics = metrics
         self._arrivals = arrivals
         self._sync_on_ack = sync_on_ack
         self._dirty: dict[Partition, int] = {}
@@ -115,6 +119,7 @@ class Appends:
         failed: dict[Partition, StorageError] = {}
         dirty, self._dirty = self._dirty, {}
         for partition, size in dirty.items():
+            high_watermark = partition.high_watermark
             try:
                 partition.write()
             except StorageError as error:
@@ -122,6 +127,8 @@ class Appends:
                 release(partition)
             else:
                 self.unsynced.add(partition)
+                self._metrics.bytes_in += size
+                self._metrics.messages_in += partition.high_watermark - high_watermark
                 self._arrivals.note(partition, size)
         return failed
 

@@ -64,7 +64,9 @@ class Broker:
         self.loop = asyncio.get_running_loop()
         self.arrivals = Arrivals()
         self.commit = GroupCommit(self.loop)
-        self.appends = Appends(self.commit, self.arrivals, sync_on_ack=config.storage.flush_on_ack)
+        self.appends = Appends(
+            self.commit, self.arrivals, self.metrics, sync_on_ack=config.storage.flush_on_ack
+        )
         self.cold_reads = ColdReads(self.loop, self.metrics)
         self.compactor = Compactor(self)
         self.sessions = FetchSessions(config.fetch.session_slots_max, new_id=_new_session_id)

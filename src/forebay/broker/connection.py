@@ -192,7 +192,9 @@ class Connection:
             stop = position + _SIZE_BYTES + size
             if stop > end:
                 break
-            handle(self, buffer, view, position + _SIZE_BYTES, stop)
+            memo, start = self.memo, position + _SIZE_BYTES
+            if memo is None or not memo.repeat(self, buffer, view, start, stop):
+                handle(self, view[start:stop])
             position = stop
             if self.closed or self._busy():
                 break
@@ -238,6 +240,14 @@ class Connection:
         else:
             self._output += parts
             self._output_bytes += _memory(parts)
+
+    def respond_with(self, response: bytearray) -> None:
+        """The same for a response in one piece."""
+        if self._replies:
+            self.respond([response])
+        else:
+            self._output.append(response)
+            self._output_bytes += len(response)
 
     def hold(self, parts: list[Part]) -> None:
         """Count a response that is ready before its turn."""

@@ -65,14 +65,7 @@ class Dispatcher:
         self._broker = broker
         self._endpoints = endpoints
 
-    def handle(
-        self, connection: Connection, buffer: bytearray, view: memoryview, start: int, stop: int
-    ) -> None:
-        """Handle the request in buffer[start:stop]; `view` is a view of the whole buffer."""
-        memo = connection.memo
-        if memo is not None and memo.repeat(connection, buffer, view, start, stop):
-            return
-        frame = view[start:stop]
+    def handle(self, connection: Connection, frame: memoryview) -> None:
         header, position = read_request_header(frame)
         endpoint = self._endpoints.get(header.api_key)
         version = header.api_version

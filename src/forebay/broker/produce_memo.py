@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 _HEAD_BYTES = 4  # api key and version; the correlation id follows
 _PREFIX_START = 8
 _INDEX = Struct(">i")
-_CORRELATION_ID = Struct(">i")
-_CORRELATION_AT = 4
+_CORRELATION_AT, _CORRELATION_END = 4, 8
 _REST_BYTES_MIN = 4 + 1 + HEADER_SIZE
 _REPEATED_FROM = 7
 """Older versions refuse zstd, and before 5 a response has no log start offset beside the other numbers."""
@@ -51,12 +50,12 @@ class ProduceMemo:
     __slots__ = (
         "_acks_all",
         "_appends",
-        "_broker",
         "_find",
         "_flexible",
         "_head",
         "_index_at",
         "_metrics",
+        "_now_ms",
         "_numbers_at",
         "_partitions",
         "_prefix",
@@ -68,7 +67,7 @@ class ProduceMemo:
         self, broker: Broker, version: int, request: ProduceRequest, head: bytes, prefix: bytes, tail: bytes
     ) -> None:
         topic = request.topic_data[0]
-        self._broker = broker
+        self._now_ms = broker.now_ms
         self._appends = broker.appends
         self._metrics = broker.metrics
         self._acks_all = request.acks == ACKS_ALL
@@ -110,11 +109,6 @@ class ProduceMemo:
             position += 4
         if position + size != end:
             return False
-        return self._append(connection, buffer, view[position:end], index, start)
-
-    def _append(
-        self, connection: Connection, buffer: bytearray, records: memoryview, index: int, start: int
-    ) -> bool:
         partition = self._partitions.get(index)
         if partition is None or partition.closed:  # it may have been deleted and made again
             try:
@@ -124,26 +118,20 @@ class ProduceMemo:
         if self._acks_all and not partition.enough_replicas:
             return False
         log = partition.log
-        before = log.end_offset
+        end_offset = log.end_offset
         try:
-            base_offset, append_time_ms = partition.append(records, self._broker.now_ms())
+            base_offset, append_time_ms = partition.append(view[position:end], self._now_ms())
         except KafkaError:
             return False  # the ordinary way meets the same error, and says it
-        size = len(records)
-        metrics = self._metrics
-        metrics.produce_requests += 1
-        count = log.end_offset - before
-        if count:
-            metrics.messages_in += count
-            metrics.bytes_in += size
-        else:
-            metrics.duplicates_dropped += 1
+        self._metrics.produce_requests += 1
+        if base_offset < end_offset:
+            self._metrics.duplicates_dropped += 1
             size = 0
         response = bytearray(self._response)
-        (correlation_id,) = _CORRELATION_ID.unpack_from(buffer, start + _HEAD_BYTES)
-        _CORRELATION_ID.pack_into(response, _CORRELATION_AT, correlation_id)
+        correlation_at = start + _HEAD_BYTES
+        response[_CORRELATION_AT:_CORRELATION_END] = buffer[correlation_at : correlation_at + 4]
         NUMBERS.pack_into(response, self._numbers_at, index, 0, base_offset, append_time_ms, log.start_offset)
-        connection.respond([response])
+        connection.respond_with(response)
         self._appends.answered(partition, size, response, self._numbers_at)
         return True
 

@@ -23,7 +23,7 @@ class Server:
         metrics: Metrics,
         *,
         descriptors: int,
-        handle: Callable[[Connection, bytearray, memoryview, int, int], None],
+        handle: Callable[[Connection, memoryview], None],
         finish_requests: Callable[[], None],
         wake_waiters: Callable[[], None],
     ) -> None:

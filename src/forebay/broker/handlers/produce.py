@@ -127,10 +127,7 @@ def _append(
     count = partition.log.end_offset - end_offset
     if count:
         assert data.records is not None
-        size = len(data.records)
-        broker.metrics.bytes_in += size
-        broker.metrics.messages_in += count
-        broker.appends.queued(partition, size)
+        broker.appends.queued(partition, len(data.records))
     else:
         broker.metrics.duplicates_dropped += 1
     return result
