@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from bench.client import Client
-from bench.frames import B200_BATCH, fetch_frame, produce_frame
+from bench.frames import B200_BATCH, fetch_frame, frame_bytes, produce_frame
 from bench.load import Address, connect, receive_frame
 from bench.machine import Neighbours
 from bench.server import BenchError
+from forebay.wire.messages.api_versions import ApiVersionsRequest
 
 WARM_UP = 300
-PARK_S = 0.0003
-"""Long enough for a fetch to be parked before the produce that wakes it is sent."""
+PING = frame_bytes(ApiVersionsRequest(), 0)
 WAKE_WAIT_MS = 10_000
 
 
@@ -81,7 +81,9 @@ def wakes(address: Address, topic: str, count: int) -> Latency:
 
 def _wake_ns(producer: socket.socket, consumer: socket.socket, topic: str, frame: bytes, offset: int) -> int:
     consumer.sendall(fetch_frame(topic, offset, max_bytes=1 << 20, max_wait_ms=WAKE_WAIT_MS))
-    time.sleep(PARK_S)
+    # Once something sent later is answered, the fetch is parked; a pause would let the cores doze off.
+    producer.sendall(PING)
+    receive_frame(producer)
     started = time.perf_counter_ns()
     producer.sendall(frame)
     reply = receive_frame(consumer)
