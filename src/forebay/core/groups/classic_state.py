@@ -44,6 +44,7 @@ _VALUE_VERSION = 3
 JOIN = "join"
 SYNC = "sync"
 SESSION = "session"
+REBALANCE = "rebalance"
 """The timers of a group and of its members."""
 
 

@@ -12,7 +12,7 @@ is told the generation must sync within the rebalance timeout as well.
 
 from __future__ import annotations
 
-from forebay.core.groups.classic_state import JOIN, SESSION, SYNC, ClassicState, State
+from forebay.core.groups.classic_state import JOIN, REBALANCE, SESSION, SYNC, ClassicState, State
 from forebay.core.groups.members import Member
 from forebay.core.groups.timers import TimerKey
 from forebay.core.step import Step
@@ -123,6 +123,8 @@ def expired(group: ClassicState, key: TimerKey, now_ms: int) -> Step:
         _join_expired(group, step, now_ms)
     elif key.kind == SYNC and group.state in (State.COMPLETING, State.STABLE):
         _sync_expired(group, step, now_ms)
+    elif key.kind == REBALANCE and group.state is State.STABLE:
+        prepare(group, step, now_ms)  # it was a group of the consumer protocol a moment ago
     return step
 
 

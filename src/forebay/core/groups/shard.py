@@ -13,16 +13,26 @@ from forebay.config import GroupsConfig
 from forebay.core.groups import commits
 from forebay.core.groups.classic import ClassicGroup
 from forebay.core.groups.classic_state import KEY_VERSION as CLASSIC_KEY_VERSION
+from forebay.core.groups.consumer import ConsumerGroup, check_heartbeat, refusal
+from forebay.core.groups.consumer_state import KEY_VERSIONS as CONSUMER_KEY_VERSIONS
+from forebay.core.groups.consumer_state import ConsumerState, Draft, read_record
 from forebay.core.groups.failures import failure
 from forebay.core.groups.fetches import Fetcher, as_groups, as_response
 from forebay.core.groups.group import Claim, Context, Group, TopicInfo, TopicsView
+from forebay.core.groups.migration import leave_classic, upgraded
 from forebay.core.groups.offsets import KEY_VERSIONS as OFFSET_KEY_VERSIONS
 from forebay.core.groups.offsets import Offsets
 from forebay.core.groups.sweep import SWEEP, Sweeper
 from forebay.core.step import RequestInfo, StateRecord, Step, Ticket
-from forebay.errors import ErrorCode
+from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import NO_PRODUCER_ID, EndTxnMarker
 from forebay.wire.fields import Request
+from forebay.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from forebay.wire.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from forebay.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from forebay.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -74,33 +84,94 @@ class GroupShard:
             return self._fail(ticket, request, info, ErrorCode.UNKNOWN_MEMBER_ID)
         if group is None:
             group = self.groups[request.group_id] = ClassicGroup(request.group_id, self._context)
-        if not isinstance(group, ClassicGroup):
-            return self._fail(ticket, request, info, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        return self._done(group.join(ticket, request, info, now_ms), group.group_id)
+        deleted: list[StateRecord] = []
+        if group.is_empty and not isinstance(group, ClassicGroup) and not request.member_id:
+            deleted = group.tombstones()  # whoever comes first decides about the kind of a group
+            group = self.groups[request.group_id] = ClassicGroup(request.group_id, self._context)
+        assert isinstance(group, ClassicGroup | ConsumerGroup)
+        step = group.join(ticket, request, info, now_ms)
+        step.records[:0] = deleted
+        return self._done(step, group.group_id)
 
     def sync_group(self, ticket: Ticket, request: SyncGroupRequest, info: RequestInfo, now_ms: int) -> Step:
-        group = self._classic(request.group_id)
+        group = self._joined(request.group_id)
         if isinstance(group, ErrorCode):
             return self._fail(ticket, request, info, group)
         return self._done(group.sync(ticket, request, now_ms))
 
     def heartbeat(self, ticket: Ticket, request: HeartbeatRequest, info: RequestInfo, now_ms: int) -> Step:
-        group = self._classic(request.group_id)
+        group = self._joined(request.group_id)
         if isinstance(group, ErrorCode):
             return self._fail(ticket, request, info, group)
         return self._done(group.heartbeat(ticket, request, now_ms))
 
     def leave_group(self, ticket: Ticket, request: LeaveGroupRequest, info: RequestInfo, now_ms: int) -> Step:
-        group = self._classic(request.group_id)
+        group = self._joined(request.group_id)
         if isinstance(group, ErrorCode):
             return self._fail(ticket, request, info, group)
         return self._done(group.leave(ticket, request, info, now_ms), group.group_id)
 
-    def _classic(self, group_id: str) -> ClassicGroup | ErrorCode:
+    def _joined(self, group_id: str) -> ClassicGroup | ConsumerGroup | ErrorCode:
+        """A group of either kind: members of both protocols may meet in one."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self.groups.get(group_id)
-        return group if isinstance(group, ClassicGroup) else ErrorCode.UNKNOWN_MEMBER_ID
+        return group if isinstance(group, ClassicGroup | ConsumerGroup) else ErrorCode.UNKNOWN_MEMBER_ID
+
+    # -- membership of KIP-848 groups ----------------------------------------------------------------
+
+    def consumer_group_heartbeat(
+        self, ticket: Ticket, request: ConsumerGroupHeartbeatRequest, info: RequestInfo, now_ms: int
+    ) -> Step:
+        try:
+            check_heartbeat(request, info, self._context.config.consumer_assignors)
+            group = self.groups.get(request.group_id)
+            if not isinstance(group, ConsumerGroup):
+                step = self._become_consumer(group, ticket, request, info, now_ms)
+            else:
+                step = group.consumer_heartbeat(ticket, request, info, now_ms)
+        except KafkaError as error:
+            step = Step(replies=[(ticket, refusal(error))])
+        return self._done(step)
+
+    def _become_consumer(
+        self,
+        old: Group | None,
+        ticket: Ticket,
+        request: ConsumerGroupHeartbeatRequest,
+        info: RequestInfo,
+        now_ms: int,
+    ) -> Step:
+        """The first heartbeat of a new group, or of a classic one that becomes another if it is let in."""
+        if request.member_epoch != 0:
+            # Kafka says GROUP_ID_NOT_FOUND, which ends a client; this makes it join again.
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {request.group_id} has no such member")
+        draft = upgraded(old) if isinstance(old, ClassicGroup) else Draft(request.group_id, ConsumerState())
+        if draft is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{request.group_id} is not a group of consumers")
+        # What is decided here is decided by a group that is thrown away; replaying the records makes it.
+        group = ConsumerGroup(request.group_id, self._context, draft.state)
+        step = group.consumer_heartbeat(ticket, request, info, now_ms)
+        if step.records and isinstance(old, ClassicGroup):
+            step.records[:0] = old.tombstones() + draft.records
+            leave_classic(old, step, now_ms)
+        return step
+
+    def consumer_group_describe(
+        self, ticket: Ticket, request: ConsumerGroupDescribeRequest, _info: RequestInfo, _: int
+    ) -> Step:
+        groups = [self._described_consumer(group_id) for group_id in request.group_ids]
+        return self._done(Step(replies=[(ticket, ConsumerGroupDescribeResponse(groups=groups))]))
+
+    def _described_consumer(self, group_id: str) -> DescribedConsumerGroup:
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group.described()
+        return DescribedConsumerGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"Group {group_id} is not a consumer group.",
+        )
 
     # -- offsets -------------------------------------------------------------------------------------
 
@@ -216,6 +287,8 @@ class GroupShard:
             self._replay_offset(record, producer_id)
         elif version == CLASSIC_KEY_VERSION:
             self._replay_classic(record)
+        elif version in CONSUMER_KEY_VERSIONS:
+            self._replay_consumer(record)
         # What a newer version wrote about other things is not ours to understand.
 
     def _replay_offset(self, record: StateRecord, producer_id: int) -> None:
@@ -235,9 +308,24 @@ class GroupShard:
                 group = self.groups[group_id] = ClassicGroup(group_id, self._context)
             group.replay(unpack(GroupMetadataValue, record.value))
         elif isinstance(group, ClassicGroup):
-            del self.groups[group_id]
-            if self.offsets.has_any(group_id):
-                self.groups[group_id] = ClassicGroup(group_id, self._context)
+            self._deleted(group_id)
+
+    def _replay_consumer(self, record: StateRecord) -> None:
+        key, value = read_record(record)
+        group = self.groups.get(key.group_id)
+        if not isinstance(group, ConsumerGroup):
+            if value is None:
+                return  # it has become a classic group
+            group = self.groups[key.group_id] = ConsumerGroup(key.group_id, self._context)
+        group.replay(key, value)
+        if not group.persisted:
+            self._deleted(key.group_id)
+
+    def _deleted(self, group_id: str) -> None:
+        """Offsets that are left without a group are as those of a program that only stores them here."""
+        del self.groups[group_id]
+        if self.offsets.has_any(group_id):
+            self.groups[group_id] = ClassicGroup(group_id, self._context)
 
     def end_transaction(self, marker: EndTxnMarker) -> None:
         for group_id in self.offsets.end_transaction(marker.producer_id, marker.commit):

@@ -1,7 +1,8 @@
 """What the members of a classic group of consumers tell each other, and the broker only carries along.
 
-The broker looks inside for one thing: the topics of a subscription. A version newer than those
-known here is read as the newest of them, because new fields only ever come at the end.
+The broker looks inside for the topics of a subscription, and where members of both protocols meet in one
+group it reads and writes assignments too. A version newer than those known here is read as the newest of
+them, because new fields only ever come at the end.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from forebay.errors import ProtocolError
 from forebay.wire.codec import decoder
 from forebay.wire.fields import Message, Struct, array, binary, int32, string
-from forebay.wire.state.versioned import version_of
+from forebay.wire.state.versioned import M, pack, version_of
 
 PROTOCOL_TYPE = "consumer"
 
@@ -33,10 +34,27 @@ class ConsumerProtocolAssignment(Message, versions=(0, 3)):
 
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
+    return _read(ConsumerProtocolSubscription, data)
+
+
+def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
+    """Nothing at all is what a member has that was not given anything yet."""
+    return _read(ConsumerProtocolAssignment, data) if data else ConsumerProtocolAssignment()
+
+
+def write_assignment(assignment: ConsumerProtocolAssignment, subscription: bytes) -> bytes:
+    """In the version that the member's own subscription is in."""
+    return pack(assignment, _known(ConsumerProtocolAssignment, subscription))
+
+
+def _read(cls: type[M], data: bytes) -> M:
+    value: M
+    value, _ = decoder(cls, _known(cls, data))(memoryview(data), 2)
+    return value
+
+
+def _known(cls: type[Message], data: bytes) -> int:
     version = version_of(data)
     if version < 0:
-        raise ProtocolError(f"a subscription of version {version}")
-    known = min(version, ConsumerProtocolSubscription.MAX_VERSION)
-    value: ConsumerProtocolSubscription
-    value, _ = decoder(ConsumerProtocolSubscription, known)(memoryview(data), 2)
-    return value
+        raise ProtocolError(f"a {cls.__name__} of version {version}")
+    return min(version, cls.MAX_VERSION)

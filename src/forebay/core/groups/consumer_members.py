@@ -1,0 +1,184 @@
+"""A member of a KIP-848 group: what it subscribes to, and what it has.
+
+Members are values: a change makes a new one, and a record of it. An assignment is a set of (topic id,
+partition), so that reconciling two of them is the algebra of sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import NamedTuple, Protocol, TypeVar
+
+from forebay.core.step import RequestInfo
+from forebay.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from forebay.wire.state.consumer_group import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    TopicPartitions,
+)
+
+TopicPartition = tuple[bytes, int]
+Partitions = frozenset[TopicPartition]
+NOTHING: Partitions = frozenset()
+
+LEAVE_EPOCH = -1
+STATIC_LEAVE_EPOCH = -2
+"""A static member that says it will be back; the epoch of such a member until it is."""
+
+
+class MemberState(IntEnum):
+    STABLE = 0
+    """It has everything it is meant to have."""
+    UNREVOKED = 1
+    """It has been told to give partitions up, and has not said yet that it did."""
+    UNRELEASED = 2
+    """It waits for partitions that others have not given up yet."""
+
+
+class Classic(NamedTuple):
+    """What is known besides of a member that speaks the classic protocol."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    """Name and metadata, the member's favourite first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMember:
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topic_names: frozenset[str] = frozenset()
+    topic_regex: str | None = None
+    rebalance_timeout_ms: int = -1
+    assignor: str | None = None
+    classic: Classic | None = None
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Partitions = NOTHING
+    revoking: Partitions = NOTHING
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.epoch == epoch
+
+    def subscribes_as(self, other: ConsumerMember) -> bool:
+        return self.topic_names == other.topic_names and self.topic_regex == other.topic_regex
+
+    def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
+        classic = value.classic_member_metadata
+        return replace(
+            self,
+            instance_id=value.instance_id,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            topic_names=frozenset(value.subscribed_topic_names),
+            topic_regex=value.subscribed_topic_regex,
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
+            assignor=value.server_assignor,
+            classic=None if classic is None else _read_classic(classic),
+        )
+
+    def with_current(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerMember:
+        return replace(
+            self,
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            state=MemberState(value.state),
+            assigned=read_partitions(value.assigned_partitions),
+            revoking=read_partitions(value.partitions_pending_revocation),
+        )
+
+    def updated(self, request: ConsumerGroupHeartbeatRequest, info: RequestInfo) -> ConsumerMember:
+        """With what a heartbeat says; what it leaves out is as before."""
+        names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+        timeout_ms = request.rebalance_timeout_ms
+        return replace(
+            self,
+            instance_id=request.instance_id or self.instance_id,
+            rack_id=request.rack_id or self.rack_id,
+            client_id=info.client_id,
+            client_host=info.client_host,
+            topic_names=self.topic_names if names is None else frozenset(names),
+            # An empty one takes the subscription back: librdkafka says so when it has none.
+            topic_regex=self.topic_regex if regex is None else regex or None,
+            rebalance_timeout_ms=self.rebalance_timeout_ms if timeout_ms < 0 else timeout_ms,
+            assignor=request.server_assignor or self.assignor,
+            classic=None,
+        )
+
+    def metadata(self) -> ConsumerGroupMemberMetadataValue:
+        return ConsumerGroupMemberMetadataValue(
+            instance_id=self.instance_id,
+            rack_id=self.rack_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            subscribed_topic_names=sorted(self.topic_names),
+            subscribed_topic_regex=self.topic_regex,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            server_assignor=self.assignor,
+            classic_member_metadata=None if self.classic is None else _write_classic(self.classic),
+        )
+
+    def current(self) -> ConsumerGroupCurrentMemberAssignmentValue:
+        return ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=self.epoch,
+            previous_member_epoch=self.previous_epoch,
+            state=self.state,
+            assigned_partitions=write_partitions(TopicPartitions, self.assigned),
+            partitions_pending_revocation=write_partitions(TopicPartitions, self.revoking),
+        )
+
+    def has_same_current(self, other: ConsumerMember) -> bool:
+        return (self.epoch, self.previous_epoch, self.state, self.assigned, self.revoking) == (
+            other.epoch,
+            other.previous_epoch,
+            other.state,
+            other.assigned,
+            other.revoking,
+        )
+
+
+def _read_classic(value: ClassicMemberMetadata) -> Classic:
+    protocols = tuple((each.name, bytes(each.metadata)) for each in value.supported_protocols)
+    return Classic(value.session_timeout_ms, protocols)
+
+
+def _write_classic(classic: Classic) -> ClassicMemberMetadata:
+    protocols = [ClassicProtocol(name=name, metadata=data) for name, data in classic.protocols]
+    return ClassicMemberMetadata(session_timeout_ms=classic.session_timeout_ms, supported_protocols=protocols)
+
+
+class _HasPartitions(Protocol):
+    topic_id: bytes
+    partitions: list[int]
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class _MakesPartitions(Protocol[T_co]):
+    def __call__(self, *, topic_id: bytes, partitions: list[int]) -> T_co: ...
+
+
+def read_partitions(topics: Iterable[_HasPartitions]) -> Partitions:
+    return frozenset((topic.topic_id, index) for topic in topics for index in topic.partitions)
+
+
+def write_partitions(make: _MakesPartitions[T_co], partitions: Partitions) -> list[T_co]:
+    """Partitions by topic, in order, in the shape of a message."""
+    return [make(topic_id=topic, partitions=found) for topic, found in by_topic(partitions).items()]
+
+
+def by_topic(partitions: Partitions) -> dict[bytes, list[int]]:
+    topics: dict[bytes, list[int]] = {}
+    for topic_id, index in sorted(partitions):
+        topics.setdefault(topic_id, []).append(index)
+    return topics
