@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -50,8 +50,22 @@ TRY_AGAIN = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
 )
 _ids = itertools.count()
+
+
+def until_ready(ask: Callable[[], Any]) -> Any:
+    """The answer, once the coordinator has done what it still had to do."""
+    deadline = time.monotonic() + 20
+    while True:
+        answer = ask()
+        code = getattr(answer, "error_code", None)
+        if code is None:
+            code = answer.partition_error_code
+        if code not in TRY_AGAIN or time.monotonic() > deadline:
+            return answer
+        time.sleep(0.01)
 
 
 class Producer:
@@ -76,25 +90,21 @@ class Producer:
         self.producer_id, self.epoch = started.producer_id, started.producer_epoch
 
     def _until_ready(self, request: Any, version: int) -> Any:
-        deadline = time.monotonic() + 20
-        while True:
-            response = self.client.call(request, version)
-            if response.error_code not in TRY_AGAIN or time.monotonic() > deadline:
-                return response
-            time.sleep(0.01)
+        return until_ready(lambda: self.client.call(request, version))
 
     def add(self) -> None:
-        response = self.client.call(
-            AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=self.transactional_id,
-                v3_and_below_producer_id=self.producer_id,
-                v3_and_below_producer_epoch=self.epoch,
-                v3_and_below_topics=[AddPartitionsToTxnTopic(name=self.topic, partitions=[0])],
-            ),
-            3,
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=self.topic, partitions=[0])],
         )
-        (topic,) = response.results_by_topic_v3_and_below
-        assert topic.results_by_partition[0].partition_error_code == ErrorCode.NONE
+
+        def ask() -> Any:
+            (topic,) = self.client.call(request, 3).results_by_topic_v3_and_below
+            return topic.results_by_partition[0]
+
+        assert until_ready(ask).partition_error_code == ErrorCode.NONE
 
     def batch(self, *values: bytes) -> bytes:
         now = int(time.time() * 1000)
@@ -110,14 +120,8 @@ class Producer:
 
     def send(self, *values: bytes) -> Any:
         version = IMPLICIT_ADD if self.v2 else PRODUCE
-        return append(
-            self.client,
-            self.topic,
-            self.batch(*values),
-            version,
-            acks=-1,
-            transactional_id=self.transactional_id,
-        )
+        request = produce(self.topic, self.batch(*values), acks=-1, transactional_id=self.transactional_id)
+        return until_ready(lambda: only_partition(self.client.call(request, version)))
 
     def begin(self, *values: bytes) -> None:
         if not self.v2:
@@ -279,8 +283,8 @@ def test_batches_behind_the_one_that_joins_the_transaction_stay_behind_it(
 ) -> None:
     """Adding the partition waits for the disk; what is pipelined after it must not overtake."""
     create(client, topic)
-    producer = Producer(client, topic, v2=True)
     for round_number in range(3):
+        producer = Producer(client, topic, v2=True)
         with WireClient(broker.bootstrap) as pipelined:
             for number in range(5):
                 data = producer.batch(b"%d" % number)
