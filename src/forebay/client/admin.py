@@ -1,0 +1,186 @@
+"""Topics, groups and offsets, one call each; every call waits for its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from forebay.client.errors import ClientError, error_of, from_kafka, kafka_errors
+from forebay.client.presets import Settings, admin_settings
+
+REQUEST_SECONDS = 30.0
+
+Partition = tuple[str, int]
+"""A topic's name and the number of one of its partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupInfo:
+    group: str
+    state: str
+    """As Kafka names it: Stable, Empty, ..."""
+    type: str
+    """Classic or Consumer."""
+
+
+class Admin:
+    def __init__(self, servers: str | Sequence[str], *, settings: Settings | None = None) -> None:
+        with kafka_errors():
+            self._raw = AdminClient(admin_settings(servers, settings))
+
+    @property
+    def raw(self) -> AdminClient:
+        """librdkafka's admin client, for what is not here."""
+        return self._raw
+
+    # -- topics ----------------------------------------------------------------------------------------
+
+    def topics(self) -> dict[str, int]:
+        """The number of partitions of each topic, without the internal ones (two underscores in front)."""
+        with kafka_errors():
+            found = self._raw.list_topics(timeout=REQUEST_SECONDS).topics
+        return {name: len(topic.partitions) for name, topic in found.items() if not name.startswith("__")}
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        config: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+    ) -> None:
+        """What is left out is as the broker's settings say."""
+        topic = NewTopic(
+            name,
+            num_partitions=-1 if partitions is None else partitions,
+            replication_factor=-1 if replication_factor is None else replication_factor,
+            config=dict(config or {}),
+        )
+        ignored = KafkaError.TOPIC_ALREADY_EXISTS if exist_ok else None
+        _answer(self._raw.create_topics([topic], request_timeout=REQUEST_SECONDS)[name], ignored)
+
+    def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
+        ignored = KafkaError.UNKNOWN_TOPIC_OR_PART if missing_ok else None
+        _answer(self._raw.delete_topics([name], request_timeout=REQUEST_SECONDS)[name], ignored)
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Grow a topic to `total` partitions."""
+        _answer(self._raw.create_partitions([NewPartitions(topic, total)])[topic])
+
+    def topic_config(self, topic: str) -> dict[str, str]:
+        """Every setting of a topic with its value."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        entries = _answer(self._raw.describe_configs([resource])[resource])
+        return {name: entry.value for name, entry in entries.items()}
+
+    def set_topic_config(self, topic: str, config: Mapping[str, str | None]) -> None:
+        """Change these settings, None for back to the default; the others stay."""
+        entries = [
+            ConfigEntry(
+                name,
+                value or "",
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for name, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        _answer(self._raw.incremental_alter_configs([resource])[resource])
+
+    def start_offsets(self, topic: str) -> dict[int, int]:
+        """The first offset of each partition."""
+        return self._offsets(topic, OffsetSpec.earliest())
+
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        """The offset that the next message of each partition will get."""
+        return self._offsets(topic, OffsetSpec.latest())
+
+    def _offsets(self, topic: str, spec: OffsetSpec) -> dict[int, int]:
+        count = self.topics().get(topic)
+        if count is None:
+            raise ClientError(f"there is no topic {topic!r}", code=KafkaError.UNKNOWN_TOPIC_OR_PART)
+        asked = {TopicPartition(topic, index): spec for index in range(count)}
+        answers = self._raw.list_offsets(asked, request_timeout=REQUEST_SECONDS)
+        return {each.partition: _answer(future).offset for each, future in answers.items()}
+
+    # -- groups ----------------------------------------------------------------------------------------
+
+    def groups(self) -> list[GroupInfo]:
+        found = _answer(self._raw.list_consumer_groups(request_timeout=REQUEST_SECONDS))
+        if found.errors:
+            raise from_kafka(error_of(found.errors[0]))
+        return [
+            GroupInfo(group=each.group_id, state=_words(each.state), type=_words(each.type))
+            for each in found.valid
+        ]
+
+    def committed(self, group: str) -> dict[Partition, int]:
+        """The offsets that a group has committed: the next message that it will read of each partition."""
+        asked = ConsumerGroupTopicPartitions(group)
+        answers = self._raw.list_consumer_group_offsets([asked], request_timeout=REQUEST_SECONDS)
+        answer = _answer(answers[group])
+        return {
+            (each.topic, each.partition): each.offset for each in answer.topic_partitions if each.offset >= 0
+        }
+
+    def lag(self, group: str) -> dict[Partition, int]:
+        """How many offsets a group is behind the end, in each partition that it has committed to."""
+        committed = self.committed(group)
+        ends = {topic: self.end_offsets(topic) for topic in {topic for topic, _ in committed}}
+        return {
+            (topic, index): max(0, ends[topic].get(index, offset) - offset)
+            for (topic, index), offset in committed.items()
+        }
+
+    def set_committed(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        """Let a group without members go on from other offsets."""
+        positions = [TopicPartition(topic, index, offset) for (topic, index), offset in offsets.items()]
+        asked = ConsumerGroupTopicPartitions(group, positions)
+        answers = self._raw.alter_consumer_group_offsets([asked], request_timeout=REQUEST_SECONDS)
+        for each in _answer(answers[group]).topic_partitions:
+            if each.error is not None:
+                raise from_kafka(each.error)
+
+    def delete_group(self, group: str, *, missing_ok: bool = False) -> None:
+        """Forget a group without members, and its offsets."""
+        ignored = KafkaError.GROUP_ID_NOT_FOUND if missing_ok else None
+        answers = self._raw.delete_consumer_groups([group], request_timeout=REQUEST_SECONDS)
+        _answer(answers[group], ignored)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is held open that the garbage collector does not close; `with` is for symmetry."""
+
+
+def _answer(future: Future[Any], ignored: int | None = None) -> Any:
+    try:
+        return future.result()
+    except KafkaException as exception:
+        error = error_of(exception)
+        if error.code() == ignored:
+            return None
+        raise from_kafka(error) from None
+
+
+def _words(value: Any) -> str:
+    """PREPARING_REBALANCING as the protocol writes it: PreparingRebalancing."""
+    return "".join(word.capitalize() for word in value.name.split("_"))

@@ -1,0 +1,83 @@
+"""Consume, transform, produce for asyncio: as `processing`, with a transform that may be awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+
+from forebay.client.async_consumer import AsyncConsumer
+from forebay.client.async_producer import AsyncProducer
+from forebay.client.errors import TransactionAborted
+from forebay.client.messages import Message
+from forebay.client.processing import ATTEMPTS_MAX, PAUSE_SECONDS, IdleWatch, Made, check_modes, records
+
+AsyncTransform = Callable[[Message], Made | Awaitable[Made]]
+
+
+async def process_async(
+    consumer: AsyncConsumer,
+    producer: AsyncProducer,
+    transform: AsyncTransform,
+    *,
+    batch_max: int = 500,
+    idle_s: float | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> int:
+    """Send what `transform` makes of each message; returns how many messages were processed."""
+    check_modes(consumer.delivery, producer.delivery)
+    if producer.delivery == "exactly-once":
+        await producer.init_transactions()
+    count = 0
+    watch = IdleWatch(idle_s)
+    while not stop() and not watch.expired():
+        done = await _repeat(consumer, producer, transform, batch_max, watch.wait_s())
+        watch.saw(done)
+        count += done
+    return count
+
+
+async def _repeat(
+    consumer: AsyncConsumer,
+    producer: AsyncProducer,
+    transform: AsyncTransform,
+    batch_max: int,
+    wait_s: float,
+) -> int:
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        try:
+            return await _once(consumer, producer, transform, batch_max, wait_s)
+        except TransactionAborted:
+            if attempt == ATTEMPTS_MAX:
+                raise
+            await asyncio.sleep(PAUSE_SECONDS * attempt)
+    raise AssertionError("the loop returns or raises")
+
+
+async def _once(
+    consumer: AsyncConsumer,
+    producer: AsyncProducer,
+    transform: AsyncTransform,
+    batch_max: int,
+    wait_s: float,
+) -> int:
+    batch = await consumer.take(batch_max, wait_s)
+    if not batch:
+        return 0
+    if producer.delivery == "exactly-once":
+        async with producer.transaction(consumer):
+            await _send(producer, transform, batch)
+        return len(batch)
+    await _send(producer, transform, batch)
+    await producer.flush()
+    await consumer.commit()
+    return len(batch)
+
+
+async def _send(producer: AsyncProducer, transform: AsyncTransform, batch: list[Message]) -> None:
+    for message in batch:
+        made = transform(message)
+        if inspect.isawaitable(made):
+            made = await made
+        for record in records(made):
+            await producer.send_record(record)

@@ -1,0 +1,292 @@
+"""A consumer that is iterated, and whose offsets are committed as its delivery mode says.
+
+    at-most-once   committed, and the commit answered, before a message is handed out
+    at-least-once  asking for the next message says that those before are done; done ones are committed in the
+                   background, and when partitions are given up
+    exactly-once   never by the consumer: offsets go into the producer's transaction, with its messages
+
+Messages are fetched some at a time and wait in `_ready`. What has been handed out and is not written down
+yet is in hand (`InHand`). A partition that is taken away takes its waiting messages with it: whoever gets the
+partition reads them again from the committed offset.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from forebay.client import messages
+from forebay.client.errors import ClientError, TransactionAborted, error_of, from_kafka, kafka_errors
+from forebay.client.in_hand import InHand
+from forebay.client.messages import Message
+from forebay.client.presets import Delivery, Profile, Settings, Start, consumer_settings
+from forebay.errors import ConfigError
+
+FILL_SECONDS = 1.0
+"""One wait of the iterator; Ctrl-C is noticed between two of them."""
+_STORE_SECONDS = 0.2
+"""How often a slow program tells which messages are done; a fast one does it with every fetch."""
+
+# A subscribed topic that does not exist may yet be created, and a member that was too slow joins again.
+_PASSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._MAX_POLL_EXCEEDED})
+# The group has moved on: the partitions come back, or go to others, with the offset that was committed.
+_REBALANCED = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError._ASSIGNMENT_LOST,
+    }
+)
+
+
+class Consumer:
+    """One member of a group. Belongs to one thread; close it, or use `with`."""
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        topics: str | Sequence[str],
+        *,
+        group: str,
+        delivery: Delivery = "at-least-once",
+        profile: Profile = "throughput",
+        start: Start = "earliest",
+        batch_max: int = 500,
+        settings: Settings | None = None,
+    ) -> None:
+        """`start`: where a group without committed offsets begins. `batch_max`: how many may wait here."""
+        if batch_max < 1:
+            raise ConfigError(f"batch_max={batch_max}: write 1 or more")
+        self.delivery = delivery
+        self._batch_max = batch_max
+        self._ready: deque[Message] = deque()
+        self._in_hand = InHand()
+        self._taken_away: set[tuple[str, int]] = set()
+        self._store_at = 0.0
+        self._failure: ClientError | None = None
+        self._closed = False
+        with kafka_errors():
+            self._raw = confluent_kafka.Consumer(
+                consumer_settings(servers, group, delivery, profile, start, settings)
+            )
+            names = [topics] if isinstance(topics, str) else list(topics)
+            self._raw.subscribe(names, on_revoke=self._take_away, on_lost=self._take_away)
+
+    @property
+    def raw(self) -> confluent_kafka.Consumer:
+        """librdkafka's consumer, for what is not here (seek, pause, watermarks)."""
+        return self._raw
+
+    # -- messages --------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        """The next message, however long it takes."""
+        while (message := self.try_next()) is None:
+            self.fill(self._batch_max, FILL_SECONDS)
+        return message
+
+    def poll(self, timeout_s: float = FILL_SECONDS) -> Message | None:
+        """The next message, or None when none came in time."""
+        message = self.try_next()
+        if message is None:
+            self.fill(self._batch_max, timeout_s)
+            message = self.try_next()
+        return message
+
+    def take(self, count: int = 500, timeout_s: float = FILL_SECONDS) -> list[Message]:
+        """Up to `count` messages: waits only for the first. Those taken before count as done."""
+        self.finish()
+        self.fill(count, timeout_s)
+        return self.hand_out(count)
+
+    def try_next(self) -> Message | None:
+        """A message that waits already; None asks for `fill`. Never calls librdkafka."""
+        self.finish()
+        if not self._ready or time.monotonic() >= self._store_at:
+            return None
+        return self.hand_out(1)[0]
+
+    def fill(self, count: int, timeout_s: float) -> None:
+        """Write down what is done, and fetch if nothing waits. Blocks."""
+        if self._closed:
+            raise ClientError("the consumer is closed", fatal=True)
+        self._store_done()
+        if not self._ready:
+            self._raise_failure()
+            self._ready.extend(self._fetch(count, timeout_s))
+            if not self._ready:
+                self._raise_failure()
+
+    def hand_out(self, count: int) -> list[Message]:
+        """Up to that many of those that wait."""
+        handed = [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
+        if self.delivery != "at-most-once":
+            for message in handed:
+                self._in_hand.hand_out(message)
+        return handed
+
+    def _fetch(self, count: int, timeout_s: float) -> list[Message]:
+        with kafka_errors():
+            first = self._raw.poll(timeout_s)
+            if first is None:
+                return []
+            self._taken_away.clear()  # what poll returned belongs to us now, whatever happened before it
+            more = self._raw.consume(count - 1, 0) if count > 1 else []
+        fetched = [messages.from_kafka(raw) for raw in (first, *more) if self._is_message(raw)]
+        gone = [each for each in fetched if (each.topic, each.partition) in self._taken_away]
+        if gone:
+            self._seek(_firsts(gone))
+            fetched = [each for each in fetched if (each.topic, each.partition) not in self._taken_away]
+        return self._commit_first(fetched) if self.delivery == "at-most-once" else fetched
+
+    def _is_message(self, raw: confluent_kafka.Message) -> bool:
+        error = raw.error()
+        if error is None:
+            return True
+        if error.fatal() or not (error.retriable() or error.code() in _PASSING):
+            self._failure = from_kafka(error)
+        return False
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    # -- offsets ---------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Everything handed out is done: commit it now, and wait for the answer."""
+        self._in_hand.finish()
+        done = self._in_hand.done()
+        if not done:
+            return
+        with kafka_errors():
+            results = self._raw.commit(offsets=done, asynchronous=False)
+        for result in results or ():
+            if result.error is not None:
+                raise from_kafka(result.error)
+        self._in_hand.settle()
+
+    def progress(self) -> tuple[list[TopicPartition], Any]:
+        """What a transaction has to say to commit everything handed out: offsets and the group's member."""
+        if self._in_hand.torn:
+            raise TransactionAborted("a partition was taken away while some of its messages were in hand")
+        return self._in_hand.nexts(), self._raw.consumer_group_metadata()
+
+    def settle(self) -> None:
+        """The transaction with `progress` in it is committed."""
+        self._in_hand.finish()
+        self._in_hand.settle()
+
+    def rewind(self) -> None:
+        """Hand out again what is in hand and not committed: it was not processed after all."""
+        self._store_done()
+        again = {(each.topic, each.partition): each for each in _firsts(self._ready)}
+        again.update({(each.topic, each.partition): each for each in self._in_hand.firsts()})
+        self._ready.clear()
+        self._in_hand.clear()
+        self._seek(again.values())
+
+    def finish(self) -> None:
+        """More is asked for: with at-least-once this says that what was handed out is done."""
+        if self.delivery == "at-least-once":
+            self._in_hand.finish()
+
+    def _store_done(self) -> None:
+        self._store_at = time.monotonic() + _STORE_SECONDS
+        if self.delivery != "at-least-once":
+            return
+        for offset in self._in_hand.done():
+            try:
+                self._raw.store_offsets(offsets=[offset])
+            except KafkaException as exception:
+                if error_of(exception).fatal():
+                    raise from_kafka(error_of(exception)) from None
+                # Not ours any more: its new owner begins at the committed offset.
+        self._in_hand.settle()
+
+    def _commit_first(self, fetched: list[Message]) -> list[Message]:
+        """Those messages whose offsets are committed now; the others will be fetched again."""
+        refused = self._try_commit([TopicPartition(*at, offset) for at, offset in _nexts(fetched).items()])
+        if refused:
+            self._seek(_firsts(each for each in fetched if (each.topic, each.partition) in refused))
+        return [each for each in fetched if (each.topic, each.partition) not in refused]
+
+    def _try_commit(self, offsets: list[TopicPartition]) -> set[tuple[str, int]]:
+        """The partitions that were refused because the group has moved on, or for the moment."""
+        if not offsets:
+            return set()
+        try:
+            results = self._raw.commit(offsets=offsets, asynchronous=False) or []
+        except KafkaException as exception:
+            _raise_unless_passing(error_of(exception))
+            return {(each.topic, each.partition) for each in offsets}
+        for result in results:
+            if result.error is not None:
+                _raise_unless_passing(result.error)
+        return {(each.topic, each.partition) for each in results if each.error is not None}
+
+    def _seek(self, offsets: Iterable[TopicPartition]) -> None:
+        for offset in offsets:
+            try:
+                self._raw.seek(offset)
+            except KafkaException as exception:
+                if error_of(exception).fatal():
+                    raise from_kafka(error_of(exception)) from None
+                # Not assigned: whoever has it, or gets it, begins at the committed offset.
+
+    def _take_away(self, _: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
+        self._in_hand.take_away(partitions)
+        gone = {(each.topic, each.partition) for each in partitions}
+        self._taken_away |= gone
+        kept = [each for each in self._ready if (each.topic, each.partition) not in gone]
+        self._ready = deque(kept)
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Commit what is done, and leave the group. What is still in hand will be handed out again."""
+        if self._closed:
+            return
+        self._closed = True
+        self._store_done()
+        if self.delivery == "at-most-once":
+            self._try_commit(_firsts(self._ready))  # committed too early: nobody has seen them yet
+        with kafka_errors():
+            self._raw.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _firsts(fetched: Iterable[Message]) -> list[TopicPartition]:
+    """Where to read again from, to get all of these."""
+    firsts: dict[tuple[str, int], int] = {}
+    for each in fetched:
+        firsts.setdefault((each.topic, each.partition), each.offset)
+    return [TopicPartition(topic, index, offset) for (topic, index), offset in firsts.items()]
+
+
+def _nexts(fetched: Iterable[Message]) -> dict[tuple[str, int], int]:
+    return {(each.topic, each.partition): each.offset + 1 for each in fetched}
+
+
+def _raise_unless_passing(error: KafkaError) -> None:
+    if error.fatal() or not (error.retriable() or error.code() in _REBALANCED):
+        raise from_kafka(error)

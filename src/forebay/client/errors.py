@@ -1,0 +1,64 @@
+"""What can go wrong for a client: librdkafka's errors as exceptions that say what to do about them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from confluent_kafka import KafkaError, KafkaException
+
+from forebay.errors import ForebayError
+
+_FENCED_CODES = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+
+
+class ClientError(ForebayError):
+    """An operation failed. `code` and `name` are Kafka's, or librdkafka's own below zero."""
+
+    def __init__(
+        self, message: str, *, code: int = 0, name: str = "", retriable: bool = False, fatal: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.name = name
+        self.retriable = retriable
+        """The same call may succeed later."""
+        self.fatal = fatal
+        """This producer or consumer is of no more use: close it."""
+
+
+class DeliveryFailed(ClientError):
+    """Messages were not acknowledged; `count` of them since the last time this was said."""
+
+    count = 1
+
+
+class TransactionAborted(ClientError):
+    """The transaction was rolled back, nothing of it is visible, and it can be done again."""
+
+
+class ProducerFenced(ClientError):
+    """Another producer with the same transactional id has taken over: close this one."""
+
+
+def from_kafka(error: KafkaError) -> ClientError:
+    kind = ProducerFenced if error.code() in _FENCED_CODES else ClientError
+    return kind(
+        error.str(), code=error.code(), name=error.name(), retriable=error.retriable(), fatal=error.fatal()
+    )
+
+
+def error_of(exception: KafkaException) -> KafkaError:
+    error = exception.args[0]
+    assert isinstance(error, KafkaError)
+    return error
+
+
+@contextlib.contextmanager
+def kafka_errors() -> Iterator[None]:
+    """KafkaException inside becomes ClientError outside."""
+    try:
+        yield
+    except KafkaException as exception:
+        raise from_kafka(error_of(exception)) from None

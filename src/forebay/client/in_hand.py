@@ -1,0 +1,74 @@
+"""Which messages of which partition a program holds, and which of them it is done with.
+
+Per partition there are three offsets: where what is in hand begins, up to where messages were handed out,
+and up to where they are done. Kafka's committed offset is the next one to read, so all ends are exclusive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from confluent_kafka import TopicPartition
+
+from forebay.client.messages import Message
+
+
+@dataclass(slots=True)
+class _Span:
+    first: int
+    next: int
+    done: int
+
+
+class InHand:
+    def __init__(self) -> None:
+        self._spans: dict[tuple[str, int], _Span] = {}
+        self.torn = False
+        """A partition was taken away while some of its messages were in hand."""
+
+    def hand_out(self, message: Message) -> None:
+        span = self._spans.get((message.topic, message.partition))
+        if span is None:
+            at = message.offset
+            self._spans[message.topic, message.partition] = _Span(at, at + 1, at)
+        else:
+            span.next = message.offset + 1
+
+    def finish(self) -> None:
+        """Everything that was handed out is done."""
+        for span in self._spans.values():
+            span.done = span.next
+
+    def done(self) -> list[TopicPartition]:
+        """Where to read on, in partitions with messages that are done and were not `settle`d."""
+        return [
+            TopicPartition(topic, index, span.done)
+            for (topic, index), span in self._spans.items()
+            if span.done > span.first
+        ]
+
+    def settle(self) -> None:
+        """What is done has been written down: it is in hand no more."""
+        for at, span in list(self._spans.items()):
+            if span.done == span.next:
+                del self._spans[at]
+            else:
+                span.first = span.done
+
+    def nexts(self) -> list[TopicPartition]:
+        """Where to read on, once everything in hand is done."""
+        return [TopicPartition(topic, index, span.next) for (topic, index), span in self._spans.items()]
+
+    def firsts(self) -> list[TopicPartition]:
+        """Where each partition would have to be read again from, for nothing to be missed."""
+        return [TopicPartition(topic, index, span.first) for (topic, index), span in self._spans.items()]
+
+    def take_away(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            if self._spans.pop((partition.topic, partition.partition), None) is not None:
+                self.torn = True
+
+    def clear(self) -> None:
+        self._spans.clear()
+        self.torn = False

@@ -1,0 +1,127 @@
+"""What `delivery` and `profile` mean, as librdkafka's settings. docs/client.md shows the same tables.
+
+What a delivery mode decides cannot be set otherwise: a single changed setting would quietly void the promise.
+Everything else can.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from forebay.errors import ConfigError
+
+Delivery = Literal["at-most-once", "at-least-once", "exactly-once"]
+Profile = Literal["throughput", "latency"]
+Start = Literal["earliest", "latest"]
+Settings = Mapping[str, Any]
+
+PRODUCER_DELIVERY: dict[str, dict[str, Any]] = {
+    # Not acks=0: an acknowledge costs little, and without it nobody would hear of what was refused.
+    "at-most-once": {"acks": 1, "enable.idempotence": False, "retries": 0},
+    # Idempotence keeps retries from doubling or reordering messages.
+    "at-least-once": {"acks": "all", "enable.idempotence": True},
+    "exactly-once": {"acks": "all", "enable.idempotence": True},
+}
+PRODUCER_PROFILE: dict[str, dict[str, Any]] = {
+    "throughput": {"linger.ms": 20, "batch.size": 1_000_000, "compression.type": "lz4"},
+    "latency": {"linger.ms": 0, "compression.type": "none"},
+}
+CONSUMER_DELIVERY: dict[str, dict[str, Any]] = {
+    "at-most-once": {"enable.auto.commit": False},
+    "at-least-once": {"enable.auto.commit": True},
+    "exactly-once": {"enable.auto.commit": False},
+}
+CONSUMER_ALWAYS: dict[str, Any] = {
+    # Which messages are done is ours to say: librdkafka only sees what was handed out.
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_committed",
+    "enable.partition.eof": False,
+}
+CONSUMER_DEFAULTS: dict[str, Any] = {"auto.commit.interval.ms": 1000}
+CONSUMER_PROFILE: dict[str, dict[str, Any]] = {
+    "throughput": {"fetch.min.bytes": 65_536, "fetch.wait.max.ms": 100},
+    "latency": {"fetch.min.bytes": 1, "fetch.wait.max.ms": 500},
+}
+PRODUCER_DEFAULTS: dict[str, Any] = {
+    # The one that Java clients use: a key lands in the same partition whoever sends it.
+    "partitioner": "murmur2_random",
+}
+
+# Other spellings of settings that a mode decides.
+_ALIASES = {"request.required.acks": "acks", "message.send.max.retries": "retries"}
+
+
+def producer_settings(
+    servers: str | Sequence[str],
+    delivery: str,
+    profile: str,
+    transactional_id: str | None,
+    settings: Settings | None,
+) -> dict[str, Any]:
+    _check(delivery, profile)
+    decided = dict(PRODUCER_DELIVERY[delivery])
+    if delivery == "exactly-once":
+        decided["transactional.id"] = transactional_id
+    elif transactional_id is not None:
+        raise ConfigError(f"a transactional id belongs to delivery='exactly-once', not {delivery!r}")
+    defaults = {**PRODUCER_DEFAULTS, **PRODUCER_PROFILE[profile]}
+    return _merge(servers, defaults, settings, {"transactional.id": None, **decided}, delivery)
+
+
+def consumer_settings(
+    servers: str | Sequence[str],
+    group: str,
+    delivery: str,
+    profile: str,
+    start: str,
+    settings: Settings | None,
+) -> dict[str, Any]:
+    _check(delivery, profile)
+    _one_of("start", start, get_args(Start))
+    defaults = {**CONSUMER_DEFAULTS, **CONSUMER_PROFILE[profile]}
+    decided = {
+        **CONSUMER_ALWAYS,
+        **CONSUMER_DELIVERY[delivery],
+        "group.id": group,
+        "auto.offset.reset": start,
+    }
+    return _merge(servers, defaults, settings, decided, delivery)
+
+
+def admin_settings(servers: str | Sequence[str], settings: Settings | None) -> dict[str, Any]:
+    return _merge(servers, {}, settings, {}, "")
+
+
+def _merge(
+    servers: str | Sequence[str],
+    defaults: Settings,
+    settings: Settings | None,
+    decided: Settings,
+    delivery: str,
+) -> dict[str, Any]:
+    chosen = dict(settings or {})
+    for name in chosen:
+        if _ALIASES.get(name, name) in decided:
+            raise ConfigError(
+                f"{name} is not yours to set: delivery={delivery!r} and the arguments decide it"
+            )
+    common = {
+        "bootstrap.servers": servers if isinstance(servers, str) else ",".join(servers),
+        # What librdkafka has to say goes where the program's other log records go, not to stderr.
+        "logger": logging.getLogger("forebay.client"),
+        "log.connection.close": False,
+    }
+    fixed = {name: value for name, value in decided.items() if value is not None}
+    return {**common, **defaults, **chosen, **fixed}
+
+
+def _check(delivery: str, profile: str) -> None:
+    _one_of("delivery", delivery, get_args(Delivery))
+    _one_of("profile", profile, get_args(Profile))
+
+
+def _one_of(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{name}={value!r}: write one of {', '.join(map(repr, choices))}")

@@ -1,0 +1,98 @@
+"""A broker in a child process, seen from its parent.
+
+The child gets its settings as one line on its standard input and says where it listens with one line on its
+standard output. Its input stays open as long as the parent lives: when it ends, however the parent came to
+its end, the child stops. So no test run leaves brokers behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import IO
+
+from forebay.testing.broker import BrokerFailed
+
+_SECONDS_MAX = 30.0
+_LINE_BYTES_MAX = 4096
+_LOG_BYTES_SHOWN = 4000
+
+
+class ChildBroker:
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] = tempfile.TemporaryFile(prefix="forebay-log-")  # noqa: SIM115 - closed by kill
+
+    def start(self, settings: Mapping[str, str]) -> str:
+        self._child = child = subprocess.Popen(
+            [sys.executable, "-m", "forebay.testing.serve"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+        )
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            child.stdin.write(json.dumps(dict(settings)).encode() + b"\n")
+            child.stdin.flush()
+        except BrokenPipeError:
+            raise BrokerFailed(f"the broker did not start: {self._log_text()}") from None
+        line = _read_line(child.stdout.fileno(), _SECONDS_MAX)
+        if not line.endswith(b"\n"):
+            raise BrokerFailed(f"the broker did not start: {self._log_text()}")
+        return line.decode().strip()
+
+    def stop(self) -> None:
+        child = self._child
+        if child is None:
+            return
+        gone = child.poll() is not None
+        if not gone:
+            child.terminate()
+        try:
+            code = child.wait(_SECONDS_MAX)
+            if gone or code != 0:
+                raise BrokerFailed(f"the broker ended with exit code {code}: {self._log_text()}")
+        except subprocess.TimeoutExpired:
+            raise BrokerFailed(f"the broker ignored SIGTERM: {self._log_text()}") from None
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        self._log.close()
+        child, self._child = self._child, None
+        if child is None:
+            return
+        child.kill()
+        child.wait()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _log_text(self) -> str:
+        """The end of what the broker had to say."""
+        end = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, end - _LOG_BYTES_SHOWN))
+        return self._log.read().decode(errors="replace").strip() or "it said nothing"
+
+
+def _read_line(fd: int, seconds_max: float) -> bytes:
+    """One line; without its end when the time is up or the child is gone."""
+    line = b""
+    deadline = time.monotonic() + seconds_max
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        while not line.endswith(b"\n") and len(line) < _LINE_BYTES_MAX:
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                break
+            piece = os.read(fd, _LINE_BYTES_MAX)
+            if not piece:
+                break
+            line += piece
+    return line
