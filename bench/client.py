@@ -55,7 +55,7 @@ class Client:
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=settings)
         answer = self.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5, CreateTopicsResponse)
         _expect_success("creating", name, answer.topics[0].error_code)
-        _wait_until(lambda: all(self.end_offset(name, n) == 0 for n in {0, partitions - 1}))
+        _wait_until(lambda: all(self.end_offset(name, n) == 0 for n in range(partitions)))
 
     def delete_topic(self, name: str) -> None:
         request = DeleteTopicsRequest(topics=[], topic_names=[name], timeout_ms=30_000)
