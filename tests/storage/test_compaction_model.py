@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from compacting import add_records, compact, task_for
 from forebay.broker.producer_state import load_producers
@@ -46,8 +46,9 @@ class Written:
 
 
 class CompactionMachine(RuleBasedStateMachine):
-    @initialize()
-    def begin(self) -> None:
+    @initialize(deletes=st.sampled_from([False, False, True]))
+    def begin(self, deletes: bool) -> None:
+        self.deletes = deletes
         self.path = Path(tempfile.mkdtemp(prefix="forebay-clean-"))
         self.clock = ManualClock()
         self.disk = MortalDisk(max_open_files=4)
@@ -135,6 +136,7 @@ class CompactionMachine(RuleBasedStateMachine):
     def wait(self, ms: int) -> None:
         self.clock.advance(ms)
 
+    @precondition(lambda self: self.deletes)
     @rule(data=st.data())
     def delete_records(self, data: st.DataObject) -> None:
         self.start = data.draw(st.integers(self.start, self.stable()))
@@ -182,6 +184,7 @@ class CompactionMachine(RuleBasedStateMachine):
             self.disk.lives = None
 
     def start_again(self, keeps_unsynced: bool, lives: int) -> None:
+        before = self.known_producers()
         if not keeps_unsynced:
             self.disk.crash(lambda _: 0)
         self.disk = MortalDisk(max_open_files=4)
@@ -192,6 +195,7 @@ class CompactionMachine(RuleBasedStateMachine):
             self.disk = MortalDisk(max_open_files=4)
             self.open()
         self.disk.lives = None
+        self.same_producers(before)
 
     @rule()
     def restart(self) -> None:
@@ -199,6 +203,9 @@ class CompactionMachine(RuleBasedStateMachine):
         self.log.close()
         self.disk = MortalDisk(max_open_files=4)
         self.open()
+        self.same_producers(before)
+
+    def same_producers(self, before: dict[int, tuple[int, int, bool]]) -> None:
         if self.start == 0:  # else what told of a producer may be gone with the front of the log
             assert self.known_producers() == before
 

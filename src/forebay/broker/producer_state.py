@@ -22,9 +22,9 @@ def load_producers(log_: Log) -> ProducerTable:
     """The producers' state as of the end of the log. Blocks."""
     offset, table = _newest_snapshot(log_)
     if offset < log_.end_offset:
+        # The log may begin in the middle of a batch, whose transaction counts all the same.
         for batch, header in log_.scan(max(offset, log_.start_offset)):
-            if header.base_offset >= offset:
-                _replay(log_, table, batch, header)
+            _replay(log_, table, batch, header)
     return table
 
 
