@@ -78,4 +78,7 @@ def remark(share: float) -> str:
     """Empty when the machine was quiet."""
     if share < NOISY_SHARE:
         return ""
-    return f"other processes took {share:.0%} of the machine meanwhile: take these figures for a lower bound"
+    return (
+        f"other processes took {share:.0%} of the machine meanwhile, so neither these figures nor their ratios "
+        "can be relied on; measure again on a quiet machine"
+    )
