@@ -79,6 +79,6 @@ def remark(share: float) -> str:
     if share < NOISY_SHARE:
         return ""
     return (
-        f"other processes took {share:.0%} of the machine meanwhile, so neither these figures nor their ratios "
-        "can be relied on; measure again on a quiet machine"
+        f"other processes took {share:.0%} of the machine meanwhile, so neither these figures nor their"
+        " ratios can be relied on; measure again on a quiet machine"
     )
