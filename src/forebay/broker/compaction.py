@@ -76,6 +76,8 @@ class Compactor:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forebay-clean")
         self._pace: Pace | None = None
         self._damaged: set[Log] = set()
+        self.cleaning: Partition | None = None
+        """The partition that is being compacted now."""
         self._closed = False
 
     async def run(self) -> None:
@@ -142,6 +144,7 @@ class Compactor:
 
     async def _try(self, partition: Partition, plan: CompactionPlan) -> bool:
         """Whether the log is cleaner than it was."""
+        self.cleaning = partition
         try:
             await self._clean(partition, plan)
         except Stopped:
@@ -153,6 +156,8 @@ class Compactor:
         except (OSError, StorageError) as error:
             log.warning("compaction failed", extra={"partition": str(partition), "reason": str(error)})
             return False
+        finally:
+            self.cleaning = None
         return True
 
     async def _clean(self, partition: Partition, plan: CompactionPlan) -> None:
