@@ -27,6 +27,11 @@ from forebay.wire.batch import (
 from forebay.wire.compression import compress, decompress
 from forebay.wire.varint import Bytes, read_varint, write_varint
 
+_ONE_BYTE: tuple[int | None, ...] = tuple((b >> 1) ^ -(b & 1) if b < 0x80 else None for b in range(256))
+"""What a varint of one byte says; None where more bytes follow."""
+
+_new_span = tuple.__new__
+
 
 class RecordSpan(NamedTuple):
     start: int
@@ -61,21 +66,33 @@ def record_spans(payload: bytes, count: int) -> Iterator[RecordSpan]:
 
 
 def _span(data: bytes, start: int) -> RecordSpan:
+    """Straight-line, with the varints of one byte read in place: compaction comes here for every record."""
     length, position = read_varint(data, start)
     end = position + length
     if length < 0 or end > len(data):
         raise ProtocolError(f"record of {length} bytes does not fit in its batch")
-    timestamp_delta, offset_at = read_varint(data, position + 1, 64)
-    offset_delta, position = read_varint(data, offset_at)
-    key_length, position = read_varint(data, position)
+    offset_at = position + 2  # past the record's attributes
+    timestamp_delta = _ONE_BYTE[data[position + 1]]
+    if timestamp_delta is None:
+        timestamp_delta, offset_at = read_varint(data, position + 1, 64)
+    position = offset_at + 1
+    offset_delta = _ONE_BYTE[data[offset_at]]
+    if offset_delta is None:
+        offset_delta, position = read_varint(data, offset_at)
+    key_length, position = _ONE_BYTE[data[position]], position + 1
+    if key_length is None:
+        key_length, position = read_varint(data, position - 1)
     key = None
     if key_length >= 0:
         key = data[position : position + key_length]
         position += key_length
-    value_length, position = read_varint(data, position)
-    if position + max(value_length, 0) > end:
+    value_length, position = _ONE_BYTE[data[position]], position + 1
+    if value_length is None:
+        value_length, position = read_varint(data, position - 1)
+    has_value = value_length >= 0
+    if position + (value_length if has_value else 0) > end:
         raise ProtocolError("record's fields do not fit in its length")
-    return RecordSpan(start, offset_at, end, timestamp_delta, offset_delta, key, value_length >= 0)
+    return _new_span(RecordSpan, (start, offset_at, end, timestamp_delta, offset_delta, key, has_value))
 
 
 def keep_records(
