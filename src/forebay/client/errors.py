@@ -43,10 +43,15 @@ class ProducerFenced(ClientError):
 
 
 def from_kafka(error: KafkaError) -> ClientError:
-    kind = ProducerFenced if error.code() in _FENCED_CODES else ClientError
-    return kind(
+    return _kind(error)(
         error.str(), code=error.code(), name=error.name(), retriable=error.retriable(), fatal=error.fatal()
     )
+
+
+def _kind(error: KafkaError) -> type[ClientError]:
+    if error.fatal() and error.code() in _FENCED_CODES:
+        return ProducerFenced
+    return TransactionAborted if error.txn_requires_abort() else ClientError
 
 
 def error_of(exception: KafkaException) -> KafkaError:

@@ -147,10 +147,14 @@ class Producer:
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until everything sent is acknowledged or has failed; raises DeliveryFailed for the latter."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while left := self._raw.flush(_SLICE_SECONDS if deadline is None else _until(deadline)):
+        while left := self._flush(_SLICE_SECONDS if deadline is None else _until(deadline)):
             if deadline is not None and time.monotonic() >= deadline:
                 raise ClientError(f"{left} messages are still on their way", retriable=True)
         self.raise_failures()
+
+    def _flush(self, timeout_s: float) -> int:
+        with kafka_errors():
+            return self._raw.flush(timeout_s)
 
     def raise_failures(self) -> None:
         count, first = self._failed, self._first_failure
@@ -190,8 +194,9 @@ class Producer:
 
     def roll_back(self, error: BaseException) -> bool:
         """Abort because of this error, which stays the one to be raised; whether that has worked."""
-        if not self.transactions.open or (isinstance(error, ClientError) and error.fatal):
-            self.transactions.open = False
+        if isinstance(error, ClientError) and error.fatal:
+            self._closed, self.transactions.open = True, False  # said once, and nothing can be delivered
+        if not self.transactions.open:
             return False
         try:
             self.transactions.abort()
@@ -220,7 +225,8 @@ class Producer:
             return
         # What went wrong in the block is what the caller must hear of; do not keep it waiting.
         self._closed = True
-        self._raw.flush(_GIVE_UP_SECONDS)
+        with contextlib.suppress(ClientError):
+            self._flush(_GIVE_UP_SECONDS)
 
 
 def _until(deadline: float) -> float:

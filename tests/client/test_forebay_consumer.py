@@ -1,0 +1,154 @@
+"""The consumer on a real broker: what is committed when, and what comes again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from forebay.client import Admin, ClientError, Consumer, Delivery, Producer
+from forebay.errors import ConfigError
+from forebay.testing import Broker
+
+Consume = Callable[..., Consumer]
+
+
+@pytest.fixture
+def consume(forebay_broker: Broker, forebay_topic: str) -> Consume:
+    """A consumer of the test's topic, which has ten messages."""
+    with Producer(forebay_broker.bootstrap_servers, profile="latency") as producer:
+        for number in range(10):
+            producer.send(forebay_topic, str(number))
+
+    def make(delivery: Delivery = "at-least-once", batch_max: int = 500) -> Consumer:
+        return Consumer(
+            forebay_broker.bootstrap_servers,
+            forebay_topic,
+            group=forebay_topic,
+            delivery=delivery,
+            profile="latency",
+            batch_max=batch_max,
+        )
+
+    return make
+
+
+@pytest.fixture
+def committed(forebay_broker: Broker, forebay_topic: str) -> Callable[[], int | None]:
+    admin = Admin(forebay_broker.bootstrap_servers)
+    return lambda: admin.committed(forebay_topic).get((forebay_topic, 0))
+
+
+Committed = Callable[[], "int | None"]
+
+
+def values(consumer: Consumer, count: int) -> list[str]:
+    return [(next(consumer).value or b"").decode() for _ in range(count)]
+
+
+def digits(first: int, last: int) -> list[str]:
+    return [str(number) for number in range(first, last + 1)]
+
+
+def test_at_least_once_the_one_in_hand_comes_again(consume: Consume, committed: Committed) -> None:
+    with consume() as consumer:
+        assert values(consumer, 4) == digits(0, 3)
+    assert committed() == 3
+    with consume() as consumer:
+        assert values(consumer, 2) == ["3", "4"]
+
+
+def test_at_least_once_commit_says_that_the_one_in_hand_is_done(
+    consume: Consume, committed: Committed
+) -> None:
+    with consume() as consumer:
+        values(consumer, 4)
+        consumer.commit()
+        assert committed() == 4
+
+
+def test_at_most_once_is_committed_before_it_is_handed_out(consume: Consume, committed: Committed) -> None:
+    with consume("at-most-once", batch_max=4) as consumer:
+        assert values(consumer, 1) == ["0"]
+        assert committed() in range(1, 5)
+        assert values(consumer, 5) == digits(1, 5)
+
+
+def test_at_most_once_gives_back_on_close_what_nobody_has_seen(
+    consume: Consume, committed: Committed
+) -> None:
+    with consume("at-most-once") as consumer:
+        assert values(consumer, 3) == digits(0, 2)
+    assert committed() == 3
+    with consume("at-most-once") as consumer:
+        assert values(consumer, 7) == digits(3, 9)
+
+
+def test_exactly_once_never_commits_by_itself(consume: Consume, committed: Committed) -> None:
+    with consume("exactly-once") as consumer:
+        assert values(consumer, 10) == digits(0, 9)
+    assert committed() is None
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_rewind_hands_out_again_what_is_not_done(consume: Consume, delivery: Delivery) -> None:
+    with consume(delivery) as consumer:
+        assert values(consumer, 4) == digits(0, 3)
+        consumer.rewind()
+        # At least once, asking for the fourth has said that three are done.
+        assert values(consumer, 3) == (digits(3, 5) if delivery == "at-least-once" else digits(0, 2))
+
+
+def test_take_is_bounded_and_returns_empty_when_nothing_comes(consume: Consume) -> None:
+    with consume() as consumer:
+        taken: list[str] = []
+        while len(taken) < 10:
+            batch = consumer.take(3, 5.0)
+            assert 1 <= len(batch) <= 3
+            taken += [(each.value or b"").decode() for each in batch]
+        assert taken == digits(0, 9)
+        assert consumer.take(3, 0.05) == []
+        assert consumer.poll(0.05) is None
+
+
+def test_a_group_shares_the_partitions_and_a_leaver_s_go_to_who_stays(
+    forebay_broker: Broker, forebay_topic: str
+) -> None:
+    servers, topic = forebay_broker.bootstrap_servers, forebay_topic
+    admin = Admin(servers)
+    admin.add_partitions(topic, 2)
+
+    def member() -> Consumer:
+        return Consumer(
+            servers, topic, group=topic, profile="latency", settings={"heartbeat.interval.ms": 100}
+        )
+
+    with member() as one, Producer(servers, profile="latency") as producer:
+        with member() as other:
+            while len(one.raw.assignment()) != 1 or len(other.raw.assignment()) != 1:
+                assert one.poll(0.05) is None
+                assert other.poll(0.05) is None
+            for partition in (0, 1):
+                producer.send(topic, "x", partition=partition)
+            assert {next(one).partition, next(other).partition} == {0, 1}
+            one.commit()
+            other.commit()
+        for partition in (0, 1):
+            producer.send(topic, "y", partition=partition)
+        assert sorted((each.partition, each.value) for each in (next(one), next(one))) == [
+            (0, b"y"),
+            (1, b"y"),
+        ]
+
+
+def test_a_closed_consumer_says_so(consume: Consume) -> None:
+    consumer = consume()
+    consumer.close()
+    consumer.close()
+    with pytest.raises(ClientError, match="closed"):
+        next(consumer)
+
+
+def test_batch_max_must_be_positive(consume: Consume) -> None:
+    with pytest.raises(ConfigError, match="batch_max"):
+        consume(batch_max=0)

@@ -1,0 +1,72 @@
+"""What is in hand, against a model that keeps every message in a list."""
+
+from __future__ import annotations
+
+from confluent_kafka import TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.client.in_hand import InHand
+from forebay.client.messages import Message
+
+PARTITIONS = 3
+
+
+def message(partition: int, offset: int) -> Message:
+    return Message(topic="t", partition=partition, offset=offset, timestamp_ms=0)
+
+
+def offsets(found: list[TopicPartition]) -> dict[int, int]:
+    return {each.partition: each.offset for each in found}
+
+
+actions = st.one_of(
+    # Offsets have gaps: markers and compaction leave them.
+    st.tuples(st.just("hand_out"), st.integers(0, PARTITIONS - 1), st.integers(1, 3)),
+    st.tuples(st.just("finish"), st.just(0), st.just(0)),
+    st.tuples(st.just("settle"), st.just(0), st.just(0)),
+    st.tuples(st.just("take_away"), st.integers(0, PARTITIONS - 1), st.just(0)),
+)
+
+
+@given(st.lists(actions, max_size=40))
+def test_every_message_is_told_exactly_until_it_is_settled(script: list[tuple[str, int, int]]) -> None:
+    in_hand = InHand()
+    held: dict[int, list[int]] = {}
+    done: dict[int, list[int]] = {}
+    last = dict.fromkeys(range(PARTITIONS), -1)
+    for action, partition, step in script:
+        if action == "hand_out":
+            last[partition] += step
+            in_hand.hand_out(message(partition, last[partition]))
+            held.setdefault(partition, []).append(last[partition])
+        elif action == "finish":
+            in_hand.finish()
+            for index, waiting in held.items():
+                done.setdefault(index, []).extend(waiting)
+            held.clear()
+        elif action == "settle":
+            in_hand.settle()
+            done.clear()
+        else:
+            in_hand.take_away([TopicPartition("t", partition)])
+            held.pop(partition, None)
+            done.pop(partition, None)
+        assert offsets(in_hand.done()) == {index: found[-1] + 1 for index, found in done.items()}
+        every = {i: [*done.get(i, []), *held.get(i, [])] for i in {*done, *held}}
+        assert offsets(in_hand.nexts()) == {index: found[-1] + 1 for index, found in every.items()}
+        firsts = offsets(in_hand.firsts())
+        assert firsts.keys() == every.keys()
+        # Nothing that is not settled lies before where reading would begin again.
+        assert all(firsts[index] <= found[0] for index, found in every.items())
+
+
+def test_a_partition_taken_away_with_messages_in_hand_is_remembered() -> None:
+    in_hand = InHand()
+    in_hand.take_away([TopicPartition("t", 0)])
+    assert not in_hand.torn
+    in_hand.hand_out(message(0, 5))
+    in_hand.take_away([TopicPartition("t", 0)])
+    assert in_hand.torn
+    in_hand.clear()
+    assert not in_hand.torn
