@@ -101,7 +101,7 @@ def test_each_key_is_left_once_and_stays_across_restarts(tmp_path: Path) -> None
         assert [r.offset for r in found if r.key != b"other"] == list(range(380, 400, 2))
         metrics = dict(broker.on_loop(lambda running: list(running.metrics.samples())))
         assert metrics["forebay_logs_compacted_total"] > 0
-        assert metrics["forebay_compaction_freed_bytes_total"] > 10_000
+        assert metrics["forebay_compaction_freed_bytes_total"] > 15_000
         assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n1\nt 0 400\n"
     with local_broker(tmp_path, EAGER) as broker, WireClient(broker.bootstrap) as client:
         assert everything(client, "t") == found

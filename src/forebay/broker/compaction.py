@@ -161,7 +161,7 @@ class Compactor:
         return True
 
     async def _clean(self, partition: Partition, plan: CompactionPlan) -> None:
-        log_, size_before = partition.log, partition.log.size
+        log_ = partition.log
         pace = self._pace = Pace(lambda: self._broker.config.cleaner.bytes_per_second_max)
         segments = log_.sealed_segments(plan.end_offset)
         task = CleaningTask(
@@ -182,12 +182,14 @@ class Compactor:
         aborted = await self._in_thread(
             partial(log_.aborted_transactions, segments[0].base_offset, plan.end_offset)
         )
+        freed_bytes = 0
         for group in await self._in_thread(partial(cleaner.read_keys, aborted)):
             new = await self._in_thread(partial(cleaner.rewrite, group))
             if new is not None:
                 await self._swap(partition, group, new)
+                freed_bytes += sum(segment.size for segment in group) - new.size
         await self._note(partition, cleaner.end_offset)
-        self._tell(partition, size_before - log_.size)
+        self._tell(partition, freed_bytes)
 
     async def _swap(self, partition: Partition, group: list[Segment], new: Segment) -> None:
         log_ = partition.log
