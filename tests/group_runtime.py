@@ -107,7 +107,7 @@ class Runtime:
     def check(self) -> None:
         again = self.fresh()
         persisted = {name for name, group in again.groups.items() if group.persisted}
-        assert {name: classic_view(again, name) for name in persisted} == self.written
+        assert classic_views(again) == self.written
         assert again.offsets._committed == self.shard.offsets._committed
         assert again.offsets._pending == self.shard.offsets._pending
         assert again.offsets._open == self.shard.offsets._open
@@ -125,10 +125,7 @@ class Runtime:
     def lose_from(self, length: int) -> None:
         """What was appended since the log had this length never reached the disk; crash afterwards."""
         del self.log[length:]
-        shard = self.fresh()
-        self.written = {
-            name: classic_view(shard, name) for name, group in shard.groups.items() if group.persisted
-        }
+        self.written = classic_views(self.fresh())
 
     def see_topics(self, topics: TopicsView) -> None:
         self.topics = topics
@@ -364,6 +361,15 @@ def classic_view(shard: GroupShard, group_id: str) -> Any:
         dict(group.static),
         members,
     )
+
+
+def classic_views(shard: GroupShard) -> dict[str, Any]:
+    """All classic groups that the log has records of."""
+    return {
+        name: classic_view(shard, name)
+        for name, group in shard.groups.items()
+        if group.persisted and isinstance(group, ClassicGroup)
+    }
 
 
 def check_group(group: ClassicGroup) -> None:

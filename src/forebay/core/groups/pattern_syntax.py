@@ -133,18 +133,17 @@ class _Reader:
     def _sequence(self) -> Node:
         parts: list[Node] = []
         while self._peek() not in ("", "|", ")"):
-            if self._skip("\\Q"):
-                parts += [self._literal(char) for char in self._quoted()]
-                continue
-            parts.append(self._repeats(self._atom()))
+            found = self._quoted() if self._skip("\\Q") else [self._atom()]
+            parts += found[:-1]
+            parts += [self._repeats(last) for last in found[-1:]]
         return Sequence(tuple(parts))
 
-    def _quoted(self) -> str:
-        end = self._text.find("\\E", self._at)
-        if end < 0:
-            found, self._at = self._text[self._at :], len(self._text)
-            return found
-        return self._until("\\E")
+    def _quoted(self) -> list[Node]:
+        """Literally, up to the end of the quotation or of the pattern."""
+        text, _, _ = self._text[self._at :].partition("\\E")
+        self._at += len(text)
+        self._skip("\\E")
+        return [self._literal(char) for char in text]
 
     def _repeats(self, part: Node) -> Node:
         bounds = self._bounds()

@@ -80,13 +80,12 @@ class GroupShard:
         if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
             return self._fail(ticket, request, info, ErrorCode.INVALID_SESSION_TIMEOUT)
         group = self.groups.get(request.group_id)
+        deleted: list[StateRecord] = []
+        if isinstance(group, ConsumerGroup) and group.is_empty:
+            deleted, group = group.tombstones(), None  # whoever comes first decides about the kind of a group
         if group is None and request.member_id:
             return self._fail(ticket, request, info, ErrorCode.UNKNOWN_MEMBER_ID)
         if group is None:
-            group = self.groups[request.group_id] = ClassicGroup(request.group_id, self._context)
-        deleted: list[StateRecord] = []
-        if group.is_empty and not isinstance(group, ClassicGroup) and not request.member_id:
-            deleted = group.tombstones()  # whoever comes first decides about the kind of a group
             group = self.groups[request.group_id] = ClassicGroup(request.group_id, self._context)
         assert isinstance(group, ClassicGroup | ConsumerGroup)
         step = group.join(ticket, request, info, now_ms)
