@@ -147,3 +147,24 @@ def test_a_broken_topic_id_is_named(tmp_path: Path) -> None:
         with pytest.raises(StorageError, match=r"partition\.metadata"):
             data.topic_id("t", 0)
         data.close()
+
+
+def test_how_far_compaction_has_come(tmp_path: Path) -> None:
+    data = open_dir(tmp_path)
+    logs = {("t", n): data.open_log("t", n, LogConfig()) for n in range(2)}
+    for (topic, partition), log in logs.items():
+        fill(log, 10)
+        data.write_first_dirty_offset(topic, partition, log, 5 + partition)
+    assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n2\nt 0 5\nt 1 6\n"
+    data.lower("t", 1, 3)
+    assert (data.first_dirty_offset("t", 0), data.first_dirty_offset("t", 1)) == (5, 3)
+    data.close()
+
+    data = open_dir(tmp_path)
+    assert (data.first_dirty_offset("t", 0), data.first_dirty_offset("t", 1)) == (5, 3)
+    log = data.open_log("t", 0, LogConfig())
+    data.delete_log("t", 0, log)
+    data.write_first_dirty_offset("t", 0, log, 9)  # a cleaning that was slow to notice
+    data.write_checkpoints({("t", 0): log, ("t", 1): data.open_log("t", 1, LogConfig())}, {})
+    assert (data.first_dirty_offset("t", 0), data.first_dirty_offset("t", 1)) == (0, 3)
+    data.close()

@@ -206,7 +206,7 @@ class Compactor:
     async def _note(self, partition: Partition, end_offset: int) -> None:
         if not partition.closed:
             write = self._broker.data.write_first_dirty_offset
-            await self._in_thread(partial(write, partition.topic, partition.index, end_offset))
+            await self._in_thread(partial(write, partition.topic, partition.index, partition.log, end_offset))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         if self._closed:

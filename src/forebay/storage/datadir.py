@@ -131,12 +131,11 @@ class DataDir:
         """Everything below has been compacted."""
         return self._points[CLEANED_OFFSETS].get((topic, partition), 0)
 
-    def write_first_dirty_offset(self, topic: str, partition: int, offset: int) -> None:
-        """Write down how far compaction has come; a topic that is gone is left out. Blocks; any thread."""
+    def write_first_dirty_offset(self, topic: str, partition: int, log: Log, offset: int) -> None:
+        """Write down how far compaction has come with a log. Blocks; any thread, also while it is deleted."""
         with self._write_lock:
-            offsets = {**self._points[CLEANED_OFFSETS], (topic, partition): offset}
-            if self._disk.exists(self.directory(topic, partition)):
-                self._write(CLEANED_OFFSETS, offsets)
+            if not log.discarded:
+                self._write(CLEANED_OFFSETS, {**self._points[CLEANED_OFFSETS], (topic, partition): offset})
 
     def open_log(
         self,
@@ -185,6 +184,8 @@ class DataDir:
             self._write(
                 HIGH_WATERMARKS, {key: high_watermarks[key] for key in here if key in high_watermarks}
             )
+            cleaned = self._points[CLEANED_OFFSETS]
+            self._write(CLEANED_OFFSETS, {key: cleaned[key] for key in cleaned if key in here})
 
     def lower(self, topic: str, partition: int, offset: int) -> None:
         """Before a log is truncated: make sure that no checkpoint claims more than will be left. Blocks."""
