@@ -48,6 +48,8 @@ from forebay.storage.disk import RealDisk
 log = logging.getLogger(__name__)
 
 STORE_FILE = "forebay.db"
+_LAST_WORDS_S = 0.02
+"""When the broker is stopped, so long its connections stay, for those who wait for a coordinator's answer."""
 _LEASE_TTL_S = 8.0
 
 
@@ -166,6 +168,10 @@ class Broker:
             self.transactions.coordinator.close()
             for task in background:
                 task.cancel()
+            await asyncio.sleep(_LAST_WORDS_S)
+            # From here on nothing new begins, else it would come to a task group that has finished.
+            self._tasks = None
+            self.server.close()
 
     async def _register(self, keys: Keys, host: str, port: int) -> None:
         lease = await self.store.lease(_LEASE_TTL_S)
@@ -191,8 +197,10 @@ class Broker:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run the rest of a request beside the event loop's other work."""
-        assert self._tasks is not None
-        self._tasks.create_task(work)
+        if self._tasks is None:
+            work.close()  # the broker is being stopped, and nobody waits for it any more
+        else:
+            self._tasks.create_task(work)
 
     # -- what handlers ask -----------------------------------------------------------------------------
 
