@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools demo test check format docs bench bench-kafka clean
+.PHONY: help setup tools demo test chaos check format docs bench bench-kafka clean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ demo: $(STAMP) ## start a broker, produce, consume, kill it, restart it, and sho
 test: $(STAMP) ## run all tests; ARGS="-k name" picks some
 	@scripts/install-test-tools.sh --quiet || true
 	@$(BIN)/python -m pytest -q $(ARGS)
+
+chaos: $(STAMP) ## random clients on a broker that is killed, for FOREBAY_CHAOS_SECONDS each
+	@$(BIN)/python -m pytest -q -m chaos $(ARGS)
 
 check: $(STAMP) ## format, lint, types and layers, in seconds
 	@$(BIN)/ruff format --check

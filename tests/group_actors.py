@@ -1,0 +1,287 @@
+"""Members of groups that read, commit, leave and vanish at random, and readers of no group.
+
+What a member begins with is asked of the broker each time partitions are assigned to it, so that the history
+holds every committed offset that was seen, and from where on each assignment has to be read without a gap.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+
+from actors import QUICK, Actor, Stage, abort, commit, delivered, new_transactional
+from history import Begin, Commit, Found, Place, Read, Send, Transaction
+
+COMMITTED_SECONDS = 5.0
+
+
+def generation_of(consumer: Consumer) -> int:
+    """The library tells it in a form meant for transactions only: a magic text, then the number."""
+    generation: int = struct.unpack_from("=i", consumer.consumer_group_metadata(), 7)[0]
+    return generation
+
+
+class Membership:
+    """One life of one consumer in a group."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, actor: Actor, group: str, topics: list[str], **settings: Any) -> None:
+        self.history = actor.history
+        self.group = group
+        self.positions: dict[Place, int] = {}
+        self._name = f"{actor.name}#{next(self._numbers)}"
+        self._spans = itertools.count()
+        self.span = ""
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": actor.bootstrap,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "session.timeout.ms": 2_000,
+                "max.poll.interval.ms": 6_000,
+                "heartbeat.interval.ms": 200,
+                "fetch.wait.max.ms": 50,
+                "fetch.error.backoff.ms": 20,
+                **QUICK,
+                **settings,
+            }
+        )
+        # Without a cycle of references it is gone as soon as it is dropped, and heartbeats no more.
+        self.consumer.subscribe(
+            topics,
+            on_assign=_weakly(self, Membership._assigned),
+            on_revoke=_weakly(self, Membership._revoked),
+            on_lost=_weakly(self, Membership._revoked),
+        )
+
+    def poll(self, timeout_s: float) -> Any:
+        """One message, written down as read."""
+        message = self.consumer.poll(timeout_s)
+        if message is None or message.error() is not None:
+            return None
+        place = (message.topic() or "", message.partition() or 0)
+        offset = message.offset() or 0
+        self.positions[place] = offset + 1
+        self.history.reads.append(
+            Read(
+                self.span,
+                place,
+                offset,
+                message.value() or b"",
+                self.history.tick(),
+                group=self.group,
+                generation=generation_of(self.consumer),
+                member=self._name,
+            )
+        )
+        return message
+
+    def commit(self) -> None:
+        commits = self.begin_commits()
+        try:
+            done = self.consumer.commit(offsets=_places(self.positions), asynchronous=False)
+        except KafkaException:
+            return  # nobody knows whether it was done
+        stored = {(each.topic, each.partition) for each in done if each.error is None}
+        for each in commits:
+            if each.place in stored:
+                each.acknowledged = self.history.tick()
+
+    def begin_commits(self, transaction: str | None = None) -> list[Commit]:
+        begun = self.history.tick()
+        commits = [
+            Commit(self.group, place, offset, begun, transaction=transaction)
+            for place, offset in self.positions.items()
+        ]
+        self.history.commits += commits
+        return commits
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.span = f"{self._name}.{next(self._spans)}"
+        begun = self.history.tick()
+        committed = consumer.committed(partitions, COMMITTED_SECONDS)
+        ended = self.history.tick()
+        for each in committed:
+            assert each.error is None, each.error
+            place, known = (each.topic, each.partition), each.offset >= 0
+            self.history.found.append(Found(self.group, place, each.offset if known else None, begun, ended))
+            self.history.begins.append(Begin(self.span, place, max(each.offset, 0)))
+            each.offset = each.offset if known else OFFSET_BEGINNING
+        consumer.assign(committed)
+
+    def _revoked(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+        self.positions.clear()
+
+
+def _weakly(membership: Membership, method: Callable[..., None]) -> Callable[..., None]:
+    reference = weakref.ref(membership)
+
+    def call(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        found = reference()
+        if found is not None:
+            method(found, consumer, partitions)
+
+    return call
+
+
+def _places(positions: dict[Place, int]) -> list[TopicPartition]:
+    return [TopicPartition(topic, partition, offset) for (topic, partition), offset in positions.items()]
+
+
+class Member(Actor):
+    """Joins, reads and commits; now and then leaves, or vanishes, and comes back as another member."""
+
+    def __init__(
+        self,
+        name: str,
+        stage: Stage,
+        *,
+        group: str,
+        topics: list[str],
+        settled: threading.Event,
+        **settings: Any,
+    ) -> None:
+        """Once `settled` is set it stays, so that everything can be read in the end."""
+        super().__init__(name, stage)
+        self._group, self._topics, self._settled, self._settings = group, topics, settled, settings
+
+    def act(self) -> None:
+        while not self.stopping.is_set():
+            membership = Membership(self, self._group, self._topics, **self._settings)
+            if self._live(membership) and self.chance.random() < 0.6:
+                membership.consumer.close()
+            # A consumer that is dropped without close() sends no goodbye: it has crashed.
+            del membership
+
+    def _live(self, membership: Membership) -> bool:
+        """Whether nothing went wrong."""
+        end = time.monotonic() + self.chance.uniform(1.0, 6.0)
+        try:
+            while not self.stopping.is_set() and (self._settled.is_set() or time.monotonic() < end):
+                for _ in range(self.chance.randrange(1, 60)):
+                    if membership.poll(0.05) is None:
+                        break
+                if membership.positions and self.chance.random() < 0.3:
+                    membership.commit()
+        except KafkaException:
+            return False
+        return True
+
+
+class Transformer(Actor):
+    """Reads a topic and writes another exactly once: messages and offsets in one transaction."""
+
+    def __init__(
+        self,
+        name: str,
+        stage: Stage,
+        *,
+        group: str,
+        source: str,
+        target: str,
+    ) -> None:
+        super().__init__(name, stage)
+        self._group, self._source, self._target = group, source, target
+        self._transactions = itertools.count()
+        self._numbers = itertools.count()
+
+    def act(self) -> None:
+        while not self.stopping.is_set():
+            producer = new_transactional(self.bootstrap, self.name)
+            membership = Membership(self, self._group, [self._source])
+            try:
+                while not self.stopping.is_set() and self._step(membership, producer):
+                    pass
+                if self.chance.random() < 0.5:
+                    membership.consumer.close()
+            except KafkaException:
+                pass
+            del membership, producer
+
+    def _step(self, membership: Membership, producer: Producer) -> bool:
+        """False when this life is over: what was read, and not written, is read again by the next."""
+        messages = self._take(membership)
+        if not messages:
+            return True
+        name = f"{self.name}.{next(self._transactions)}"
+        transaction = self.history.transactions[name] = Transaction()
+        commits = membership.begin_commits(name)
+        try:
+            producer.begin_transaction()
+            for message in messages:
+                self._send(producer, message, name)
+            metadata = membership.consumer.consumer_group_metadata()
+            producer.send_offsets_to_transaction(_places(membership.positions), metadata, 10.0)
+        except KafkaException:
+            abort(producer, transaction)
+            return False
+        if not commit(producer, transaction, self.history) or transaction.outcome != "committed":
+            return False
+        for each in commits:
+            each.acknowledged = self.history.tick()
+        return self.chance.random() > 0.02
+
+    def _take(self, membership: Membership) -> list[Any]:
+        """Of the last assignment only: what came before it may have been given to another, or comes again."""
+        messages: list[Any] = []
+        span = membership.span
+        for _ in range(self.chance.randrange(1, 40)):
+            message = membership.poll(0.02)
+            if membership.span != span:
+                messages, span = [], membership.span
+            if message is not None:
+                messages.append(message)
+        return messages if membership.positions else []
+
+    def _send(self, producer: Producer, message: Any, name: str) -> None:
+        value = b"%s|%s" % (message.value(), name.encode())
+        place = (self._target, message.partition())
+        self.history.sends[value] = Send(self.name, next(self._numbers), place, transaction=name)
+        producer.produce(place[0], value, partition=place[1], on_delivery=delivered(self.history))
+
+
+class Reader(Actor):
+    """Reads partitions from their beginning, in no group."""
+
+    def __init__(
+        self,
+        name: str,
+        stage: Stage,
+        *,
+        places: Iterable[Place],
+        committed_only: bool,
+    ) -> None:
+        super().__init__(name, stage)
+        self._places, self._committed_only = list(places), committed_only
+
+    def act(self) -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "none",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed" if self._committed_only else "read_uncommitted",
+                "fetch.wait.max.ms": 50,
+                **QUICK,
+            }
+        )
+        consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in self._places])
+        self.history.begins += [Begin(self.name, place, 0) for place in self._places]
+        while not self.stopping.is_set():
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
+                now = self.history.tick()
+                value = message.value() or b""
+                self.history.reads.append(Read(self.name, place, offset, value, now, self._committed_only))
+        consumer.close()

@@ -1,0 +1,107 @@
+"""What clients did and saw while a broker was put to the test, as plain facts for `checker.py` to judge.
+
+Clients write down an event before they ask for something and after they were answered; `tick` gives every
+event its place in one order. Each message has a value that no other message has, so that a value names it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+Place = tuple[str, int]
+"""A topic and the number of one of its partitions."""
+
+Outcome = Literal["open", "committed", "aborted", "unknown"]
+Content = dict[Place, dict[int, bytes]]
+"""Values by offset."""
+
+
+class Send(NamedTuple):
+    """A message that a producer was asked to send; whether it was stored is another question."""
+
+    producer: str
+    number: int
+    """Its place in the order of this producer's messages."""
+    place: Place
+    exactly_once: bool = True
+    """Whether the producer is idempotent: its messages are stored at most once, and in order."""
+    transaction: str | None = None
+
+
+class Ack(NamedTuple):
+    value: bytes
+    place: Place
+    offset: int
+
+
+@dataclass(slots=True)
+class Transaction:
+    outcome: Outcome = "open"
+    """What its producer was told. Unknown, when the producer was fenced or lost before it heard."""
+    commit_begun: int | None = None
+    """When the producer first asked to commit."""
+
+
+class Read(NamedTuple):
+    consumer: str
+    """One assignment of one consumer: with the next one begins another name."""
+    place: Place
+    offset: int
+    value: bytes
+    at: int
+    committed_only: bool = True
+    group: str | None = None
+    generation: int | None = None
+    member: str = ""
+
+
+class Begin(NamedTuple):
+    """A consumer was told to read on from an offset."""
+
+    consumer: str
+    place: Place
+    offset: int
+
+
+@dataclass(slots=True)
+class Commit:
+    """An offset that somebody tried to commit; acknowledged or not."""
+
+    group: str
+    place: Place
+    offset: int
+    begun: int
+    acknowledged: int | None = None
+    is_reset: bool = False
+    transaction: str | None = None
+
+
+class Found(NamedTuple):
+    """A committed offset as the broker told it, None for none; `begun` is when it was asked."""
+
+    group: str
+    place: Place
+    offset: int | None
+    begun: int
+    ended: int
+
+
+@dataclass(slots=True)
+class History:
+    sends: dict[bytes, Send] = field(default_factory=dict)
+    acks: list[Ack] = field(default_factory=list)
+    transactions: dict[str, Transaction] = field(default_factory=dict)
+    reads: list[Read] = field(default_factory=list)
+    begins: list[Begin] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    found: list[Found] = field(default_factory=list)
+    stored: Content = field(default_factory=dict)
+    """Everything in the logs in the end, also what was aborted."""
+    visible: Content = field(default_factory=dict)
+    """The same as a reader of committed messages sees it."""
+    _clock: itertools.count[int] = field(default_factory=itertools.count)
+
+    def tick(self) -> int:
+        return next(self._clock)
