@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from forebay.broker.waiters import FetchWait
 from forebay.config import TopicConfig
-from forebay.core.append import AppendPolicy, place, restore, rewrite, validate
+from forebay.core.append import AppendPolicy, patch_place, place, placed, restore, rewrite, validate
 from forebay.core.producers import Duplicate, ProducerTable
 from forebay.core.verification import Verifications
 from forebay.errors import ErrorCode, KafkaError, StorageError
@@ -165,14 +165,14 @@ class Partition:
         if policy.rewrites:
             records, header = rewrite(records, header, policy, now_ms)
         base_offset = log.end_offset
-        header = place(records, header, base_offset, self.leader_epoch)
+        patch_place(records, header, base_offset, self.leader_epoch)
         try:
-            log.append(records, header)
+            log.append_at(records, base_offset, base_offset + header[6], header[8])
         except StorageError:
             restore(received, sent)
             raise
         if known:
-            self.producers.accept(header)
+            self.producers.accept(placed(header, base_offset, self.leader_epoch))
             if guard is not None:
                 self.verifications.forget(header.producer_id)
         return base_offset, now_ms if policy.log_append_time else NO_TIMESTAMP

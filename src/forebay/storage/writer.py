@@ -149,20 +149,22 @@ class LogWriter:
     # --- appending -----------------------------------------------------------------------------------------
 
     def append(self, batch: memoryview, header: BatchHeader) -> None:
-        """Queue a validated batch whose base offset is the log's end or later (straight-line: it is hot)."""
-        base_offset, batch_length, _, _, _, _, last_offset_delta, _, max_timestamp, _, _, _, _ = header
+        """Queue a validated batch whose base offset is the log's end or later."""
+        self.append_at(batch, header.base_offset, header.last_offset, header.max_timestamp)
+
+    def append_at(self, batch: memoryview, base_offset: int, last_offset: int, max_timestamp: int) -> None:
+        """The same for who has no header at hand (straight-line: it is hot)."""
         position = self._position
-        end = position + batch_length + 12
-        last_offset = base_offset + last_offset_delta
+        end = position + len(batch)
         if (
             end > self._roll_bytes
             or max_timestamp > self._roll_timestamp
             or last_offset > self._roll_offset
             or base_offset < self.end_offset
         ):
-            self._make_ready(header)
+            self._make_ready(len(batch), base_offset, last_offset, max_timestamp)
             position = self._position
-            end = position + batch_length + 12
+            end = position + len(batch)
         segment = self._active
         if max_timestamp > segment.max_timestamp:
             segment.max_timestamp = max_timestamp
@@ -238,24 +240,22 @@ class LogWriter:
                 self._lost = error
                 raise
 
-    def _make_ready(self, header: BatchHeader) -> None:
+    def _make_ready(self, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
         """Something stands in the way of an append: refuse it, roll, or begin the segment's clock."""
-        if header.base_offset < self.end_offset:
-            raise ValueError(f"batch at offset {header.base_offset}, the log ends at {self.end_offset}")
+        if base_offset < self.end_offset:
+            raise ValueError(f"batch at offset {base_offset}, the log ends at {self.end_offset}")
         if self.offline is not None:
             self._try_again()
-        out_of_range = header.last_offset > self._roll_offset
+        out_of_range = last_offset > self._roll_offset
         if self._position and (
-            out_of_range
-            or self._position + header.size > self._roll_bytes
-            or header.max_timestamp > self._roll_timestamp
+            out_of_range or self._position + size > self._roll_bytes or max_timestamp > self._roll_timestamp
         ):
             self._write_early()
-            self._roll(header.base_offset)
+            self._roll(base_offset)
         elif out_of_range:
-            self._start_anew(header.base_offset, keep=len(self._segments) - 1)
+            self._start_anew(base_offset, keep=len(self._segments) - 1)
         if not self._position:
-            self._set_limits(header.max_timestamp)
+            self._set_limits(max_timestamp)
 
     def _roll(self, base_offset: int) -> None:
         sealed = self._active
