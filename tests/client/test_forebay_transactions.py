@@ -121,6 +121,34 @@ def test_offsets_and_messages_are_committed_together(servers: str, forebay_topic
     assert Admin(servers).committed(f"{forebay_topic}-group") == {(forebay_topic, 0): 6}
 
 
+def test_a_partition_taken_away_in_a_transaction_aborts_it(servers: str, forebay_topic: str) -> None:
+    """Or its messages would be committed without their offsets, and processed again by the new owner."""
+    Admin(servers).add_partitions(forebay_topic, 2)
+    sink = f"{forebay_topic}-sink"
+    with (
+        Producer(servers, profile="latency") as source,
+        transactional(servers, sink) as producer,
+        consumer_of(servers, forebay_topic) as consumer,
+    ):
+        for partition in (0, 1):
+            source.send(forebay_topic, str(partition), partition=partition)
+        source.flush()
+        with pytest.raises(TransactionAborted, match="taken away"), producer.transaction(consumer):
+            for message in (next(consumer), next(consumer)):
+                producer.send(sink, message.value)
+            with consumer_of(servers, forebay_topic) as other:
+                while not other.raw.assignment():
+                    other.raw.poll(0.05)
+                    consumer.poll(0.05)
+        found: set[bytes | None] = set()
+        while len(found) < 2:
+            with producer.transaction(consumer):
+                for message in consumer.take(10, 0.5):
+                    producer.send(sink, message.value)
+                    found.add(message.value)
+    assert sorted(read(servers, sink, 2)) == ["0", "1"]
+
+
 def test_process_goes_on_after_an_error_where_it_was(servers: str, forebay_topic: str) -> None:
     sink = f"{forebay_topic}-sink"
     fill(servers, forebay_topic, 50)
