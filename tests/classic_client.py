@@ -10,6 +10,7 @@ from typing import Any
 
 from consumer_runtime import ConsumerRuntime
 from forebay.core.groups.consumer_members import Partitions, by_topic
+from forebay.core.groups.shard import TopicsView
 from forebay.errors import ErrorCode
 from forebay.wire.state.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -43,6 +44,8 @@ class ClassicClient:
         self.member_id = ""
         self.generation = -1
         self.owned = NOTHING
+        self.dealt: TopicsView | None = None
+        """The topics that it dealt out, if it leads: when they change it calls for a rebalance."""
         self.waits_join: int | None = None
         self.waits_sync: int | None = None
 
@@ -55,7 +58,8 @@ class ClassicClient:
         self.hear()
         if self.waits_join is not None or self.waits_sync is not None:
             return
-        if self.generation < 0:
+        has_grown = self.dealt is not None and self.dealt is not self.runtime.topics
+        if self.generation < 0 or has_grown:
             self.join()
         else:
             code = self.runtime.heartbeat(self.member_id, self.generation, instance_id=self.instance_id)
@@ -101,6 +105,7 @@ class ClassicClient:
             self.refused(answer.error_code)
         else:
             self.member_id, self.generation = answer.member_id, answer.generation_id
+            self.dealt = self.runtime.topics if answer.members else None
             self.waits_sync = self.runtime.sync(
                 self.member_id,
                 self.generation,

@@ -12,7 +12,7 @@ from typing import Any
 
 from forebay.config import GroupsConfig
 from forebay.core.groups.classic import ClassicGroup
-from forebay.core.groups.classic_state import JOIN, SESSION, State
+from forebay.core.groups.classic_state import JOIN, REBALANCE, SESSION, State
 from forebay.core.groups.shard import GroupShard, TopicInfo, TopicsView
 from forebay.core.groups.timers import TimerKey
 from forebay.core.step import RequestInfo, StateRecord, Step
@@ -377,7 +377,9 @@ def check_group(group: ClassicGroup) -> None:
     members = group.members
     assert (group.state is State.EMPTY) <= (not members)
     assert (group.state in (State.STABLE, State.COMPLETING)) <= bool(members)
-    assert group.leader in members if members else group.leader is None
+    # A group that was one of the consumer protocol has no leader until it has rebalanced.
+    is_due = group.state is State.PREPARING or TimerKey(group.group_id, REBALANCE) in group.context.timers
+    assert group.leader in members or (group.leader is None and (not members or is_due))
     assert group.static == {m.instance_id: n for n, m in members.items() if m.instance_id is not None}
     assert all(name == member.member_id for name, member in members.items())
     assert group.pending.isdisjoint(members)

@@ -373,6 +373,22 @@ def test_commits_are_checked_against_the_member_epoch(runtime: ConsumerRuntime) 
     assert commit("", -1) == ErrorCode.NONE, "an empty group takes offsets from anybody"
 
 
+def test_a_commit_may_cross_a_new_epoch_on_its_way(runtime: ConsumerRuntime) -> None:
+    (a,) = clients(runtime, "a")
+    old = a.epoch
+    for _ in range(2):
+        runtime.see_topics({"orders": TopicInfo(ORDERS, runtime.topics["orders"].partitions + 1)})
+        a.beat()
+        assert runtime.commit(5, member_id="a1", generation=a.epoch - 1, version=9) == ErrorCode.NONE
+    code = runtime.commit(5, member_id="a1", generation=old, version=9)
+    assert code == ErrorCode.STALE_MEMBER_EPOCH
+    runtime.beat("a1", -1)
+    runtime.enter_group("s", instance_id="one")
+    runtime.beat("s", -2, instance_id="one")
+    code = runtime.commit(5, member_id="s", generation=-2, version=9)
+    assert code == ErrorCode.STALE_MEMBER_EPOCH, "one that is away commits nothing"
+
+
 @pytest.mark.parametrize(
     ("member_id", "epoch", "expected"),
     [

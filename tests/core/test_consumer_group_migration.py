@@ -288,6 +288,19 @@ def test_members_are_told_gently_of_a_downgrade(runtime: ConsumerRuntime) -> Non
     assert runtime.heartbeat(a.member_id, generation) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
+def test_a_downgrade_is_followed_by_a_rebalance_even_after_a_crash(runtime: ConsumerRuntime) -> None:
+    (a,) = classic_group(runtime, "a")
+    c = ConsumerClient(runtime, "c")
+    for _ in range(3):
+        settle([c])
+        act([a], rounds=1)
+    assert len(a.owned) == 2
+    c.leave()
+    runtime.crash()
+    act([a])
+    assert a.owned == EVERYTHING
+
+
 # -- at random ---------------------------------------------------------------------------------------------
 
 

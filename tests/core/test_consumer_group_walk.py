@@ -1,7 +1,7 @@
 """Random members of the consumer protocol against a shard that crashes at any step.
 
-Members join, change their minds, leave, die, come back; answers get lost; topics come, grow and go. At no time
-do two members that are in the group own the same partition, as far as they have been told. Once nothing
+Members join, change their minds, leave, die, come back; answers get lost; topics come, grow and go. At no
+time do two members that are in the group own the same partition, as far as they have been told. Once nothing
 changes any more, each member has its share within two of its heartbeats.
 """
 

@@ -239,6 +239,8 @@ class ClassicState(Group):
     def loaded(self, now_ms: int) -> Step:
         for member in self.members.values():
             self.keep_alive(member, now_ms)
+        if self.members and self.leader is None:
+            self.schedule(REBALANCE, now_ms)
         return Step()
 
     def committed(self, member_id: str, now_ms: int) -> None:

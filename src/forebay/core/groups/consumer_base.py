@@ -291,6 +291,12 @@ class ConsumerBase(Group):
 
 
 def _check_epoch(member: ConsumerMember, epoch: int) -> ErrorCode:
-    if epoch == member.epoch:
-        return ErrorCode.NONE
-    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+    """A request that was under way when the member was told its new epoch comes with the one before.
+
+    Kafka refuses that, and clients lose commits of partitions that they keep. It is safe: what a member gave up
+    it gave up in an older epoch than the one before that in which it could get it back.
+    """
+    if member.classic is not None:
+        return ErrorCode.NONE if epoch == member.epoch else ErrorCode.ILLEGAL_GENERATION
+    is_known = epoch > 0 and epoch in (member.epoch, member.previous_epoch)
+    return ErrorCode.NONE if is_known else ErrorCode.STALE_MEMBER_EPOCH

@@ -99,7 +99,7 @@ def to_classic(group: ConsumerBase, draft: Draft, now_ms: int) -> None:
             group.cancel(kind, member_id)
     draft.delete()
     draft.records.append(record)
-    # The members find themselves in a generation with gaps; a rebalance starts as soon as it is replayed.
+    # The members find themselves in a generation with gaps; a rebalance starts once it is replayed.
     group.context.timers.set(TimerKey(group.group_id, REBALANCE), now_ms)
 
 
@@ -110,6 +110,7 @@ def _classic_record(group: ConsumerBase, state: ConsumerState, now_ms: int) -> S
         classic.add(_downgraded_member(member), PROTOCOL_TYPE)
         assignments[member.member_id] = assignment_of(group.context, member)
     classic.protocol = elect_protocol(classic.members.values())
+    classic.leader = None  # nobody made this assignment; after a crash that says that a rebalance is due
     return classic.record(state.epoch, assignments, now_ms)
 
 
