@@ -72,12 +72,12 @@ class Members:
                 for message in consumer.consume(100, 0.02):
                     # A topic is known to the group before every consumer's metadata has it.
                     if message.error() is None:
-                        self.seen[message.value()] += 1
                         self.commit(consumer, message)
 
     def commit(self, consumer: Consumer, message: Any) -> None:
+        self.seen[message.value()] += 1
         try:
-            consumer.commit(message, asynchronous=False)
+            consumer.commit(message=message, asynchronous=False)
         except KafkaException as error:
             # It was on its way out of this partition; whoever gets it reads the message again.
             assert error.args[0].name() in REFUSALS, error
@@ -220,7 +220,7 @@ def test_a_group_outlives_its_broker(start_broker: Callable[..., BrokerProcess],
 def test_a_working_group_changes_its_protocol_and_back(
     quick_broker: BrokerProcess, members: Members, topic: str, strategy: str
 ) -> None:
-    classic = {
+    classic: dict[str, Any] = {
         "protocol": "classic",
         "partition_assignment_strategy": strategy,
         "session_timeout_ms": 6_000,

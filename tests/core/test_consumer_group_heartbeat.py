@@ -373,20 +373,42 @@ def test_commits_are_checked_against_the_member_epoch(runtime: ConsumerRuntime) 
     assert commit("", -1) == ErrorCode.NONE, "an empty group takes offsets from anybody"
 
 
-def test_a_commit_may_cross_a_new_epoch_on_its_way(runtime: ConsumerRuntime) -> None:
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_commit_may_cross_a_new_epoch_on_its_way(runtime: ConsumerRuntime, transactional: bool) -> None:
     (a,) = clients(runtime, "a")
     old = a.epoch
-    for _ in range(2):
-        runtime.see_topics({"orders": TopicInfo(ORDERS, runtime.topics["orders"].partitions + 1)})
+
+    def commit(epoch: int, **where: Any) -> int:
+        if transactional:
+            return runtime.txn_commit(5, member_id="a1", generation=epoch, **where)
+        return runtime.commit(5, member_id="a1", generation=epoch, version=9, **where)
+
+    stale = ErrorCode.ILLEGAL_GENERATION if transactional else ErrorCode.STALE_MEMBER_EPOCH
+    for count in (5, 6):
+        runtime.see_topics({**runtime.topics, "orders": TopicInfo(ORDERS, count)})
         a.beat()
-        assert runtime.commit(5, member_id="a1", generation=a.epoch - 1, version=9) == ErrorCode.NONE
-    code = runtime.commit(5, member_id="a1", generation=old, version=9)
+        assert commit(a.epoch - 1) == ErrorCode.NONE
+        assert commit(a.epoch - 1, topic="payments") == stale, "which it never had"
+    assert commit(old) == stale, "two epochs ago"
+
+
+def test_what_was_given_up_is_not_committed_late(runtime: ConsumerRuntime) -> None:
+    (a,) = clients(runtime, "a")
+    old = a.epoch
+    b = ConsumerClient(runtime, "b")
+    for _ in range(2):
+        settle([b, a])
+    (_, mine), (_, lost) = min(a.owned), min(b.owned)
+    assert runtime.commit(5, partition=mine, member_id="a1", generation=old, version=9) == ErrorCode.NONE
+    code = runtime.commit(5, partition=lost, member_id="a1", generation=old, version=9)
     assert code == ErrorCode.STALE_MEMBER_EPOCH
-    runtime.beat("a1", -1)
+
+
+def test_a_static_member_that_is_away_commits_nothing(runtime: ConsumerRuntime) -> None:
     runtime.enter_group("s", instance_id="one")
     runtime.beat("s", -2, instance_id="one")
     code = runtime.commit(5, member_id="s", generation=-2, version=9)
-    assert code == ErrorCode.STALE_MEMBER_EPOCH, "one that is away commits nothing"
+    assert code == ErrorCode.STALE_MEMBER_EPOCH
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,11 @@ from forebay.core.groups.group import Context, Group
 from forebay.core.groups.offsets import Offsets, commit_record, tombstone
 from forebay.core.step import RequestInfo, StateRecord
 from forebay.errors import ErrorCode
+from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -70,6 +72,21 @@ class _Committer(NamedTuple):
         )
         self.records.append(commit_record(self.group_id, topic, index, value))
         return ErrorCode.NONE
+
+
+def partitions_of(
+    context: Context, request: OffsetCommitRequest | TxnOffsetCommitRequest, info: RequestInfo
+) -> frozenset[tuple[bytes, int]]:
+    """What a commit is about, by topic id; a topic that does not exist has none."""
+    by_id = isinstance(request, OffsetCommitRequest) and info.api_version >= TOPIC_IDS_FROM
+    found: set[tuple[bytes, int]] = set()
+    for topic in request.topics:
+        if by_id and isinstance(topic, OffsetCommitRequestTopic):
+            topic_id = topic.topic_id
+        else:
+            topic_id = context.topics[topic.name].topic_id if topic.name in context.topics else ZERO_UUID
+        found.update((topic_id, partition.partition_index) for partition in topic.partitions)
+    return frozenset(found)
 
 
 def commit(

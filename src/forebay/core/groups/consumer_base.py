@@ -23,6 +23,7 @@ from forebay.core.groups.assignors import ASSIGNORS, Subscriber
 from forebay.core.groups.classic_state import JOIN, SESSION, SYNC
 from forebay.core.groups.consumer_members import (
     NOTHING,
+    STATIC_LEAVE_EPOCH,
     ConsumerMember,
     MemberState,
     Partitions,
@@ -232,6 +233,16 @@ class ConsumerBase(Group):
             return ErrorCode.UNSUPPORTED_VERSION
         return _check_epoch(member, claim.epoch)
 
+    def is_late_commit(self, claim: Claim, partitions: Partitions) -> bool:
+        """Whether a stale commit was under way when its member got a new epoch, and is about what it kept.
+
+        What the member gave up on the way to its epoch may be somebody else's now, and not for it to commit.
+        """
+        member = self.state.members.get(claim.member_id)
+        if member is None or member.classic is not None or claim.epoch <= 0:
+            return False
+        return claim.epoch == member.previous_epoch and partitions <= member.assigned
+
     def check_fetch(self, claim: Claim, /) -> ErrorCode:
         if not claim.member_id and claim.epoch < 0:
             return ErrorCode.NONE  # from outside of the group
@@ -291,12 +302,6 @@ class ConsumerBase(Group):
 
 
 def _check_epoch(member: ConsumerMember, epoch: int) -> ErrorCode:
-    """A request that was under way when the member was told its new epoch comes with the one before.
-
-    Kafka refuses that, and clients lose commits of partitions that they keep. It is safe: what a member gave up
-    it gave up in an older epoch than the one before that in which it could get it back.
-    """
-    if member.classic is not None:
-        return ErrorCode.NONE if epoch == member.epoch else ErrorCode.ILLEGAL_GENERATION
-    is_known = epoch > 0 and epoch in (member.epoch, member.previous_epoch)
-    return ErrorCode.NONE if is_known else ErrorCode.STALE_MEMBER_EPOCH
+    if epoch == member.epoch and epoch != STATIC_LEAVE_EPOCH:
+        return ErrorCode.NONE
+    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION

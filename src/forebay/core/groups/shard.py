@@ -14,6 +14,7 @@ from forebay.core.groups import commits
 from forebay.core.groups.classic import ClassicGroup
 from forebay.core.groups.classic_state import KEY_VERSION as CLASSIC_KEY_VERSION
 from forebay.core.groups.consumer import ConsumerGroup, check_heartbeat, refusal
+from forebay.core.groups.consumer_members import Partitions
 from forebay.core.groups.consumer_state import KEY_VERSIONS as CONSUMER_KEY_VERSIONS
 from forebay.core.groups.consumer_state import ConsumerState, Draft, read_record
 from forebay.core.groups.failures import failure
@@ -185,6 +186,8 @@ class GroupShard:
         )
         group = self.groups.get(request.group_id)
         error = self._check_commit(group, claim)
+        if error == ErrorCode.STALE_MEMBER_EPOCH:
+            error = self._check_late(claim, group, commits.partitions_of(self._context, request, info))
         if group is not None and error == ErrorCode.NONE:
             group.committed(claim.member_id, now_ms)
         records, response = commits.commit(self._context, request, info, error, now_ms)
@@ -198,7 +201,10 @@ class GroupShard:
         claim = Claim(
             request.member_id, request.group_instance_id, request.generation_id, True, info.api_version
         )
-        error = self._check_commit(self.groups.get(request.group_id), claim)
+        group = self.groups.get(request.group_id)
+        error = self._check_commit(group, claim)
+        if error == ErrorCode.STALE_MEMBER_EPOCH:
+            error = self._check_late(claim, group, commits.partitions_of(self._context, request, info))
         if error == ErrorCode.STALE_MEMBER_EPOCH:
             error = ErrorCode.ILLEGAL_GENERATION
         records, response = commits.commit_in_transaction(self._context, request, error, now_ms)
@@ -213,6 +219,10 @@ class GroupShard:
         if claim.transactional or claim.api_version < _COMMIT_NOT_FOUND_FROM:
             return ErrorCode.ILLEGAL_GENERATION
         return ErrorCode.GROUP_ID_NOT_FOUND
+
+    def _check_late(self, claim: Claim, group: Group | None, partitions: Partitions) -> ErrorCode:
+        is_late = isinstance(group, ConsumerGroup) and group.is_late_commit(claim, partitions)
+        return ErrorCode.NONE if is_late else ErrorCode.STALE_MEMBER_EPOCH
 
     def offset_fetch(self, ticket: Ticket, request: OffsetFetchRequest, info: RequestInfo, _: int) -> Step:
         fetcher = Fetcher(self._context, self.offsets, info, request.require_stable)
