@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -63,7 +64,7 @@ def test_at_least_once_commit_says_that_the_one_in_hand_is_done(
 ) -> None:
     with consume() as consumer:
         values(consumer, 4)
-        consumer.commit()
+        assert consumer.commit()
         assert committed() == 4
 
 
@@ -152,3 +153,20 @@ def test_a_closed_consumer_says_so(consume: Consume) -> None:
 def test_batch_max_must_be_positive(consume: Consume) -> None:
     with pytest.raises(ConfigError, match="batch_max"):
         consume(batch_max=0)
+
+
+def test_commit_tells_when_the_group_has_moved_on(forebay_broker: Broker, forebay_topic: str) -> None:
+    servers = forebay_broker.bootstrap_servers
+    short = {"session.timeout.ms": 1000, "max.poll.interval.ms": 1000, "heartbeat.interval.ms": 100}
+    with Producer(servers, profile="latency") as producer:
+        for number in range(5):
+            producer.send(forebay_topic, str(number))
+    with Consumer(servers, forebay_topic, group=forebay_topic, profile="latency", settings=short) as consumer:
+        assert values(consumer, 3) == digits(0, 2)
+        admin = Admin(servers)
+        # Too slow for the group: after a second without polling it goes on without this member.
+        while any(each.state == "Stable" for each in admin.groups() if each.group == forebay_topic):
+            time.sleep(0.1)
+        assert not consumer.commit()
+        while values(consumer, 1) != ["2"]:
+            pass  # what was refused comes again, after what waited here already

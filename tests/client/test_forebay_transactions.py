@@ -33,7 +33,12 @@ def transactional(servers: str, name: str) -> Producer:
 
 def consumer_of(servers: str, topic: str, group: str = "") -> Consumer:
     return Consumer(
-        servers, topic, group=group or f"{topic}-group", delivery="exactly-once", profile="latency"
+        servers,
+        topic,
+        group=group or f"{topic}-group",
+        delivery="exactly-once",
+        profile="latency",
+        settings={"heartbeat.interval.ms": 100},
     )
 
 

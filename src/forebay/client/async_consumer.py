@@ -83,9 +83,9 @@ class AsyncConsumer:
         await self._call(lambda: self._sync.fill(count, timeout_s))
         return self._sync.hand_out(count)
 
-    async def commit(self) -> None:
-        """Everything handed out is done: commit it now, and wait for the answer."""
-        await self._call(self._sync.commit)
+    async def commit(self) -> bool:
+        """Everything handed out is done: commit it now. False when the group has moved on meanwhile."""
+        return await self._call(self._sync.commit)
 
     async def progress(self) -> Progress:
         return await self._call(self._sync.progress)

@@ -124,8 +124,9 @@ class Consumer:
         self._store_done()
         if not self._ready:
             self._raise_failure()
-            self._ready.extend(self._fetch(count, timeout_s))
-            if not self._ready:
+            fetched = self._fetch(count, timeout_s)
+            self._ready.extend(fetched)
+            if not fetched:
                 self._raise_failure()
 
     def hand_out(self, count: int) -> list[Message]:
@@ -165,18 +166,16 @@ class Consumer:
 
     # -- offsets ---------------------------------------------------------------------------------------
 
-    def commit(self) -> None:
-        """Everything handed out is done: commit it now, and wait for the answer."""
+    def commit(self) -> bool:
+        """Everything handed out is done: commit it now, and wait for the answer.
+
+        False when the group has moved on meanwhile: then some of it comes again, here or to another member.
+        """
         self._in_hand.finish()
-        done = self._in_hand.done()
-        if not done:
-            return
-        with kafka_errors():
-            results = self._raw.commit(offsets=done, asynchronous=False)
-        for result in results or ():
-            if result.error is not None:
-                raise from_kafka(result.error)
+        if self._try_commit(self._in_hand.done()):
+            return False
         self._in_hand.settle()
+        return True
 
     def progress(self) -> tuple[list[TopicPartition], Any]:
         """What a transaction has to say to commit everything handed out: offsets and the group's member."""
@@ -251,7 +250,8 @@ class Consumer:
         gone = {(each.topic, each.partition) for each in partitions}
         self._taken_away |= gone
         kept = [each for each in self._ready if (each.topic, each.partition) not in gone]
-        self._ready = deque(kept)
+        self._ready.clear()
+        self._ready.extend(kept)
 
     # -- life ------------------------------------------------------------------------------------------
 
