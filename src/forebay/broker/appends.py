@@ -129,7 +129,8 @@ class Appends:
                 self.unsynced.add(partition)
                 self._metrics.bytes_in += size
                 self._metrics.messages_in += partition.high_watermark - high_watermark
-                self._arrivals.note(partition, size)
+                if partition.waits:
+                    self._arrivals.note(partition, size)
         return failed
 
     def _take_back(self, failed: dict[Partition, StorageError]) -> None:

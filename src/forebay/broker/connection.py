@@ -78,6 +78,7 @@ class Connection:
         "_output",
         "_output_bytes",
         "_replies",
+        "_rest",
         "_resuming",
         "_server",
         "_stream",
@@ -90,7 +91,8 @@ class Connection:
     def __init__(self, stream: Stream, server: Server) -> None:
         self._stream = stream
         self._server = server
-        self._input: bytearray | None = None  # borrowed while a frame is partial or held back
+        self._rest = b""  # received but not handled: part of a frame, or frames that are held back
+        self._input: bytearray | None = None  # borrowed while a large frame arrives
         self._filled = 0
         self._replies: deque[Reply] | None = None  # made when the first response has to wait
         self._output: list[Part] = []
@@ -128,33 +130,51 @@ class Connection:
             else:
                 self._listen(False)
             return
-        server = self._server
-        self.last_active = server.loop.time()
-        buffer = self._input
+        self.last_active = self._server.loop.time()
         try:
-            if buffer is None:
-                received = self._stream.recv_into(server.buffers.shared_view)
+            if self._input is None:
+                self._receive()
             else:
-                received = self._stream.recv_into(self._room(buffer))
+                self._receive_large(self._input)
         except BlockingIOError:
             return
         except OSError:
             self.close()
-            return
+
+    def _receive(self) -> None:
+        """Take what has arrived into the shared buffer, behind what was left of the last time."""
+        buffers, rest = self._server.buffers, self._rest
+        view = buffers.shared_view
+        if rest:
+            buffers.shared[: len(rest)] = rest
+            view = view[len(rest) :]
+        received = self._stream.recv_into(view)
+        if received:
+            self._consume(buffers.shared, len(rest) + received)
+        else:
+            self.close()
+
+    def _receive_large(self, buffer: bytearray) -> None:
+        """Go on with a frame that is larger than the shared buffer, in one of its own and not beyond it."""
+        total = _SIZE_BYTES + _SIZE.unpack_from(buffer)[0]
+        received = self._stream.recv_into(memoryview(buffer)[self._filled : total])
         if not received:
             self.close()
-        elif buffer is None:
-            self._consume(server.buffers.shared, received)
-        else:
-            self._filled += received
-            self._consume(buffer, self._filled)
+            return
+        self._filled += received
+        if self._filled == total:
+            self._consume(buffer, total)
+            self._input = None
+            self._server.buffers.give(buffer)
+        elif self._filled == len(buffer):
+            self._borrow(memoryview(buffer), total)
+            self._server.buffers.give(buffer)
 
-    def _room(self, buffer: bytearray) -> memoryview:
-        """The part of the borrowed buffer to receive into: no further than the end of the frame."""
-        filled = self._filled
-        if filled >= _SIZE_BYTES:
-            return memoryview(buffer)[filled : _SIZE_BYTES + _SIZE.unpack_from(buffer)[0]]
-        return memoryview(buffer)[filled:]
+    def _borrow(self, present: memoryview, total: int) -> None:
+        """Move the beginning of a large frame to a buffer that has room for more of it."""
+        self._input = self._server.buffers.take(total, len(present))
+        self._input[: len(present)] = present
+        self._filled = len(present)
 
     def _consume(self, buffer: bytearray, end: int) -> None:
         self._corked = True
@@ -173,7 +193,10 @@ class Connection:
             self.close()
         else:
             self._corked = False
-            self._keep(buffer, position, end)
+            if position < end:
+                self._keep(memoryview(buffer)[position:end])
+            else:
+                self._rest = b""
             self.drain()
         self._server.wake_waiters()
 
@@ -200,34 +223,15 @@ class Connection:
                 break
         return position
 
-    def _keep(self, buffer: bytearray, position: int, end: int) -> None:
-        """Remember the bytes that could not be handled yet; give the buffer back when there are none."""
-        rest = end - position
-        if buffer is self._input and (rest == 0 or self.closed):
-            self._input = None
-            self._server.buffers.give(buffer)
-        elif self.closed or rest == 0:
-            return
-        elif position or buffer is not self._input or end == len(buffer):
-            self._move(buffer, position, end)
-        self._filled = rest
-
-    def _move(self, buffer: bytearray, position: int, end: int) -> None:
-        """Put the rest at the front of a borrowed buffer that has room for more of the frame."""
-        pool, rest = self._server.buffers, end - position
-        wanted = rest
-        if rest >= _SIZE_BYTES:
-            wanted = max(rest, _SIZE_BYTES + _SIZE.unpack_from(buffer, position)[0])
-        elif rest:
-            wanted = len(pool.shared)
-        if buffer is self._input and wanted <= len(buffer):
-            buffer[:rest] = buffer[position:end]
-            return
-        borrowed = pool.take(wanted, rest)
-        borrowed[:rest] = memoryview(buffer)[position:end]
-        if self._input is not None:
-            pool.give(self._input)
-        self._input = borrowed
+    def _keep(self, rest: memoryview) -> None:
+        """Remember what could not be handled yet: as it is, or as the beginning of a large frame."""
+        size = _SIZE.unpack_from(rest)[0] if len(rest) >= _SIZE_BYTES else 0
+        total = _SIZE_BYTES + size
+        if total > len(self._server.buffers.shared) and size <= self._server.request_bytes_max:
+            self._rest = b""
+            self._borrow(rest, total)
+        else:
+            self._rest = bytes(rest)
 
     # -- responses -----------------------------------------------------------------------------------
 
@@ -273,7 +277,7 @@ class Connection:
                 replies.popleft()
         if self._output and not self._blocked:
             self._send()
-        if not self.closed and not self._busy():
+        if (self._rest or not self._listening) and not self.closed and not self._busy():
             self._resume()
 
     def _busy(self) -> bool:
@@ -289,23 +293,27 @@ class Connection:
         )
 
     def _resume(self) -> None:
-        if self._filled and not self._resuming and self._has_frame():
+        if self._rest and not self._resuming and self._has_frame():
             self._resuming = True
             self._server.loop.call_soon(self._handle_kept)
         if not self._listening:
             self._listen(True)
 
     def _has_frame(self) -> bool:
-        buffer, filled = self._input, self._filled
-        if buffer is None or filled < _SIZE_BYTES:
+        """Whether what is left can be handled, if only to find that it is malformed."""
+        rest = self._rest
+        if len(rest) < _SIZE_BYTES:
             return False
-        size = _SIZE.unpack_from(buffer)[0]
-        return bool(filled >= _SIZE_BYTES + size or size < _REQUEST_BYTES_MIN)
+        size = _SIZE.unpack_from(rest)[0]
+        valid = _REQUEST_BYTES_MIN <= size <= self._server.request_bytes_max
+        return not valid or len(rest) >= _SIZE_BYTES + size
 
     def _handle_kept(self) -> None:
         self._resuming = False
-        if not self.closed and not self._busy() and self._input is not None:
-            self._consume(self._input, self._filled)
+        if not self.closed and not self._busy():
+            shared, rest = self._server.buffers.shared, self._rest
+            shared[: len(rest)] = rest
+            self._consume(shared, len(rest))
 
     def _listen(self, on: bool) -> None:
         self._listening = on
@@ -339,7 +347,8 @@ class Connection:
             count += 1
         data = output[0] if count == 1 else b"".join(output[:count])  # type: ignore[arg-type]
         assert not isinstance(data, FileRange)
-        sent = self._stream.send(data, more=count < len(output))
+        send = self._stream.send if count == len(output) else self._stream.send_and_more
+        sent = send(data)
         if sent < len(data):
             output[:count] = [memoryview(data)[sent:]]
         else:
@@ -373,6 +382,7 @@ class Connection:
             if reply.on_abandoned is not None:
                 reply.on_abandoned()
         self._input = None
+        self._rest = b""
         self.memo = None
         self._server.forget(self)
 

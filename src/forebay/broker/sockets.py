@@ -27,7 +27,10 @@ class Stream(Protocol):
 
     def recv_into(self, buffer: memoryview) -> int: ...
     def at_end(self) -> bool: ...
-    def send(self, data: bytes | bytearray | memoryview, *, more: bool = False) -> int: ...
+    def send(self, data: bytes | bytearray | memoryview) -> int: ...
+    def send_and_more(self, data: bytes | bytearray | memoryview) -> int:
+        """Send what will be followed by more at once: the system may wait for that."""
+
     def send_file(self, source: FileRange) -> int: ...
     def on_readable(self, callback: Callable[[], None] | None) -> None: ...
     def on_writable(self, callback: Callable[[], None] | None) -> None: ...
@@ -37,7 +40,7 @@ class Stream(Protocol):
 class SocketStream:
     """A TCP connection on the running event loop."""
 
-    __slots__ = ("_loop", "_socket", "local", "peer", "recv_into")
+    __slots__ = ("_loop", "_socket", "local", "peer", "recv_into", "send")
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         sock.setblocking(False)
@@ -47,8 +50,9 @@ class SocketStream:
         self._loop = loop
         self.peer: Address = sock.getpeername()[:2]
         self.local: Address = sock.getsockname()[:2]
-        # Bound once: this is called for every read event and needs no wrapper.
+        # Bound once: these are called for every read event and need no wrapper.
         self.recv_into = sock.recv_into
+        self.send = sock.send
 
     def at_end(self) -> bool:
         """Whether the client has gone, as far as can be told without reading what it sent."""
@@ -59,8 +63,8 @@ class SocketStream:
         except OSError:
             return True
 
-    def send(self, data: bytes | bytearray | memoryview, *, more: bool = False) -> int:
-        return self._socket.send(data, socket.MSG_MORE if more else 0)
+    def send_and_more(self, data: bytes | bytearray | memoryview) -> int:
+        return self._socket.send(data, socket.MSG_MORE)
 
     def send_file(self, source: FileRange) -> int:
         return os.sendfile(self._socket.fileno(), source.file.fileno(), source.position, source.length)

@@ -32,7 +32,6 @@ from typing import Protocol
 Buffer = bytes | bytearray | memoryview
 
 _IOV_MAX = 1024
-_JOIN_BYTES_MAX = 1 << 17
 _RWF_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
 
@@ -164,9 +163,6 @@ class RealFile:
         try:
             if len(views) == 1:
                 written = os.pwrite(fd, views[0], start)
-            elif total <= _JOIN_BYTES_MAX:
-                # Many small views: one copy costs less than an I/O vector of them.
-                written = os.pwrite(fd, b"".join(views), start)
             else:
                 written = _write_vectors(fd, views, start)
             if written != total:
