@@ -68,7 +68,8 @@ class _Uniform:
         self._members = members
         self._topics = topics
         self._subscribers = _by_topic(members, topics)
-        self._shares: dict[str, dict[bytes, set[int]]] = {member_id: {} for member_id in sorted(members)}
+        self._shares: dict[str, dict[bytes, list[int]]] = {member_id: {} for member_id in sorted(members)}
+        """By topic, what a member had before first: it parts with the last."""
         self._load = dict.fromkeys(self._shares, 0)
 
     def assign(self) -> dict[str, Partitions]:
@@ -95,7 +96,7 @@ class _Uniform:
         return given
 
     def _add(self, member_id: str, topic: bytes, index: int) -> None:
-        self._shares[member_id].setdefault(topic, set()).add(index)
+        self._shares[member_id].setdefault(topic, []).append(index)
         self._load[member_id] += 1
 
     def _give(self, free: list[int], topic: bytes) -> None:
@@ -109,23 +110,28 @@ class _Uniform:
     # -- evening out ---------------------------------------------------------------------------------
 
     def _even_out(self) -> None:
-        """Always from the one who has most. Whoever finds no chain then will not find one later."""
+        """Always from the one who has most. Where no chain is found, none will be later."""
         least = min(self._load.values(), default=0)
         heap = [(-load, member_id) for member_id, load in self._load.items() if load > least + 1]
         heapify(heap)
+        settled: set[str] = set()
         while heap:
             load, member_id = heappop(heap)
-            if -load != self._load[member_id]:
-                continue  # outdated: its share has changed since
-            chain = self._chain_from(member_id)
-            if chain is not None:
+            if -load != self._load[member_id] or member_id in settled:
+                continue
+            chain = self._chain_from(member_id, settled)
+            if chain:
                 self._move_along(chain)
                 for changed in (member_id, chain[0][2]):
                     heappush(heap, (-self._load[changed], changed))
 
-    def _chain_from(self, heavy: str) -> list[tuple[str, bytes, str]] | None:
-        """The shortest chain of (giver, topic, taker) that ends with somebody who has at least two less."""
-        came_by: dict[str, tuple[str, bytes]] = {}
+    def _chain_from(self, heavy: str, settled: set[str]) -> list[tuple[str, bytes, str]]:
+        """The shortest chain of (giver, topic, taker) that ends with somebody who has at least two less.
+
+        Where there is none, everybody that could have been part of one is settled too: they have no more than
+        the one who has most, and reach nobody else.
+        """
+        came_by: dict[str, tuple[str, bytes]] = {heavy: ("", b"")}
         seen_topics: set[bytes] = set()
         queue = deque([heavy])
         while queue:
@@ -133,35 +139,29 @@ class _Uniform:
             for topic in [topic for topic in self._shares[giver] if topic not in seen_topics]:
                 seen_topics.add(topic)
                 for taker in self._subscribers[topic]:
-                    if taker in came_by or taker == heavy:
-                        continue
-                    came_by[taker] = (giver, topic)
-                    if self._load[taker] <= self._load[heavy] - 2:
-                        return list(_walk_back(came_by, taker))
-                    queue.append(taker)
-        return None
+                    if taker not in came_by:
+                        came_by[taker] = (giver, topic)
+                        if self._load[taker] <= self._load[heavy] - 2:
+                            return list(_walk_back(came_by, taker))
+                        queue.append(taker)
+        settled.update(came_by)
+        return []
 
     def _move_along(self, chain: list[tuple[str, bytes, str]]) -> None:
         for giver, topic, taker in chain:
-            index = self._spare(giver, topic)
-            found = self._shares[giver][topic]
-            found.discard(index)
-            if not found:
-                del self._shares[giver][topic]
+            indexes = self._shares[giver][topic]
             self._load[giver] -= 1
-            self._add(taker, topic, index)
-
-    def _spare(self, member_id: str, topic: bytes) -> int:
-        """The partition to part with: one that it did not have before, if there is one."""
-        before = self._members[member_id].assigned
-        return max(self._shares[member_id][topic], key=lambda index: ((topic, index) not in before, index))
+            self._add(taker, topic, indexes.pop())
+            if not indexes:
+                del self._shares[giver][topic]
 
 
 def _walk_back(came_by: Mapping[str, tuple[str, bytes]], taker: str) -> Iterator[tuple[str, bytes, str]]:
-    while taker in came_by:
-        giver, topic = came_by[taker]
+    giver, topic = came_by[taker]
+    while giver:
         yield giver, topic, taker
         taker = giver
+        giver, topic = came_by[taker]
 
 
 def _by_topic(members: Subscribers, topics: Topics) -> dict[bytes, list[str]]:
