@@ -36,7 +36,7 @@ def consumer_of(
 
 
 async def fill(servers: str, topic: str, count: int) -> None:
-    async with producer_of(servers) as producer:
+    async with producer_of(servers, "at-most-once") as producer:
         for number in range(count):
             await producer.send(topic, str(number))
 

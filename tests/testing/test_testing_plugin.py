@@ -19,7 +19,8 @@ PROJECT = """
     def test_every_test_has_an_empty_topic_of_its_own(forebay_broker, forebay_topic, name):
         assert forebay_topic not in names
         names.add(forebay_topic)
-        with Producer(forebay_broker.bootstrap_servers, profile="latency") as producer:
+        servers = forebay_broker.bootstrap_servers
+        with Producer(servers, delivery="at-most-once", profile="latency") as producer:
             assert producer.send_and_wait(Record(topic=forebay_topic, value=name)).offset == 0
 
     @pytest.mark.forebay_topic(partitions=3, config={"retention.ms": "1000"})
@@ -68,5 +69,5 @@ def test_a_project_that_does_not_use_them_pays_nothing(pytester: pytest.Pytester
 
 def test_the_fixtures_work_here_too(forebay_broker: Broker, forebay_topic: str) -> None:
     assert Admin(forebay_broker.bootstrap_servers).topics()[forebay_topic] == 1
-    with Producer(forebay_broker.bootstrap_servers, profile="latency") as producer:
+    with Producer(forebay_broker.bootstrap_servers, delivery="at-most-once", profile="latency") as producer:
         assert producer.send_and_wait(Record(topic=forebay_topic, value="x")).offset == 0
