@@ -14,8 +14,8 @@ from collections import Counter
 import pytest
 from confluent_kafka import TopicPartition
 
-from broker_process import BrokerProcess
-from group_clients import MEMBERS, MemberProcess, Seen
+from broker_process import BrokerProcess, StartBroker
+from group_clients import MEMBERS, SESSION_MS, MemberProcess, Seen
 from kafka_clients import CLIENTS, DEADLINE_SECONDS, Message, confluent_consumer, create_topic
 
 PARTITIONS = 8
@@ -112,15 +112,36 @@ def committed(bootstrap: str, topic: str) -> int:
         consumer.close()
 
 
-@pytest.mark.parametrize("client", MEMBERS)
-def test_members_come_and_go(broker: BrokerProcess, topic: str, client: str) -> None:
+def run(broker: BrokerProcess, topic: str, clients: tuple[str, ...], **settings: object) -> None:
     create_topic(broker.bootstrap, topic, PARTITIONS)
-    crowd = Crowd(broker.bootstrap, topic, (client,))
+    crowd = Crowd(broker.bootstrap, topic, clients, **settings)
     try:
-        churn(crowd, broker, topic, random.Random(client))
+        churn(crowd, broker, topic, random.Random(f"{clients}"))
         (last,) = crowd.running
         last.leave()
     finally:
         crowd.end()
     check(crowd.seen)
     assert committed(broker.bootstrap, topic) == MESSAGES
+
+
+def test_members_of_all_clients_share_one_group(broker: BrokerProcess, topic: str) -> None:
+    run(broker, topic, MEMBERS)
+
+
+def test_members_whose_assignment_the_broker_makes(start_broker: StartBroker, topic: str) -> None:
+    broker = start_broker(
+        "group.consumer.heartbeat.interval.ms=200", f"group.consumer.session.timeout.ms={SESSION_MS}"
+    )
+    run(broker, topic, ("confluent",), **{"group.protocol": "consumer"})
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("client", MEMBERS)
+def test_members_of_one_client(broker: BrokerProcess, topic: str, client: str) -> None:
+    run(broker, topic, (client,))
+
+
+@pytest.mark.chaos
+def test_cooperative_members(broker: BrokerProcess, topic: str) -> None:
+    run(broker, topic, ("confluent",), **{"partition.assignment.strategy": "cooperative-sticky"})
