@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable
 
 from bench import report
+from bench.exactly_once import exactly_once_figures
 from bench.footprint import memory_figures, start_figures
+from bench.groups import group_figures
 from bench.growth import growth_figures
 from bench.machine import Neighbours, remark
 from bench.report import Figure
@@ -29,6 +31,8 @@ PARTS: dict[str, Callable[[Suite], list[Figure]]] = {
     "start": start_figures,
     "memory": memory_figures,
     "growth": growth_figures,
+    "groups": group_figures,
+    "exactly-once": exactly_once_figures,
 }
 
 

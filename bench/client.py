@@ -44,7 +44,14 @@ class Client:
         self.sock.close()
 
     def call(self, request: Request, version: int, response: type[R]) -> R:
+        self.post(request, version)
+        return self.read(version, response)
+
+    def post(self, request: Request, version: int) -> None:
+        """Ask, and let others ask before the answer is read."""
         self.sock.sendall(frame_bytes(request, version))
+
+    def read(self, version: int, response: type[R]) -> R:
         return read_response(response, version, receive_frame(self.sock)[4:])[1]
 
     def create_topic(
@@ -54,13 +61,13 @@ class Client:
         settings = [CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=settings)
         answer = self.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5, CreateTopicsResponse)
-        _expect_success("creating", name, answer.topics[0].error_code)
+        expect_success(f"creating topic {name}", answer.topics[0].error_code)
         _wait_until(lambda: all(self.end_offset(name, n) == 0 for n in range(partitions)))
 
     def delete_topic(self, name: str) -> None:
         request = DeleteTopicsRequest(topics=[], topic_names=[name], timeout_ms=30_000)
         answer = self.call(request, 5, DeleteTopicsResponse)
-        _expect_success("deleting", name, answer.responses[0].error_code)
+        expect_success(f"deleting topic {name}", answer.responses[0].error_code)
 
     def end_offset(self, topic: str, partition: int = 0) -> int | None:
         """Where the next record would go, None while the partition cannot tell."""
@@ -78,9 +85,9 @@ class Client:
             receive_frame(self.sock)
 
 
-def _expect_success(doing: str, topic: str, error_code: int) -> None:
+def expect_success(doing: str, error_code: int) -> None:
     if error_code != ErrorCode.NONE:
-        raise BenchError(f"{doing} topic {topic} failed: {ErrorCode(error_code).name}")
+        raise BenchError(f"{doing} failed: {ErrorCode(error_code).name}")
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:

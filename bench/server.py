@@ -110,9 +110,9 @@ def bare_server(kind: str, scratch: Path) -> Server:
 
 
 class ForebayServer(Server):
-    """A broker of this checkout with its own data directory and otherwise the defaults."""
+    """A broker of this checkout with its own data directory, and the defaults where no setting is given."""
 
-    def __init__(self, scratch: Path, name: str) -> None:
+    def __init__(self, scratch: Path, name: str, *settings: str) -> None:
         self.data = scratch / name
         command = [
             sys.executable,
@@ -124,6 +124,8 @@ class ForebayServer(Server):
             "--data",
             str(self.data),
         ]
+        for setting in settings:
+            command += ["--set", setting]
         super().__init__(command, log=scratch / f"{name}.err")
 
     def discard_deleted(self) -> None:
