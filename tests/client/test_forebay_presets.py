@@ -42,6 +42,12 @@ def test_only_exactly_once_has_a_transactional_id() -> None:
         producer_settings("a:1", "at-least-once", "latency", "worker", None)
 
 
+def test_only_exactly_once_remembers_brokers_that_are_away() -> None:
+    name = "metadata.recovery.strategy"
+    assert [producing(mode).get(name) for mode in DELIVERIES] == [None, None, "none"]
+    assert producing("exactly-once", {name: "rebootstrap"})[name] == "rebootstrap"
+
+
 def test_only_at_least_once_lets_librdkafka_commit_and_none_lets_it_decide_what_is_done() -> None:
     commits = {mode: consuming(mode)["enable.auto.commit"] for mode in DELIVERIES}
     assert commits == {"at-most-once": False, "at-least-once": True, "exactly-once": False}

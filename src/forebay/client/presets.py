@@ -10,6 +10,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
+import confluent_kafka
+
 from forebay.errors import ConfigError
 
 Delivery = Literal["at-most-once", "at-least-once", "exactly-once"]
@@ -49,6 +51,8 @@ PRODUCER_DEFAULTS: dict[str, Any] = {
     "partitioner": "murmur2_random",
 }
 
+_FORGETFUL_FROM = 0x020B0000
+
 # Other spellings of settings that a mode decides.
 _ALIASES = {"request.required.acks": "acks", "message.send.max.retries": "retries"}
 
@@ -62,12 +66,22 @@ def producer_settings(
 ) -> dict[str, Any]:
     _check(delivery, profile)
     decided = dict(PRODUCER_DELIVERY[delivery])
+    defaults = {**PRODUCER_DEFAULTS, **PRODUCER_PROFILE[profile]}
     if delivery == "exactly-once":
         decided["transactional.id"] = transactional_id
+        defaults |= _remembering_brokers()
     elif transactional_id is not None:
         raise ConfigError(f"a transactional id belongs to delivery='exactly-once', not {delivery!r}")
-    defaults = {**PRODUCER_DEFAULTS, **PRODUCER_PROFILE[profile]}
     return _merge(servers, defaults, settings, {"transactional.id": None, **decided}, delivery)
+
+
+def _remembering_brokers() -> dict[str, Any]:
+    """By default librdkafka forgets a broker that is away, and may then wait for ever to send it offsets.
+
+    Its issues 5456 and 5511 tell of it; versions before 2.11 forget nothing, and do not know the setting.
+    """
+    is_forgetful = confluent_kafka.libversion()[1] >= _FORGETFUL_FROM
+    return {"metadata.recovery.strategy": "none"} if is_forgetful else {}
 
 
 def consumer_settings(
