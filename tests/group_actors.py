@@ -20,6 +20,8 @@ from actors import QUICK, Actor, Stage, abort, commit, delivered, new_transactio
 from history import Begin, Commit, Found, Place, Read, Send, Transaction
 
 COMMITTED_SECONDS = 5.0
+SESSION = {"session.timeout.ms": 2_000, "heartbeat.interval.ms": 200}
+"""Of classic groups; of the others the broker decides."""
 
 
 def generation_of(consumer: Consumer) -> int:
@@ -40,6 +42,7 @@ class Membership:
         self._name = f"{actor.name}#{next(self._numbers)}"
         self._spans = itertools.count()
         self.span = ""
+        self._incremental = settings.get("group.protocol") == "consumer"
         self.consumer = Consumer(
             {
                 "bootstrap.servers": actor.bootstrap,
@@ -47,9 +50,8 @@ class Membership:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
-                "session.timeout.ms": 2_000,
                 "max.poll.interval.ms": 6_000,
-                "heartbeat.interval.ms": 200,
+                **({} if self._incremental else SESSION),
                 "fetch.wait.max.ms": 50,
                 "fetch.error.backoff.ms": 20,
                 **QUICK,
@@ -117,10 +119,11 @@ class Membership:
             self.history.found.append(Found(self.group, place, each.offset if known else None, begun, ended))
             self.history.begins.append(Begin(self.span, place, max(each.offset, 0)))
             each.offset = each.offset if known else OFFSET_BEGINNING
-        consumer.assign(committed)
+        (consumer.incremental_assign if self._incremental else consumer.assign)(committed)
 
-    def _revoked(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
-        self.positions.clear()
+    def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        for each in partitions:
+            self.positions.pop((each.topic, each.partition), None)
 
 
 def _weakly(membership: Membership, method: Callable[..., None]) -> Callable[..., None]:

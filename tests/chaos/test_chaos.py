@@ -31,6 +31,8 @@ DOWN_SECONDS_MAX = 0.5
 CHAOS_SECONDS = float(os.environ.get("FOREBAY_CHAOS_SECONDS", "120"))
 CHAOS_SEED = os.environ.get("FOREBAY_CHAOS_SEED") or f"{random.SystemRandom().randrange(2**32)}"
 
+BROKER_ASSIGNS = {"group.protocol": "consumer"}
+QUICK_GROUPS = ("group.consumer.session.timeout.ms=2000", "group.consumer.heartbeat.interval.ms=200")
 SETTINGS = {
     "default": (),
     "small segments": ("log.segment.bytes=20000", "offsets.topic.segment.bytes=20000"),
@@ -69,13 +71,13 @@ class Cast:
     def consumers(self) -> list[Actor]:
         return [
             *(self._member(f"billing-{n}", "billing", PLAIN, TRANSACTIONS) for n in range(3)),
-            self._member("audit", "audit", DERIVED),
+            *(self._member(f"audit-{n}", "audit", DERIVED, **BROKER_ASSIGNS) for n in range(2)),
             self._reader("reader-committed", committed_only=True),
             self._reader("reader-all", committed_only=False),
         ]
 
-    def _member(self, name: str, group: str, *topics: str) -> Actor:
-        return Member(name, self._stage, group=group, topics=list(topics), settled=self.settled)
+    def _member(self, name: str, group: str, *topics: str, **settings: str) -> Actor:
+        return Member(name, self._stage, group=group, topics=list(topics), settled=self.settled, **settings)
 
     def _reader(self, name: str, *, committed_only: bool) -> Actor:
         places = [place for place in PLACES if place[0] != PLAIN]
@@ -147,7 +149,7 @@ def judge(broker: BrokerProcess, history: History, seed: str) -> None:
 
 
 def test_nothing_breaks_while_the_broker_is_killed(start_broker: StartBroker) -> None:
-    broker = start_broker()
+    broker = start_broker(*QUICK_GROUPS)
     judge(broker, run_chaos(broker, "a", 10.0), "a")
 
 
@@ -155,5 +157,5 @@ def test_nothing_breaks_while_the_broker_is_killed(start_broker: StartBroker) ->
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_nothing_breaks_for_long(start_broker: StartBroker, settings: tuple[str, ...]) -> None:
-    broker = start_broker(*settings)
+    broker = start_broker(*QUICK_GROUPS, *settings)
     judge(broker, run_chaos(broker, CHAOS_SEED, CHAOS_SECONDS), CHAOS_SEED)
