@@ -1,7 +1,7 @@
 """Random producers, transactions, groups and pipelines on a broker that is killed again and again.
 
-`make test` runs it for a few seconds with one seed, `make chaos` for as long as FOREBAY_CHAOS_SECONDS says,
-with a seed of its own each time; FOREBAY_CHAOS_SEED repeats one. A seed decides what each client does; when
+`make test` runs it for a few seconds with one seed, `make chaos` for as long as CHAOS_SECONDS says,
+with a seed of its own each time; CHAOS_SEED repeats one. A seed decides what each client does; when
 the broker dies in between is up to the machine.
 """
 
@@ -28,8 +28,8 @@ PARTITIONS = 3
 PLAIN, TRANSACTIONS, DERIVED = "plain", "transactions", "derived"
 PLACES: list[Place] = [(topic, n) for topic in (PLAIN, TRANSACTIONS, DERIVED) for n in range(PARTITIONS)]
 DOWN_SECONDS_MAX = 0.5
-CHAOS_SECONDS = float(os.environ.get("FOREBAY_CHAOS_SECONDS", "120"))
-CHAOS_SEED = os.environ.get("FOREBAY_CHAOS_SEED") or f"{random.SystemRandom().randrange(2**32)}"
+CHAOS_SECONDS = float(os.environ.get("CHAOS_SECONDS", "120"))
+CHAOS_SEED = os.environ.get("CHAOS_SEED") or f"{random.SystemRandom().randrange(2**32)}"
 
 BROKER_ASSIGNS = {"group.protocol": "consumer"}
 QUICK_GROUPS = ("group.consumer.session.timeout.ms=2000", "group.consumer.heartbeat.interval.ms=200")
