@@ -20,6 +20,7 @@ from actors import QUICK, Actor, Stage, abort, commit, delivered, new_transactio
 from history import Begin, Commit, Found, Place, Read, Send, Transaction
 
 COMMITTED_SECONDS = 5.0
+LEAVE_SECONDS = 5.0
 SESSION = {"session.timeout.ms": 2_000, "heartbeat.interval.ms": 200}
 """Of classic groups; of the others the broker decides."""
 
@@ -108,6 +109,12 @@ class Membership:
         self.history.commits += commits
         return commits
 
+    def leave(self) -> None:
+        """librdkafka may hang in close() when a rebalance comes just then: it is given up, as by its group."""
+        closing = threading.Thread(target=self.consumer.close, daemon=True)
+        closing.start()
+        closing.join(LEAVE_SECONDS)
+
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.span = f"{self._name}.{next(self._spans)}"
         begun = self.history.tick()
@@ -162,7 +169,7 @@ class Member(Actor):
         while not self.stopping.is_set():
             membership = Membership(self, self._group, self._topics, **self._settings)
             if self._live(membership) and self.chance.random() < 0.6:
-                membership.consumer.close()
+                membership.leave()
             # A consumer that is dropped without close() sends no goodbye: it has crashed.
             del membership
 
@@ -206,7 +213,7 @@ class Transformer(Actor):
                 while not self.stopping.is_set() and self._step(membership, producer):
                     pass
                 if self.chance.random() < 0.5:
-                    membership.consumer.close()
+                    membership.leave()
             except KafkaException:
                 pass
             del membership, producer
