@@ -110,7 +110,7 @@ class Membership:
         return commits
 
     def leave(self) -> None:
-        """librdkafka may hang in close() when a rebalance comes just then: it is given up, as by its group."""
+        """librdkafka may hang in close() when a rebalance comes just then: it is then given up."""
         closing = threading.Thread(target=self.consumer.close, daemon=True)
         closing.start()
         closing.join(LEAVE_SECONDS)
