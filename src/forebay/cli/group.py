@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from forebay.cli import deletion
 from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, settle
 from forebay.cli.lag import PartitionLag, Place, describe_group, group_lag, group_state, word
 from forebay.cli.output import json_option, print_json, print_table
@@ -75,28 +75,14 @@ group.add_command(reset_offsets)
 def delete(names: tuple[str, ...], yes: bool, client: Client) -> None:
     """Delete groups without members, with their offsets."""
     if not yes:
-        _confirm_delete(names)
+        deletion.confirm(names, "every offset committed there")
     admin = client.admin()
     futures = admin.delete_consumer_groups(list(names), request_timeout=REQUEST_SECONDS)
-    problems = []
-    for name, future in futures.items():
-        try:
-            settle(future)
-            click.echo(f"deleted group {name}")
-        except CommandError as error:
-            problems.append(f"group {name}: {error}")
-    if problems:
-        raise CommandError("\n".join(problems))
+    deletion.settle_each("group", futures)
 
 
 def no_group(name: str) -> CommandError:
     return CommandError(f"there is no group {name}: `forebay group list` shows what there is")
-
-
-def _confirm_delete(names: Sequence[str]) -> None:
-    if not sys.stdin.isatty():
-        raise click.UsageError("deleting needs --yes when nobody can be asked")
-    click.confirm(f"Delete {', '.join(names)} and every offset committed there?", abort=True)
 
 
 def _owners(found: ConsumerGroupDescription) -> dict[Place, str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from forebay.cli import deletion
 from forebay.cli.client import (
     REQUEST_SECONDS,
     Client,
@@ -158,25 +158,10 @@ def alter(
 def delete(names: tuple[str, ...], yes: bool, client: Client) -> None:
     """Delete topics with all their messages."""
     if not yes:
-        _confirm_delete(names)
+        deletion.confirm(names, "every message in it")
     # Kept until every future is settled: a client that is collected early takes its answers with it.
     admin = client.admin()
-    futures = admin.delete_topics(list(names), request_timeout=REQUEST_SECONDS)
-    problems = []
-    for name, future in futures.items():
-        try:
-            settle(future)
-            click.echo(f"deleted topic {name}")
-        except CommandError as error:
-            problems.append(f"topic {name}: {error}")
-    if problems:
-        raise CommandError("\n".join(problems))
-
-
-def _confirm_delete(names: Sequence[str]) -> None:
-    if not sys.stdin.isatty():
-        raise click.UsageError("deleting needs --yes when nobody can be asked")
-    click.confirm(f"Delete {', '.join(names)} and every message in it?", abort=True)
+    deletion.settle_each("topic", admin.delete_topics(list(names), request_timeout=REQUEST_SECONDS))
 
 
 def _set_partitions(admin: AdminClient, name: str, count: int) -> None:
