@@ -230,11 +230,13 @@ class Coordinator(Generic[M]):
     def _replay_log(self, shard: Shard[M]) -> Iterator[None]:
         """Replay batch by batch, also those that are appended meanwhile."""
         log_, machine = shard.partition.log, shard.machine
-        offset = log_.start_offset
-        while offset < log_.end_offset:
+        offset, seen = log_.start_offset, -1
+        while seen < offset < log_.end_offset:
+            seen = offset
             for batch, header in log_.scan(offset):
                 offset = header.next_offset
-                marker = read_marker(batch) if header.is_control else None
+                # Compaction may have left a control batch without its marker.
+                marker = read_marker(batch) if header.is_control and header.record_count else None
                 if marker is None:
                     producer = (header.producer_id,) if header.is_transactional else ()
                     for record in records(batch):

@@ -160,7 +160,14 @@ class Replicas:
     async def remove_deleted(self) -> None:
         paths, self._deleted = self._deleted, []
         for path in paths:
-            await asyncio.to_thread(self._disk.remove_tree, path)
+            try:
+                await asyncio.to_thread(self._disk.remove_tree, path)
+            except OSError as error:
+                log.warning(
+                    "a deleted partition could not be removed yet",
+                    extra={"directory": path, "reason": str(error)},
+                )
+                self._deleted.append(path)
 
     def checkpoint(self) -> None:
         """Write down how far the logs have come. Blocks; any thread."""

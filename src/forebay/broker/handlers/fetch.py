@@ -17,7 +17,7 @@ from forebay.broker.dispatch import Endpoint, RequestContext
 from forebay.broker.partition import Partition
 from forebay.broker.waiters import FetchWait
 from forebay.core.fetch_session import FetchContext, FetchTarget
-from forebay.errors import ErrorCode, KafkaError
+from forebay.errors import KafkaError, StorageError
 from forebay.storage.log import LogSlice
 from forebay.wire.messages.fetch import (
     AbortedTransaction,
@@ -248,7 +248,7 @@ def _diverges(partition: Partition, epoch: int, offset: int, data: PartitionData
 
 
 def _failed(target: FetchTarget, error: KafkaError) -> PartitionData:
-    if error.code not in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+    if isinstance(error, StorageError):  # everything else is between the client and us
         log.warning(
             "a fetch failed",
             extra={"partition": target.request.partition, "code": error.code.name, "reason": error.message},
