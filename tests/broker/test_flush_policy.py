@@ -41,6 +41,20 @@ def test_all_waits_for_the_sync_and_one_does_not(local: LocalBroker) -> None:
         assert only_partition(client.read()).base_offset == 0
 
 
+def test_syncs_are_counted(local: LocalBroker) -> None:
+    def flushes() -> int:
+        samples = local.on_loop(lambda broker: dict(broker.metrics.samples()))
+        return samples["kafka_log_logflushstats_logflush_total"]
+
+    with WireClient(local.bootstrap) as client:
+        create(client, "counted")
+        before = flushes()
+        append(client, "counted", batch(), acks=1)
+        assert flushes() == before
+        append(client, "counted", batch(), acks=-1)
+        assert flushes() == before + 1
+
+
 def test_waiting_producers_share_the_next_sync(local: LocalBroker) -> None:
     disk = held_disk(local)
     with WireClient(local.bootstrap) as client, contextlib.ExitStack() as stack:

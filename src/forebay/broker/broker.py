@@ -65,7 +65,7 @@ class Broker:
         self.metrics = Metrics()
         self.loop = asyncio.get_running_loop()
         self.arrivals = Arrivals()
-        self.commit = GroupCommit(self.loop)
+        self.commit = GroupCommit(self.loop, self.metrics)
         self.appends = Appends(
             self.commit, self.arrivals, self.metrics, sync_on_ack=config.storage.flush_on_ack
         )

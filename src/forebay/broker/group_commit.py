@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from forebay.broker.metrics import Metrics
 from forebay.errors import StorageError
 
 log = logging.getLogger(__name__)
@@ -23,8 +24,9 @@ class Syncable(Protocol):
 
 
 class GroupCommit:
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, metrics: Metrics) -> None:
         self.loop = loop
+        self._metrics = metrics
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forebay-sync")
         self._waiting: dict[Syncable, list[Callable[[StorageError | None], None]]] = {}
         self._running = False
@@ -66,6 +68,7 @@ class GroupCommit:
         self, outcomes: list[tuple[StorageError | None, list[Callable[[StorageError | None], None]]]]
     ) -> None:
         self._running = False
+        self._metrics.log_flushes += len(outcomes)
         self._start()  # the next sync runs while these acknowledgements are sent
         for error, callbacks in outcomes:
             for done in callbacks:
