@@ -111,7 +111,8 @@ class Disk(Protocol):
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """Replace a file: whoever looks sees the old bytes or the new. `sync`: also after a loss of power."""
 
-    def free_bytes(self, path: str) -> int: ...
+    def usage(self, path: str) -> tuple[int, int]:
+        """(all, free) bytes of the file system that a path is on."""
 
     def lock(self, path: str, text: str) -> Lock:
         """Hold an exclusive lock until released or the process ends; `text` names the holder."""
@@ -374,8 +375,9 @@ class RealDisk:
         if sync:
             self.fsync_dir(str(Path(path).parent))
 
-    def free_bytes(self, path: str) -> int:
-        return shutil.disk_usage(path).free
+    def usage(self, path: str) -> tuple[int, int]:
+        usage = shutil.disk_usage(path)
+        return usage.total, usage.free
 
     def lock(self, path: str, text: str) -> Lock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,7 @@ def handle(
 ) -> DescribeLogDirsResponse:
     directory = broker.config.node.data_dir.absolute()
     try:
-        usage = shutil.disk_usage(directory)
+        total_bytes, usable_bytes = broker.disk.usage(str(directory))
     except OSError:
         failed = DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(directory))
         return DescribeLogDirsResponse(results=[failed])
@@ -36,8 +35,8 @@ def handle(
             for name, indexes in _wanted(broker, request)
             if (partitions := _partitions(broker, name, indexes))
         ],
-        total_bytes=usage.total,
-        usable_bytes=usage.free,
+        total_bytes=total_bytes,
+        usable_bytes=usable_bytes,
     )
     return DescribeLogDirsResponse(results=[result])
 
