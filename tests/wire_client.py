@@ -1,7 +1,7 @@
 """A client for tests that misbehave: it sends whatever bytes it likes, pipelines, and reads when it pleases.
 
-`raw_client.RawClient` asks one question at a time; this one separates sending from reading, so that a test
-says exactly what is on the wire and when. The functions below it make the requests that most tests need.
+`call` asks one question; `post` and `read` separate sending from reading, so that a test says exactly what is
+on the wire and when. The functions below it make the requests that most tests need.
 """
 
 from __future__ import annotations

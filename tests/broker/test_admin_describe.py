@@ -16,21 +16,21 @@ from forebay.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from raw_client import RawClient
+from wire_client import WireClient
 
 
 @pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[RawClient]:
-    with RawClient(broker.bootstrap) as client:
+def client(broker: BrokerProcess) -> Iterator[WireClient]:
+    with WireClient(broker.bootstrap) as client:
         yield client
 
 
-def create(client: RawClient, **partitions: int) -> None:
+def create(client: WireClient, **partitions: int) -> None:
     topics = [
         CreatableTopic(name=name, num_partitions=count, replication_factor=1)
         for name, count in partitions.items()
     ]
-    results = client.send(CreateTopicsRequest(topics=topics), 7).topics
+    results = client.call(CreateTopicsRequest(topics=topics), 7).topics
     assert [result.error_code for result in results] == [ErrorCode.NONE] * len(topics)
 
 
@@ -39,9 +39,9 @@ def create(client: RawClient, **partitions: int) -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_the_cluster_names_the_address_we_came_by(
-    client: RawClient, broker: BrokerProcess, version: int
+    client: WireClient, broker: BrokerProcess, version: int
 ) -> None:
-    response = client.send(DescribeClusterRequest(), version)
+    response = client.call(DescribeClusterRequest(), version)
     assert response.error_code == ErrorCode.NONE
     assert len(response.cluster_id) == 22
     assert response.controller_id == 1
@@ -55,15 +55,15 @@ def test_the_cluster_names_the_address_we_came_by(
     ("endpoint_type", "code"),
     [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
 )
-def test_a_broker_describes_brokers_only(client: RawClient, endpoint_type: int, code: ErrorCode) -> None:
-    response = client.send(DescribeClusterRequest(endpoint_type=endpoint_type), 1)
+def test_a_broker_describes_brokers_only(client: WireClient, endpoint_type: int, code: ErrorCode) -> None:
+    response = client.call(DescribeClusterRequest(endpoint_type=endpoint_type), 1)
     assert (response.error_code, response.brokers) == (code, [])
 
 
 # -- partitions, page by page ------------------------------------------------------------------------------
 
 
-def pages(client: RawClient, names: list[str], limit: int) -> list[list[tuple[str, int]]]:
+def pages(client: WireClient, names: list[str], limit: int) -> list[list[tuple[str, int]]]:
     """Every page as the partitions on it, until there is no cursor."""
     cursor: Cursor | None = None
     found: list[list[tuple[str, int]]] = []
@@ -73,7 +73,7 @@ def pages(client: RawClient, names: list[str], limit: int) -> list[list[tuple[st
             response_partition_limit=limit,
             cursor=cursor,
         )
-        response = client.send(request, 0)
+        response = client.call(request, 0)
         found.append([(t.name, p.partition_index) for t in response.topics for p in t.partitions])
         cursor = response.next_cursor
         if cursor is None:
@@ -83,7 +83,7 @@ def pages(client: RawClient, names: list[str], limit: int) -> list[list[tuple[st
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 6, 100])
 def test_pages_give_every_partition_once_in_order(
-    broker: BrokerProcess, client: RawClient, limit: int
+    broker: BrokerProcess, client: WireClient, limit: int
 ) -> None:
     names = [f"paged-{limit}-{letter}" for letter in "abc"]
     create(client, **dict(zip(names, (3, 1, 2), strict=True)))
@@ -99,10 +99,10 @@ def test_pages_give_every_partition_once_in_order(
     assert all(len(page) <= limit for page in found)
 
 
-def test_a_partition_is_described_in_full(client: RawClient, topic: str) -> None:
+def test_a_partition_is_described_in_full(client: WireClient, topic: str) -> None:
     create(client, **{topic: 1})
     request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=topic)])
-    (found,) = client.send(request, 0).topics
+    (found,) = client.call(request, 0).topics
     (partition,) = found.partitions
     assert (partition.leader_id, partition.leader_epoch) == (1, 0)
     assert (partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == ([1], [1], [])
@@ -110,31 +110,31 @@ def test_a_partition_is_described_in_full(client: RawClient, topic: str) -> None
     assert found.topic_id != bytes(16)
 
 
-def test_without_names_every_topic_is_described(client: RawClient, topic: str) -> None:
+def test_without_names_every_topic_is_described(client: WireClient, topic: str) -> None:
     create(client, **{topic: 2})
     found = [partition for page in pages(client, [], 2000) for partition in page]
     assert {(topic, 0), (topic, 1)} <= set(found)
     assert found == sorted(found)
 
 
-def test_an_unknown_topic_is_an_error_of_its_own(client: RawClient, topic: str) -> None:
+def test_an_unknown_topic_is_an_error_of_its_own(client: WireClient, topic: str) -> None:
     create(client, **{topic: 1})
     request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="nowhere"), TopicRequest(name=topic)])
-    found = {item.name: item.error_code for item in client.send(request, 0).topics}
+    found = {item.name: item.error_code for item in client.call(request, 0).topics}
     assert found == {"nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic: ErrorCode.NONE}
 
 
-def test_a_cursor_that_points_nowhere(client: RawClient, topic: str) -> None:
+def test_a_cursor_that_points_nowhere(client: WireClient, topic: str) -> None:
     create(client, **{topic: 1})
     request = DescribeTopicPartitionsRequest(
         topics=[TopicRequest(name=topic)], cursor=Cursor(topic_name=topic, partition_index=-1)
     )
-    (found,) = client.send(request, 0).topics
+    (found,) = client.call(request, 0).topics
     assert found.error_code == ErrorCode.INVALID_REQUEST
     request = DescribeTopicPartitionsRequest(
         topics=[TopicRequest(name=topic)], cursor=Cursor(topic_name=topic, partition_index=99)
     )
-    response = client.send(request, 0)
+    response = client.call(request, 0)
     assert ([t.partitions for t in response.topics], response.next_cursor) == ([[]], None)
 
 
@@ -142,10 +142,10 @@ def test_a_cursor_that_points_nowhere(client: RawClient, topic: str) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_log_directories(client: RawClient, broker: BrokerProcess, topic: str, version: int) -> None:
+def test_log_directories(client: WireClient, broker: BrokerProcess, topic: str, version: int) -> None:
     create(client, **{topic: 2})
     wanted = DescribableLogDirTopic(topic=topic, partitions=[0, 1, 7])
-    (result,) = client.send(DescribeLogDirsRequest(topics=[wanted]), version).results
+    (result,) = client.call(DescribeLogDirsRequest(topics=[wanted]), version).results
     assert (result.error_code, result.log_dir) == (ErrorCode.NONE, str(broker.data))
     (found,) = result.topics
     assert [(p.partition_index, p.partition_size, p.offset_lag) for p in found.partitions] == [
@@ -156,10 +156,10 @@ def test_log_directories(client: RawClient, broker: BrokerProcess, topic: str, v
         assert result.total_bytes >= result.usable_bytes > 0
 
 
-def test_log_directories_of_every_topic_and_of_none(client: RawClient, topic: str) -> None:
+def test_log_directories_of_every_topic_and_of_none(client: WireClient, topic: str) -> None:
     create(client, **{topic: 1})
-    (everything,) = client.send(DescribeLogDirsRequest(topics=None), 4).results
+    (everything,) = client.call(DescribeLogDirsRequest(topics=None), 4).results
     assert topic in {item.name for item in everything.topics}
     missing = DescribableLogDirTopic(topic=topic + "-missing", partitions=[0])
-    (nothing,) = client.send(DescribeLogDirsRequest(topics=[missing]), 4).results
+    (nothing,) = client.call(DescribeLogDirsRequest(topics=[missing]), 4).results
     assert nothing.topics == []

@@ -23,14 +23,14 @@ from forebay.wire.messages.create_topics import (
 )
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from raw_client import RawClient
+from wire_client import WireClient
 
 CREATE_VERSIONS = [2, 4, 5, 7]
 
 
 @pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[RawClient]:
-    with RawClient(broker.bootstrap) as client:
+def client(broker: BrokerProcess) -> Iterator[WireClient]:
+    with WireClient(broker.bootstrap) as client:
         yield client
 
 
@@ -45,14 +45,14 @@ def creatable(name: str, partitions: int = 1, replicas: int = 1, **configs: str 
     )
 
 
-def create(client: RawClient, *topics: CreatableTopic, version: int = 7, validate_only: bool = False) -> Any:
+def create(client: WireClient, *topics: CreatableTopic, version: int = 7, validate_only: bool = False) -> Any:
     request = CreateTopicsRequest(topics=list(topics), validate_only=validate_only)
-    return client.send(request, version).topics
+    return client.call(request, version).topics
 
 
-def described(client: RawClient, name: str) -> Any:
+def described(client: WireClient, name: str) -> Any:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
-    (topic,) = client.send(request, 12).topics
+    (topic,) = client.call(request, 12).topics
     return topic
 
 
@@ -60,7 +60,7 @@ def described(client: RawClient, name: str) -> Any:
 
 
 @pytest.mark.parametrize("version", CREATE_VERSIONS)
-def test_a_created_topic_is_there_at_once(client: RawClient, topic: str, version: int) -> None:
+def test_a_created_topic_is_there_at_once(client: WireClient, topic: str, version: int) -> None:
     (result,) = create(client, creatable(topic, 3, retention_ms="5000"), version=version)
     assert (result.name, result.error_code, result.error_message) == (topic, ErrorCode.NONE, None)
     found = described(client, topic)
@@ -80,13 +80,13 @@ def test_a_created_topic_is_there_at_once(client: RawClient, topic: str, version
         assert result.topic_id == found.topic_id != bytes(16)
 
 
-def test_counts_may_be_left_to_the_broker(client: RawClient, topic: str) -> None:
+def test_counts_may_be_left_to_the_broker(client: WireClient, topic: str) -> None:
     (result,) = create(client, creatable(topic, -1, -1))
     assert (result.error_code, result.num_partitions, result.replication_factor) == (ErrorCode.NONE, 1, 1)
 
 
 @pytest.mark.parametrize("version", CREATE_VERSIONS)
-def test_only_validating_creates_nothing(client: RawClient, topic: str, version: int) -> None:
+def test_only_validating_creates_nothing(client: WireClient, topic: str, version: int) -> None:
     (result,) = create(client, creatable(topic, 4), version=version, validate_only=True)
     assert result.error_code == ErrorCode.NONE
     if version >= 5:
@@ -96,7 +96,7 @@ def test_only_validating_creates_nothing(client: RawClient, topic: str, version:
     assert result.error_code == ErrorCode.INVALID_PARTITIONS
 
 
-def test_one_that_cannot_be_does_not_stop_the_others(client: RawClient, topic: str) -> None:
+def test_one_that_cannot_be_does_not_stop_the_others(client: WireClient, topic: str) -> None:
     names = [f"{topic}-a", f"{topic}-b", f"{topic}/c", f"{topic}-d", f"{topic}-d"]
     create(client, creatable(names[0]))
     results = create(client, *(creatable(name) for name in names))
@@ -122,7 +122,7 @@ def test_one_that_cannot_be_does_not_stop_the_others(client: RawClient, topic: s
     ],
 )
 def test_errors_carry_a_code_and_a_sentence(
-    client: RawClient, topic: str, change: dict[str, Any], code: ErrorCode
+    client: WireClient, topic: str, change: dict[str, Any], code: ErrorCode
 ) -> None:
     (result,) = create(client, creatable(topic, **change))
     assert result.error_code == code
@@ -140,7 +140,7 @@ def test_errors_carry_a_code_and_a_sentence(
     ],
 )
 def test_manual_assignment(
-    client: RawClient, topic: str, assignment: list[tuple[int, list[int]]], code: ErrorCode
+    client: WireClient, topic: str, assignment: list[tuple[int, list[int]]], code: ErrorCode
 ) -> None:
     wanted = CreatableTopic(
         name=topic,
@@ -156,7 +156,7 @@ def test_manual_assignment(
         assert len(described(client, topic).partitions) == len(assignment)
 
 
-def test_a_setting_given_twice_is_refused(client: RawClient, topic: str) -> None:
+def test_a_setting_given_twice_is_refused(client: WireClient, topic: str) -> None:
     wanted = creatable(topic)
     wanted.configs = [CreatableTopicConfig(name="retention.ms", value=value) for value in "12"]
     (result,) = create(client, wanted)
@@ -167,14 +167,14 @@ def test_a_setting_given_twice_is_refused(client: RawClient, topic: str) -> None
 
 
 def grow(
-    client: RawClient, *topics: CreatePartitionsTopic, version: int = 3, validate_only: bool = False
+    client: WireClient, *topics: CreatePartitionsTopic, version: int = 3, validate_only: bool = False
 ) -> Any:
     request = CreatePartitionsRequest(topics=list(topics), validate_only=validate_only)
-    return client.send(request, version).results
+    return client.call(request, version).results
 
 
 @pytest.mark.parametrize("version", [0, 2, 3])
-def test_a_topic_grows(client: RawClient, topic: str, version: int) -> None:
+def test_a_topic_grows(client: WireClient, topic: str, version: int) -> None:
     create(client, creatable(topic, 2))
     wanted = CreatePartitionsTopic(name=topic, count=5, assignments=None)
     (result,) = grow(client, wanted, version=version, validate_only=True)
@@ -196,7 +196,7 @@ def test_a_topic_grows(client: RawClient, topic: str, version: int) -> None:
     ],
 )
 def test_growth_is_checked(
-    client: RawClient, topic: str, count: int, brokers: list[list[int]] | None, code: ErrorCode
+    client: WireClient, topic: str, count: int, brokers: list[list[int]] | None, code: ErrorCode
 ) -> None:
     create(client, creatable(topic, 2))
     assignments = None
@@ -207,7 +207,7 @@ def test_growth_is_checked(
     assert bool(result.error_message) == bool(code)
 
 
-def test_growing_what_is_not_there_or_there_twice(client: RawClient, topic: str) -> None:
+def test_growing_what_is_not_there_or_there_twice(client: WireClient, topic: str) -> None:
     create(client, creatable(topic))
     twice = CreatePartitionsTopic(name=topic, count=2, assignments=None)
     missing = CreatePartitionsTopic(name=topic + "-missing", count=2, assignments=None)
@@ -221,10 +221,10 @@ def test_growing_what_is_not_there_or_there_twice(client: RawClient, topic: str)
 
 
 @pytest.mark.parametrize("version", [1, 4, 5])
-def test_deleting_by_name(client: RawClient, topic: str, version: int) -> None:
+def test_deleting_by_name(client: WireClient, topic: str, version: int) -> None:
     create(client, creatable(topic, retention_ms="5"))
     request = DeleteTopicsRequest(topic_names=[topic, topic + "-missing"])
-    responses = client.send(request, version).responses
+    responses = client.call(request, version).responses
     assert [(response.name, response.error_code) for response in responses] == [
         (topic, ErrorCode.NONE),
         (topic + "-missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -235,7 +235,7 @@ def test_deleting_by_name(client: RawClient, topic: str, version: int) -> None:
     assert configs["retention.ms"] == "1209600000"
 
 
-def test_deleting_by_id(client: RawClient, topic: str) -> None:
+def test_deleting_by_id(client: WireClient, topic: str) -> None:
     (made,) = create(client, creatable(topic))
     request = DeleteTopicsRequest(
         topics=[
@@ -244,7 +244,7 @@ def test_deleting_by_id(client: RawClient, topic: str) -> None:
             DeleteTopicState(name=topic, topic_id=made.topic_id),
         ]
     )
-    responses = client.send(request, 6).responses
+    responses = client.call(request, 6).responses
     assert [(response.name, response.topic_id, response.error_code) for response in responses] == [
         (topic, made.topic_id, ErrorCode.NONE),
         (None, b"?" * 16, ErrorCode.UNKNOWN_TOPIC_ID),
@@ -253,17 +253,17 @@ def test_deleting_by_id(client: RawClient, topic: str) -> None:
     assert described(client, topic).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_topic_named_twice_is_not_deleted(client: RawClient, topic: str) -> None:
+def test_a_topic_named_twice_is_not_deleted(client: WireClient, topic: str) -> None:
     create(client, creatable(topic))
-    (response,) = client.send(DeleteTopicsRequest(topic_names=[topic, topic]), 5).responses
+    (response,) = client.call(DeleteTopicsRequest(topic_names=[topic, topic]), 5).responses
     assert response.error_code == ErrorCode.INVALID_REQUEST
     assert described(client, topic).error_code == ErrorCode.NONE
 
 
 def test_deletion_can_be_turned_off(start_broker: Any, topic: str) -> None:
-    with RawClient(start_broker("delete.topic.enable=false").bootstrap) as client:
+    with WireClient(start_broker("delete.topic.enable=false").bootstrap) as client:
         create(client, creatable(topic))
-        (response,) = client.send(DeleteTopicsRequest(topic_names=[topic]), 5).responses
+        (response,) = client.call(DeleteTopicsRequest(topic_names=[topic]), 5).responses
         assert response.error_code == ErrorCode.TOPIC_DELETION_DISABLED
 
 
@@ -271,11 +271,11 @@ def test_deletion_can_be_turned_off(start_broker: Any, topic: str) -> None:
 
 
 def test_topics_survive_a_kill(fresh_broker: BrokerProcess, topic: str) -> None:
-    with RawClient(fresh_broker.bootstrap) as client:
+    with WireClient(fresh_broker.bootstrap) as client:
         (made,) = create(client, creatable(topic, 2, retention_ms="5"))
         grow(client, CreatePartitionsTopic(name=topic, count=3, assignments=None))
     fresh_broker.kill()
     fresh_broker.restart()
-    with RawClient(fresh_broker.bootstrap) as client:
+    with WireClient(fresh_broker.bootstrap) as client:
         found = described(client, topic)
         assert (found.topic_id, len(found.partitions)) == (made.topic_id, 3)

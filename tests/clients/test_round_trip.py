@@ -13,7 +13,7 @@ from forebay.wire.batch import read_header
 from forebay.wire.compression import Codec
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafka_clients import CLIENTS, CODECS, Client, Message, contents, create_topic, each_client, need
-from raw_client import RawClient
+from wire_client import WireClient
 
 each_codec = pytest.mark.parametrize("codec", CODECS)
 
@@ -84,8 +84,8 @@ def test_batches_are_stored_as_they_were_compressed(
             )
         ],
     )
-    with RawClient(broker.bootstrap) as raw:
-        (topic,) = raw.send(request, 12).responses
+    with WireClient(broker.bootstrap) as raw:
+        (topic,) = raw.call(request, 12).responses
     records = topic.partitions[0].records
     codecs = set()
     while records:

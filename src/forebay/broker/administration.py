@@ -22,6 +22,15 @@ async def carry_out(broker: Broker, plan: Plan, *, validate_only: bool) -> Clust
     return await broker.metadata.change(plan)
 
 
+async def attempt(broker: Broker, plan: Plan, *, validate_only: bool) -> tuple[ErrorCode, str | None]:
+    """Carry a plan out, for who only has to tell how it went."""
+    try:
+        await carry_out(broker, plan, validate_only=validate_only)
+    except KafkaError as error:
+        return error.code, error.message
+    return ErrorCode.NONE, None
+
+
 def named_twice(names: Iterable[str | bytes]) -> frozenset[str | bytes]:
     """Names that one request must not repeat: which of the two should it have been?"""
     return frozenset(name for name, count in Counter(names).items() if count > 1)

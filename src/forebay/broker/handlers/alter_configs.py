@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.broker.administration import carry_out
+from forebay.broker.administration import attempt
 from forebay.broker.dispatch import Endpoint, RequestContext
 from forebay.core.settings import Resource, replace_configs
-from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -33,13 +32,9 @@ async def _alter(
 ) -> AlterConfigsResourceResponse:
     resource = Resource(type=item.resource_type, name=item.resource_name)
     configs = [(config.name, config.value) for config in item.configs]
-    code, message = ErrorCode.NONE, None
-    try:
-        await carry_out(
-            broker, lambda image: replace_configs(image, resource, configs), validate_only=validate_only
-        )
-    except KafkaError as error:
-        code, message = error.code, error.message
+    code, message = await attempt(
+        broker, lambda image: replace_configs(image, resource, configs), validate_only=validate_only
+    )
     return AlterConfigsResourceResponse(
         error_code=code,
         error_message=message,

@@ -44,7 +44,7 @@ def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> Fe
     session = broker.sessions.resolve(request, by_id=by_id, now_ms=broker.now_ms())
     if session.error_code:
         return FetchResponse(error_code=session.error_code)
-    return _Fetch(broker, request, session, by_id).start(context)
+    return _Fetch(broker, request, session).start(context)
 
 
 class _Fetch:
@@ -52,7 +52,6 @@ class _Fetch:
 
     __slots__ = (
         "_broker",
-        "_by_id",
         "_committed",
         "_early",
         "_found",
@@ -64,11 +63,10 @@ class _Fetch:
         "_slices",
     )
 
-    def __init__(self, broker: Broker, request: FetchRequest, session: FetchContext, by_id: bool) -> None:
+    def __init__(self, broker: Broker, request: FetchRequest, session: FetchContext) -> None:
         self._broker = broker
         self._request = request
         self._session = session
-        self._by_id = by_id
         self._committed = request.isolation_level == READ_COMMITTED
 
     def start(self, context: RequestContext) -> FetchResponse | Reply:

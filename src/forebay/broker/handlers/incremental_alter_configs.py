@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.broker.administration import carry_out
+from forebay.broker.administration import attempt
 from forebay.broker.dispatch import Endpoint, RequestContext
 from forebay.core.settings import Alteration, Resource, alter_configs
-from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -36,15 +35,11 @@ async def _alter(
         Alteration(name=config.name, op=config.config_operation, value=config.value)
         for config in item.configs
     ]
-    code, message = ErrorCode.NONE, None
-    try:
-        await carry_out(
-            broker,
-            lambda image: alter_configs(image, broker.config, resource, changes),
-            validate_only=validate_only,
-        )
-    except KafkaError as error:
-        code, message = error.code, error.message
+    code, message = await attempt(
+        broker,
+        lambda image: alter_configs(image, broker.config, resource, changes),
+        validate_only=validate_only,
+    )
     return AlterConfigsResourceResponse(
         error_code=code,
         error_message=message,
