@@ -1,8 +1,8 @@
-"""Receive buffers: one shared by all connections, and a bounded pool for frames that arrive in pieces.
+"""Receive buffers: one shared by all connections, and a bounded pool for frames that do not fit into it.
 
 An idle connection owns no buffer at all, so ten thousand of them cost next to nothing. A connection in
-the middle of a frame borrows a buffer that is at most about twice what it has really sent: announcing a
-hundred megabytes and sending none of them costs the broker nothing.
+the middle of a large frame borrows a buffer that is at most about twice what it has really sent: announcing
+a hundred megabytes and sending none of them costs the broker nothing.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 
 SHARED_BYTES = 128 * 1024
-"""Holds five requests of 16 KB, as a producer has them in flight: a frame cut in two costs one more read."""
+"""Holds five requests of 16 KB, as a producer has them in flight, so that they come in one read."""
 _FIRST_BYTES = 32 * 1024
-"""For those who have sent next to nothing: a thousand half frames must not cost much, 16 KB fit at once."""
+"""For those who have sent next to nothing: a thousand half frames must not cost much."""
 _KEEP_BYTES = 16 * 1024 * 1024
 
 
