@@ -74,6 +74,7 @@ class Partition:
         "epochs",
         "high_watermark",
         "index",
+        "is_leader",
         "leader_epoch",
         "log",
         "on_marker",
@@ -102,6 +103,8 @@ class Partition:
         self.topic_id = topic_id
         self.index = index
         self.leader_epoch = leader_epoch
+        self.is_leader = True
+        """Whether this broker leads it, in `leader_epoch`."""
         self.log = log
         self.epochs = epochs
         self.producers = producers
