@@ -4,15 +4,29 @@
 stood on. Whoever was overtaken plans again on a newer image, so a plan sees either a whole change of
 another or none of it. It returns when this process's own image shows the result and the listeners
 have acted on it: an administrator who was told "created" can use the topic at once.
+
+The image outlives the store: while the store does not answer, the last image stays in use, `behind` says
+so, and the watch is tried again until it holds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
 from forebay.coordination.keys import Keys
-from forebay.coordination.store import Compacted, Compare, Lease, Put, Store, StoreError
+from forebay.coordination.store import (
+    TXN_OPERATIONS_MAX,
+    Compacted,
+    Compare,
+    Lease,
+    Put,
+    Store,
+    StoreClosed,
+    StoreError,
+    Target,
+)
 from forebay.coordination.translate import Writes, changes_of_events, changes_of_range
 from forebay.core.image import BrokerRegistration, Change, ClusterImage
 from forebay.core.stored import encode_broker
@@ -20,8 +34,19 @@ from forebay.core.stored import encode_broker
 Plan = Callable[[ClusterImage], Sequence[Change]]
 Listener = Callable[[ClusterImage, ClusterImage], None]
 
+log = logging.getLogger(__name__)
+
 _ATTEMPTS_MAX = 16
+_TXNS_IN_FLIGHT_MAX = 8
+_CHANGE_OPERATIONS_MAX = 4
+"""What one change adds to a transaction at most: a compare and a put, and the same for its topic."""
+_BACKOFF_MIN_S = 0.1
+_BACKOFF_MAX_S = 3.0
 _PRODUCER_ID_MAX = 2**63 - 1
+
+
+class Fenced(StoreError):
+    """Who writes is no longer who it was when it planned: its key is gone, or another's."""
 
 
 async def load(store: Store, keys: Keys) -> ClusterImage:
@@ -67,8 +92,10 @@ class Metadata:
 
     def __init__(self, store: Store, keys: Keys, image: ClusterImage) -> None:
         self.image = image
+        self.keys = keys
+        self.behind = False
+        """Whether the store is out of reach, so that the image may be old."""
         self._store = store
-        self._keys = keys
         self._listeners: list[Listener] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._failure: BaseException | None = None
@@ -82,13 +109,12 @@ class Metadata:
         self._listeners.append(listener)
 
     async def follow(self) -> None:
-        """Keeps the image up with the store until cancelled; a failure also reaches whoever waits."""
+        """Keeps the image up with the store until cancelled or the store is closed.
+
+        What ends it also reaches whoever waits.
+        """
         try:
-            while True:
-                try:
-                    await self._follow_watch()
-                except Compacted:
-                    self._publish(await load(self._store, self._keys))
+            await self._follow_for_ever()
         except BaseException as error:
             self._fail(error)
             raise
@@ -103,27 +129,108 @@ class Metadata:
             await waiter
         return self.image
 
-    async def change(self, plan: Plan) -> ClusterImage:
+    async def change(self, plan: Plan, guards: Sequence[Compare] = ()) -> ClusterImage:
         """Plans on the newest image and commits; returns the image that shows it.
 
-        What `plan` raises is passed on.
+        The guards must hold as well; when one does not, nothing is written and Fenced is raised. What
+        `plan` raises is passed on.
         """
         image = self.image
         for _ in range(_ATTEMPTS_MAX):
-            writes = Writes(self._keys, image)
+            writes = Writes(self.keys, image, guards)
             writes.add_all(plan(image))
-            if not writes.compares:
+            if not writes:
                 return image
             result = await self._store.txn(writes.compares, writes.puts, writes.deletes)
             if result.ok:
                 return await self.wait_for(result.revision)
+            await self._check(guards)
             # Somebody was faster. Their write is in the store for certain, in our image perhaps not yet.
-            image = await load(self._store, self._keys)
+            image = await load(self._store, self.keys)
         raise StoreError("the cluster's metadata changes too fast to keep up with; try again")
 
+    async def change_all(self, changes: Sequence[Change], guards: Sequence[Compare] = ()) -> list[Change]:
+        """Commits changes that need not be one, in as many transactions as they take; returns what failed.
+
+        They must have been planned on the present image. A transaction that was overtaken fails as a whole
+        and is not tried again: who planned it has to look at a newer image. The image shows what succeeded.
+        """
+        slots = asyncio.Semaphore(_TXNS_IN_FLIGHT_MAX)
+        chunks = self._chunks(changes, guards)
+        done = await asyncio.gather(
+            *(self._commit_chunk(writes, slots) for writes, _ in chunks), return_exceptions=True
+        )
+        for outcome in done:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        revisions = [outcome for outcome in done if isinstance(outcome, int)]
+        if revisions:
+            await self.wait_for(max(revisions))
+        lost = (members for (_, members), outcome in zip(chunks, done, strict=True) if outcome is None)
+        return [change for members in lost for change in members]
+
+    def _chunks(
+        self, changes: Sequence[Change], guards: Sequence[Compare]
+    ) -> list[tuple[Writes, list[Change]]]:
+        chunks: list[tuple[Writes, list[Change]]] = []
+        for change in changes:
+            if not chunks or chunks[-1][0].operations + _CHANGE_OPERATIONS_MAX > TXN_OPERATIONS_MAX:
+                chunks.append((Writes(self.keys, self.image, guards), []))
+            writes, members = chunks[-1]
+            writes.add(change)
+            members.append(change)
+        return chunks
+
+    async def _commit_chunk(self, writes: Writes, slots: asyncio.Semaphore) -> int | None:
+        async with slots:
+            result = await self._store.txn(writes.compares, writes.puts, writes.deletes)
+        return result.revision if result.ok else None
+
+    async def _check(self, guards: Sequence[Compare]) -> None:
+        for guard in guards:
+            item = await self._store.get(guard.key)
+            created = guard.target is Target.CREATE_REVISION
+            revision = 0 if item is None else item.create_revision if created else item.mod_revision
+            if revision != guard.revision:
+                raise Fenced(f"{guard.key} is no longer at revision {guard.revision}; nothing was written")
+
+    async def _follow_for_ever(self) -> None:
+        loop = asyncio.get_running_loop()
+        backoff_s = _BACKOFF_MIN_S
+        while True:
+            since = loop.time()
+            try:
+                if self.behind:
+                    await self._catch_up()
+                await self._follow_watch()
+            except StoreClosed:
+                raise
+            except Compacted:
+                self.behind = True
+            except StoreError as error:
+                self._fall_behind(error)
+                # A watch that held for a while starts the waiting anew.
+                if loop.time() - since > _BACKOFF_MAX_S:
+                    backoff_s = _BACKOFF_MIN_S
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
+
+    def _fall_behind(self, error: StoreError) -> None:
+        if not self.behind:
+            log.warning("metadata is no longer up to date, trying on: %s", error.message)
+        self.behind = True
+
+    async def _catch_up(self) -> None:
+        image = await load(self._store, self.keys)
+        # A member of the store that is itself behind must not take back what we have seen.
+        if image.revision > self.image.revision:
+            self._publish(image)
+        self.behind = False
+        log.info("metadata is up to date again, at revision %d", self.image.revision)
+
     async def _follow_watch(self) -> None:
-        async for events, revision in self._store.watch(self._keys.root, self.image.revision + 1):
-            self._publish(self.image.apply(changes_of_events(self._keys, events), revision))
+        async for events, revision in self._store.watch(self.keys.root, self.image.revision + 1):
+            self._publish(self.image.apply(changes_of_events(self.keys, events), revision))
 
     def _publish(self, image: ClusterImage) -> None:
         before, self.image = self.image, image

@@ -8,11 +8,13 @@ from forebay.coordination.keys import Keys
 from forebay.coordination.store import Compare, Delete, Event, EventKind, KeyValue, Put
 from forebay.core import stored
 from forebay.core.image import (
+    NO_CONTROLLER,
     BrokerConfigPut,
     BrokerDeleted,
     BrokerPut,
     Change,
     ClusterImage,
+    ControllerPut,
     PartitionPut,
     PartitionState,
     TopicConfigPut,
@@ -56,8 +58,10 @@ def _put_change(keys: Keys, item: KeyValue) -> Change | None:
         case ("brokers", broker_id):
             number = _number(item.key, broker_id)
             return BrokerPut(registration=stored.decode_broker(number, item.value, item.create_revision))
+        case ("controller",):
+            return ControllerPut(id=_number(item.key, item.value.decode(errors="replace")))
         case _:
-            # Keys of other concerns (election, id blocks), and of newer versions.
+            # Keys of other concerns (the cluster's id, id blocks), and of newer versions.
             return None
 
 
@@ -71,31 +75,43 @@ def _delete_change(keys: Keys, key: str) -> Change | None:
             return BrokerConfigPut(name=name, overrides={})
         case ("brokers", broker_id):
             return BrokerDeleted(id=_number(key, broker_id))
+        case ("controller",):
+            return ControllerPut(id=NO_CONTROLLER)
         case _:
             return None
 
 
 def _number(key: str, text: str) -> int:
     if not text.isascii() or not text.isdigit():
-        raise ProtocolError(f"the stored key {key} does not end in a number")
+        raise ProtocolError(f"the stored key {key}: {text!r} is not a number")
     return int(text)
 
 
 class Writes:
     """One guarded transaction in the making."""
 
-    def __init__(self, keys: Keys, image: ClusterImage) -> None:
+    def __init__(self, keys: Keys, image: ClusterImage, guards: Sequence[Compare] = ()) -> None:
         self._keys = keys
         self._image = image
-        self.compares: list[Compare] = []
+        self._topics: set[str] = set()
+        """Whose existence is compared already."""
+        self.compares: list[Compare] = list(guards)
         self.puts: list[Put] = []
         self.deletes: list[Delete] = []
 
+    @property
+    def operations(self) -> int:
+        return len(self.compares) + len(self.puts) + len(self.deletes)
+
+    def __bool__(self) -> bool:
+        """Whether it would change anything."""
+        return bool(self.puts or self.deletes)
+
     def add_all(self, changes: Sequence[Change]) -> None:
         for change in changes:
-            self._add(change)
+            self.add(change)
 
-    def _add(self, change: Change) -> None:
+    def add(self, change: Change) -> None:
         keys = self._keys
         match change:
             case TopicPut(record=record):
@@ -113,8 +129,8 @@ class Writes:
             case BrokerConfigPut(name=name, overrides=overrides):
                 revision = self._image.broker_config(name).revision
                 self._put_or_delete(keys.broker_config(name), overrides, revision)
-            case BrokerPut() | BrokerDeleted():
-                raise AssertionError("a broker registers itself, under its lease")
+            case BrokerPut() | BrokerDeleted() | ControllerPut():
+                raise AssertionError("a broker registers and is elected by itself, under its lease")
 
     def _put(self, key: str, value: bytes, revision: int) -> None:
         self.compares.append(Compare.unchanged(key, revision))
@@ -139,8 +155,8 @@ class Writes:
         topic = self._image.topic_by_id(topic_id)
         assert topic is not None
         # A partition without a key of its own looks the same when its topic is gone: ask for the topic too.
-        exists = Compare.unchanged(self._keys.topic(topic.name), topic.revision)
-        if exists not in self.compares:
-            self.compares.append(exists)
-        epoch = topic.partitions[state.index].partition_epoch
-        self._put(self._keys.state(topic_id, state.index), stored.encode_partition(state), epoch)
+        if topic.name not in self._topics:
+            self._topics.add(topic.name)
+            self.compares.append(Compare.unchanged(self._keys.topic(topic.name), topic.revision))
+        key = self._keys.state(topic_id, state.index)
+        self._put(key, stored.encode_partition(state), state.partition_epoch)

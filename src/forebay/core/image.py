@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 NO_LEADER = -1
+NO_CONTROLLER = -1
 ALL_BROKERS = "default"
 """The name that settings for every broker are stored under."""
 
@@ -36,9 +37,21 @@ class PartitionState:
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
+    """Empty only when every copy is known to be lost: nobody may lead but by an unclean election."""
     replicas: tuple[int, ...]
+    """While the partition moves, those that come and those that go as well."""
     partition_epoch: int = 0
-    """The mod revision of the partition's key; what a change of it is compared with."""
+    """The mod revision of the partition's key. A change of the state keeps it: that is what the store
+    compares, so a state that was made from an old one is never written over a newer one."""
+    adding: tuple[int, ...] = ()
+    """Replicas that a reassignment brings; it ends when they are in sync."""
+    removing: tuple[int, ...] = ()
+    """Replicas that leave when the reassignment ends."""
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas once a reassignment, if there is one, has ended."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     @staticmethod
     def initial(index: int, replicas: tuple[int, ...]) -> PartitionState:
@@ -126,7 +139,22 @@ class BrokerDeleted:
     id: int
 
 
-Change = TopicPut | TopicDeleted | PartitionPut | TopicConfigPut | BrokerConfigPut | BrokerPut | BrokerDeleted
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerPut:
+    id: int
+    """The broker that was elected, or NO_CONTROLLER."""
+
+
+Change = (
+    TopicPut
+    | TopicDeleted
+    | PartitionPut
+    | TopicConfigPut
+    | BrokerConfigPut
+    | BrokerPut
+    | BrokerDeleted
+    | ControllerPut
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +167,7 @@ class ClusterImage:
     """Topic id to name."""
     topic_configs: Mapping[str, ConfigImage] = field(default_factory=dict)
     broker_configs: Mapping[str, ConfigImage] = field(default_factory=dict)
+    controller: int = NO_CONTROLLER
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
         name = self.topic_names.get(topic_id)
@@ -169,6 +198,7 @@ class _Draft:
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
+        self._controller = image.controller
         self._brokers: dict[int, BrokerRegistration] | None = None
         self._topics: dict[str, TopicImage] | None = None
         self._names: dict[bytes, str] | None = None
@@ -196,6 +226,8 @@ class _Draft:
                 self._broker_map()[registration.id] = registration
             case BrokerDeleted(id=broker_id):
                 self._broker_map().pop(broker_id, None)
+            case ControllerPut(id=broker_id):
+                self._controller = broker_id
 
     def finish(self, revision: int) -> ClusterImage:
         for name, states in self._partitions.items():
@@ -210,6 +242,7 @@ class _Draft:
             topic_names=image.topic_names if self._names is None else self._names,
             topic_configs=image.topic_configs if self._topic_configs is None else self._topic_configs,
             broker_configs=image.broker_configs if self._broker_configs is None else self._broker_configs,
+            controller=self._controller,
         )
 
     def _broker_map(self) -> dict[int, BrokerRegistration]:

@@ -55,14 +55,15 @@ def decode_topic(name: str, value: bytes) -> TopicRecord:
 
 
 def encode_partition(state: PartitionState) -> bytes:
-    return _dump(
-        {
-            "leader": state.leader,
-            "leader_epoch": state.leader_epoch,
-            "isr": state.isr,
-            "replicas": state.replicas,
-        }
-    )
+    fields: dict[str, Any] = {
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "isr": state.isr,
+        "replicas": state.replicas,
+    }
+    if state.adding or state.removing:
+        fields |= {"adding": state.adding, "removing": state.removing}
+    return _dump(fields)
 
 
 def decode_partition(index: int, value: bytes, mod_revision: int) -> PartitionState:
@@ -74,6 +75,8 @@ def decode_partition(index: int, value: bytes, mod_revision: int) -> PartitionSt
             isr=_ids(fields["isr"]),
             replicas=_ids(fields["replicas"]),
             partition_epoch=mod_revision,
+            adding=_ids(fields.get("adding", ())),
+            removing=_ids(fields.get("removing", ())),
         )
 
     return _load(f"state of partition {index}", value, read)
