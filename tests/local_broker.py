@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from forebay.broker.broker import Broker
+from forebay.broker.ports import real_ports
 from forebay.clock import Clock
 from forebay.config import BrokerConfig
 from forebay.storage.disk import RealDisk
@@ -26,10 +28,12 @@ class LocalBroker(BrokerThread):
         self._clock = clock
 
     def _make_broker(self, config: BrokerConfig) -> Broker:
-        broker = Broker(config, self._clock)
+        ports = real_ports(config)
+        if self._clock is not None:
+            ports = replace(ports, clock=self._clock)
         if self._make_disk is not None:
-            broker.disk = self._make_disk()
-        return broker
+            ports = replace(ports, disk=self._make_disk())
+        return Broker(config, ports)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -40,5 +39,5 @@ def repeated(name: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is in the request more than once")
 
 
-def new_topic_id() -> bytes:
-    return os.urandom(16)
+def new_topic_id(broker: Broker) -> bytes:
+    return broker.ports.entropy(16)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from forebay.broker.administration import new_topic_id
 from forebay.broker.appends import Appends
@@ -26,6 +24,7 @@ from forebay.broker.group_commit import GroupCommit
 from forebay.broker.groups import Groups
 from forebay.broker.housekeeping import Housekeeping
 from forebay.broker.metrics import Metrics
+from forebay.broker.ports import Ports, real_ports
 from forebay.broker.producer_ids import ProducerIds
 from forebay.broker.replicas import Replicas
 from forebay.broker.server import Server
@@ -33,24 +32,24 @@ from forebay.broker.sockets import Address
 from forebay.broker.transactions import Transactions
 from forebay.broker.verifying import VerifyTransaction, refuse_transactions
 from forebay.broker.waiters import Arrivals
-from forebay.clock import Clock, SystemClock
 from forebay.config import BrokerConfig
 from forebay.coordination.keys import Keys
 from forebay.coordination.metadata import Metadata, ensure_cluster_id, register_broker
-from forebay.coordination.sqlite import SqliteStore
 from forebay.coordination.store import Store
 from forebay.core.fetch_session import FetchSessions
 from forebay.core.image import ALL_BROKERS, BrokerRegistration, ClusterImage
 from forebay.core.topics import NewTopic, create_topic
 from forebay.storage.datadir import DataDir
-from forebay.storage.disk import RealDisk
 
 log = logging.getLogger(__name__)
 
-STORE_FILE = "forebay.db"
 _LAST_WORDS_S = 0.02
 """When the broker is stopped, so long its connections stay, for those who wait for a coordinator's answer."""
 _LEASE_TTL_S = 8.0
+_READING_THREADS = 2
+_HOUSEKEEPING_THREADS = 2
+
+T = TypeVar("T")
 
 
 class Broker:
@@ -58,29 +57,31 @@ class Broker:
 
     endpoints: dict[int, Endpoint] = ENDPOINTS
 
-    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
+    def __init__(self, config: BrokerConfig, ports: Ports | None = None) -> None:
         self.config = config
-        self.clock = clock or SystemClock()
-        self.node_id = config.node.node_id
+        self.ports = ports = ports or real_ports(config)
+        self.clock = ports.clock
+        self.disk = ports.disk
+        self.node_id: int = -1 if config.node.node_id is None else config.node.node_id
         self.metrics = Metrics()
         self.loop = asyncio.get_running_loop()
         self.arrivals = Arrivals()
-        self.commit = GroupCommit(self.loop, self.metrics)
+        self.commit = GroupCommit(self.loop, self.metrics, ports.executor(1, "forebay-sync"))
         self.appends = Appends(
             self.commit, self.arrivals, self.metrics, sync_on_ack=config.storage.flush_on_ack
         )
-        self.cold_reads = ColdReads(self.loop, self.metrics)
+        self.cold_reads = ColdReads(self.loop, self.metrics, ports.executor(_READING_THREADS, "forebay-read"))
         self.compactor = Compactor(self)
-        self.sessions = FetchSessions(config.fetch.session_slots_max, new_id=_new_session_id)
+        self._pool = ports.executor(_HOUSEKEEPING_THREADS, "forebay-keep")
+        self.sessions = FetchSessions(config.fetch.session_slots_max, new_id=self._new_session_id)
         self.now_ms = self.clock.now_ms
         self.verify_transaction: VerifyTransaction = refuse_transactions
         """Asks the transaction coordinator whether partitions take part in a producer's transaction."""
-        shares = share_descriptors(config.storage.open_files_max)
-        self.disk = RealDisk(shares.files)
         self.server = Server(
             config.socket,
             self.metrics,
-            descriptors=shares.connections,
+            ports.network,
+            descriptors=share_descriptors(config.storage.open_files_max).connections,
             handle=Dispatcher(self, self.endpoints).handle,
             finish_requests=self.appends.finish,
             wake_waiters=self.arrivals.wake,
@@ -109,20 +110,21 @@ class Broker:
 
     async def run(self, on_ready: Callable[[Address], None]) -> None:
         """Serve until stop() is called; everything is closed when this returns or raises."""
-        self.data = DataDir.open(self.disk, str(self.config.node.data_dir))
+        self.data = DataDir.open(self.disk, str(self.config.node.data_dir), self.ports.entropy)
         try:
             await self._run_with_store(on_ready)
         finally:
             self.cold_reads.close()
             self.commit.close()
             self.compactor.close()
+            self._pool.shutdown(wait=True)
             self.data.close(clean=self._clean)
 
     def stop(self) -> None:
         self._stopping.set()
 
     async def _run_with_store(self, on_ready: Callable[[Address], None]) -> None:
-        self.store = await SqliteStore.open(self.config.node.data_dir / STORE_FILE)
+        self.store = await self.ports.open_store(self.config)
         try:
             keys = Keys()
             await self._open_metadata(keys)
@@ -142,7 +144,7 @@ class Broker:
             await self.store.close()
 
     async def _open_metadata(self, keys: Keys) -> None:
-        cluster_id = await ensure_cluster_id(self.store, keys, self.data.cluster_id or _new_cluster_id())
+        cluster_id = await ensure_cluster_id(self.store, keys, self.data.cluster_id or self._new_cluster_id())
         self.data.claim(cluster_id, self.node_id)
         self.metadata = await Metadata.open(self.store, keys)
         self.producer_ids = ProducerIds(self.store, keys)
@@ -202,6 +204,10 @@ class Broker:
         else:
             self._tasks.create_task(work)
 
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Run what blocks, and is in no hurry, beside the event loop."""
+        return await self.loop.run_in_executor(self._pool, work)
+
     # -- what handlers ask -----------------------------------------------------------------------------
 
     def address_for(self, connection: Connection) -> Address:
@@ -219,13 +225,11 @@ class Broker:
 
     async def create_topic_on_request(self, name: str) -> None:
         """Create a topic that a client asked about, with the broker's defaults."""
-        topic = NewTopic(name=name, topic_id=new_topic_id())
+        topic = NewTopic(name=name, topic_id=new_topic_id(self))
         await self.metadata.change(lambda image: create_topic(image, self.config, topic))
 
+    def _new_session_id(self) -> int:
+        return int.from_bytes(self.ports.entropy(8)) % (2**31 - 1) + 1
 
-def _new_session_id() -> int:
-    return secrets.randbelow(2**31 - 1) + 1
-
-
-def _new_cluster_id() -> str:
-    return urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+    def _new_cluster_id(self) -> str:
+        return urlsafe_b64encode(self.ports.entropy(16)).decode().rstrip("=")

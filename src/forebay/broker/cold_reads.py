@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 
 from forebay.broker.metrics import Metrics
 from forebay.errors import KafkaError, StorageError
@@ -18,14 +18,12 @@ from forebay.storage.log import Log, LogSlice
 
 log = logging.getLogger(__name__)
 
-_THREADS = 2
-
 
 class ColdReads:
-    def __init__(self, loop: asyncio.AbstractEventLoop, metrics: Metrics) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, metrics: Metrics, pool: Executor) -> None:
         self._loop = loop
         self._metrics = metrics
-        self._pool = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="forebay-read")
+        self._pool = pool
 
     def load(self, slices: list[tuple[Log, LogSlice]], done: Callable[[KafkaError | None], None]) -> None:
         """Make slices ready to be sent, then call `done` on the loop, with what went wrong if anything."""

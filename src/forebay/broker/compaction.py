@@ -13,7 +13,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -47,9 +46,10 @@ class Stopped(Exception):
 class Pace:
     """Keeps the cleaning thread from taking the interpreter, or the disk, for itself."""
 
-    def __init__(self, bytes_per_second_max: Callable[[], float]) -> None:
+    def __init__(self, bytes_per_second_max: Callable[[], float], now: Callable[[], float]) -> None:
+        self._now = now
         self._bytes_per_second_max = bytes_per_second_max
-        self._began = self._stretch = time.monotonic()
+        self._began = self._stretch = self._now()
         self._bytes = 0
         self.stopped = False
 
@@ -57,14 +57,14 @@ class Pace:
         if self.stopped:
             raise Stopped
         self._bytes += size
-        now = time.monotonic()
+        now = self._now()
         if now - self._stretch < _STRETCH_SECONDS:
             return
         due = self._began + self._bytes / self._bytes_per_second_max()
         time.sleep(_PAUSE_SECONDS)
-        while not self.stopped and (left := due - time.monotonic()) > 0:
+        while not self.stopped and (left := due - self._now()) > 0:
             time.sleep(min(left, _NAP_SECONDS_MAX))
-        self._stretch = time.monotonic()
+        self._stretch = self._now()
         if due < self._stretch - 1:  # time that was not used is not saved up
             self._began, self._bytes = self._stretch, 0
 
@@ -73,7 +73,7 @@ class Compactor:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._loop = broker.loop
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forebay-clean")
+        self._pool = broker.ports.executor(1, "forebay-clean")
         self._pace: Pace | None = None
         self._damaged: set[Log] = set()
         self.cleaning: Partition | None = None
@@ -162,7 +162,9 @@ class Compactor:
 
     async def _clean(self, partition: Partition, plan: CompactionPlan) -> None:
         log_ = partition.log
-        pace = self._pace = Pace(lambda: self._broker.config.cleaner.bytes_per_second_max)
+        pace = self._pace = Pace(
+            lambda: self._broker.config.cleaner.bytes_per_second_max, self._broker.clock.monotonic
+        )
         segments = log_.sealed_segments(plan.end_offset)
         task = CleaningTask(
             plan=plan,

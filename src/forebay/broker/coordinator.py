@@ -174,7 +174,7 @@ class Coordinator(Generic[M]):
             return
         new = NewTopic(
             name=self.topic,
-            topic_id=new_topic_id(),
+            topic_id=new_topic_id(self._broker),
             num_partitions=self._default_partitions,
             configs=self._configs,
         )

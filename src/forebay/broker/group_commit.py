@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Protocol
 
 from forebay.broker.metrics import Metrics
@@ -24,10 +24,10 @@ class Syncable(Protocol):
 
 
 class GroupCommit:
-    def __init__(self, loop: asyncio.AbstractEventLoop, metrics: Metrics) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, metrics: Metrics, pool: Executor) -> None:
         self.loop = loop
         self._metrics = metrics
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forebay-sync")
+        self._pool = pool
         self._waiting: dict[Syncable, list[Callable[[StorageError | None], None]]] = {}
         self._running = False
         self._closed = False

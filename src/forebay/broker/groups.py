@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
-from uuid import uuid4
+from uuid import UUID
 
 from forebay.broker.coordinator import Coordinator, Ticket
 from forebay.core.groups.failures import failure
@@ -38,7 +38,7 @@ class Groups:
                 "segment.bytes": str(config.offsets_segment_bytes),
                 "compression.type": "producer",
             },
-            make=lambda: GroupShard(config=config, new_id=_new_id, topics=self._topics),
+            make=lambda: GroupShard(config=config, new_id=self._new_id, topics=self._topics),
             failure=failure,
             perform=_no_effects,
             end_transaction=GroupShard.end_transaction,
@@ -78,16 +78,15 @@ class Groups:
             self.coordinator.carry_out(shard, self._show_topics(shard.machine))
         self.coordinator.follow()
 
+    def _new_id(self) -> str:
+        return str(UUID(bytes=self._broker.ports.entropy(16), version=4))
+
     def _show_topics(self, machine: GroupShard) -> Step:
         return machine.topics_changed(self._topics, self._broker.now_ms())
 
 
 def _topics_view(image: ClusterImage) -> TopicsView:
     return {name: TopicInfo(topic.topic_id, len(topic.partitions)) for name, topic in image.topics.items()}
-
-
-def _new_id() -> str:
-    return str(uuid4())
 
 
 def _no_effects(effect: Effect) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from forebay.broker.partition import Partition
@@ -96,11 +97,11 @@ class Housekeeping:
         now_ms = self._broker.now_ms()
         paths = [path for partition in self._broker.replicas.all() for path in partition.log.reap(now_ms)]
         if paths:
-            await asyncio.to_thread(_remove_all, self._broker.disk.remove, paths)
+            await self._broker.in_thread(partial(_remove_all, self._broker.disk.remove, paths))
         await self._broker.replicas.remove_deleted()
 
     async def checkpoint(self) -> None:
-        await asyncio.to_thread(self._broker.replicas.checkpoint)
+        await self._broker.in_thread(self._broker.replicas.checkpoint)
 
     async def close_idle(self) -> None:
         self._broker.server.close_idle()

@@ -6,10 +6,9 @@ the others are served.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from forebay.broker.partition import Partition, append_policy, log_config
@@ -68,7 +67,7 @@ class Replicas:
         """Open what the image assigns to this broker. Blocks; done before the broker serves."""
         wanted = list(self._assigned(image))
         self._warn_of_strays({(topic.name, state.index) for topic, state in wanted})
-        with ThreadPoolExecutor(_OPENING_THREADS, thread_name_prefix="forebay-open") as pool:
+        with self._broker.ports.executor(_OPENING_THREADS, "forebay-open") as pool:
             list(pool.map(lambda item: self._open(image, *item), wanted))
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
@@ -161,7 +160,7 @@ class Replicas:
         paths, self._deleted = self._deleted, []
         for path in paths:
             try:
-                await asyncio.to_thread(self._disk.remove_tree, path)
+                await self._broker.in_thread(partial(self._disk.remove_tree, path))
             except OSError as error:
                 log.warning(
                     "a deleted partition could not be removed yet",

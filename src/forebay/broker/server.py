@@ -10,7 +10,8 @@ from collections.abc import Callable
 from forebay.broker.buffers import BufferPool
 from forebay.broker.connection import Connection
 from forebay.broker.metrics import Metrics
-from forebay.broker.sockets import Address, Listener, Stream
+from forebay.broker.ports import Listening, Network
+from forebay.broker.sockets import Address, Stream
 from forebay.config import SocketConfig
 
 log = logging.getLogger(__name__)
@@ -21,6 +22,7 @@ class Server:
         self,
         config: SocketConfig,
         metrics: Metrics,
+        network: Network,
         *,
         descriptors: int,
         handle: Callable[[Connection, memoryview], None],
@@ -40,9 +42,10 @@ class Server:
         self._descriptors = descriptors
         """As many connections are taken as the system allows beside the files of the logs."""
         self._metrics = metrics
+        self._network = network
         self._connections: set[Connection] = set()
         self._per_address: Counter[str] = Counter()
-        self._listener: Listener | None = None
+        self._listener: Listening | None = None
 
     def configure(self, config: SocketConfig) -> None:
         self._config = config
@@ -51,7 +54,7 @@ class Server:
 
     def listen(self, host: str, port: int) -> Address:
         """Bind now; connections wait in the backlog until start()."""
-        self._listener = Listener(host, port, self._accept)
+        self._listener = self._network.listen(host, port, self._accept)
         return self._listener.address
 
     def start(self) -> None:

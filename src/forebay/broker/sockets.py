@@ -91,6 +91,27 @@ class SocketStream:
             self._socket.close()
 
 
+class SocketNetwork:
+    """The system's TCP."""
+
+    def listen(self, host: str, port: int, on_stream: Callable[[Stream], None]) -> Listener:
+        return Listener(host, port, on_stream)
+
+    async def connect(self, host: str, port: int) -> SocketStream:
+        """Raises OSError."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = found[0]
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            await loop.sock_connect(sock, address)
+            return SocketStream(sock, loop)
+        except BaseException:
+            sock.close()
+            raise
+
+
 class Listener:
     """Accepts connections on one address and hands each over as a Stream."""
 

@@ -16,8 +16,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from forebay.clock import Clock
 from forebay.errors import ConfigError, StorageError
@@ -57,8 +56,9 @@ class DataDirLocked(StorageError):
 
 
 class DataDir:
-    def __init__(self, disk: Disk, path: str, lock: Lock) -> None:
+    def __init__(self, disk: Disk, path: str, lock: Lock, entropy: Callable[[int], bytes]) -> None:
         self._disk = disk
+        self._entropy = entropy
         self._lock = lock
         self._write_lock = threading.Lock()
         self.path = path
@@ -70,7 +70,7 @@ class DataDir:
         }
 
     @classmethod
-    def open(cls, disk: Disk, path: str) -> DataDir:
+    def open(cls, disk: Disk, path: str, entropy: Callable[[int], bytes] = os.urandom) -> DataDir:
         """Lock the directory, made if need be, and read what it says. Blocks. Raises DataDirLocked."""
         disk.mkdirs(path)
         try:
@@ -78,7 +78,7 @@ class DataDir:
         except Locked as locked:
             raise DataDirLocked(path, locked.holder) from None
         try:
-            found = cls(disk, path, lock)
+            found = cls(disk, path, lock, entropy)
             found._begin()
         except BaseException:
             lock.release()
@@ -168,7 +168,7 @@ class DataDir:
         """Close a log and move it out of the way; the path is for `Disk.remove_tree`, in any thread."""
         log.discard()
         name = f"{topic}-{partition}"[:_NAME_CHARS_KEPT]
-        path = f"{self.path}/{name}.{uuid.uuid4().hex}{_DELETED_SUFFIX}"
+        path = f"{self.path}/{name}.{self._entropy(16).hex()}{_DELETED_SUFFIX}"
         self._disk.rename(self.directory(topic, partition), path)
         return path
 

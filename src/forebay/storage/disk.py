@@ -32,6 +32,7 @@ from typing import Protocol
 Buffer = bytes | bytearray | memoryview
 
 _IOV_MAX = 1024
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _RWF_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
 
@@ -116,6 +117,9 @@ class Disk(Protocol):
 
     def lock(self, path: str, text: str) -> Lock:
         """Hold an exclusive lock until released or the process ends; `text` names the holder."""
+
+    def boot_id(self) -> str:
+        """Another one exactly when writes that were not synced may have been lost; "" if unknown."""
 
 
 class RealFile:
@@ -393,3 +397,9 @@ class RealDisk:
             os.close(fd)
             raise
         return _FileLock(fd)
+
+    def boot_id(self) -> str:
+        try:
+            return Path(_BOOT_ID).read_text().strip()
+        except OSError:
+            return ""

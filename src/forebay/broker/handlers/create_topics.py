@@ -37,7 +37,7 @@ async def handle(
 
 async def _create(broker: Broker, topic: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
     try:
-        new = _new_topic(topic)
+        new = _new_topic(broker, topic)
         image = await carry_out(
             broker, lambda image: create_topic(image, broker.config, new), validate_only=validate_only
         )
@@ -46,7 +46,7 @@ async def _create(broker: Broker, topic: CreatableTopic, *, validate_only: bool)
         return _failed(topic.name, error)
 
 
-def _new_topic(topic: CreatableTopic) -> NewTopic:
+def _new_topic(broker: Broker, topic: CreatableTopic) -> NewTopic:
     assignment = {item.partition_index: tuple(item.broker_ids) for item in topic.assignments}
     if len(assignment) != len(topic.assignments):
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned more than once")
@@ -55,7 +55,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
         raise KafkaError(ErrorCode.INVALID_CONFIG, "a setting is given more than once")
     return NewTopic(
         name=topic.name,
-        topic_id=new_topic_id(),
+        topic_id=new_topic_id(broker),
         num_partitions=topic.num_partitions,
         replication_factor=topic.replication_factor,
         assignment=assignment,
