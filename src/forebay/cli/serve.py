@@ -6,7 +6,6 @@ This module decides nothing: flags become settings, the settings become a `Broke
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,17 @@ if TYPE_CHECKING:
     help="Where to listen; port 0 picks a free one (listeners). [default: 127.0.0.1:9092]",
 )
 @click.option(
+    "--cluster",
+    metavar="URL",
+    help="The cluster to join, etcd://HOST:PORT,.../NAME or etcds://... (forebay.cluster). [default: none]",
+)
+@click.option(
+    "--node-id",
+    metavar="N",
+    help="The number of this broker (node.id). [default: 1; in a cluster: one is assigned]",
+)
+@click.option("--rack", metavar="NAME", help="Where it stands, to keep replicas apart (broker.rack).")
+@click.option(
     "--config",
     "file",
     metavar="FILE.toml",
@@ -33,19 +43,35 @@ if TYPE_CHECKING:
     help="Settings from a file.",
 )
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="One setting; may be repeated.")
-def serve(data: str | None, listen: str | None, file: Path | None, settings: tuple[str, ...]) -> int:
+def serve(
+    data: str | None,
+    listen: str | None,
+    cluster: str | None,
+    node_id: str | None,
+    rack: str | None,
+    file: Path | None,
+    settings: tuple[str, ...],
+) -> int:
     """Run a broker in the foreground.
 
     Settings have Kafka's names. They come from the file, from the environment (log.retention.ms is
-    FOREBAY_LOG_RETENTION_MS) and from --set, later ones winning; --data and --listen win over all.
+    FOREBAY_LOG_RETENTION_MS) and from --set, later ones winning; the other options win over all.
     """
     from forebay.broker.process import run
     from forebay.config import load
 
-    config = load(file, os.environ, [*settings, *_flag_settings(data, listen)])
-    place = f"(node {config.node.node_id}, data {data or _data_text(config)})"
+    flags = {
+        "log.dirs": data,
+        "listeners": _listener(listen),
+        "forebay.cluster": cluster,
+        "node.id": node_id,
+        "broker.rack": rack,
+    }
+    given = [f"{key}={text}" for key, text in flags.items() if text is not None]
+    config = load(file, os.environ, [*settings, *given])
 
     def on_ready(host: str, port: int) -> None:
+        place = f"(node {_node_id(config)}, data {data or _data_text(config)})"
         click.echo(f"forebay ready on {_address(host, port)} {place}")
 
     try:
@@ -54,11 +80,20 @@ def serve(data: str | None, listen: str | None, file: Path | None, settings: tup
         raise ForebayError(f"the broker cannot start: {error}") from error
 
 
-def _flag_settings(data: str | None, listen: str | None) -> Iterable[str]:
-    if data is not None:
-        yield f"log.dirs={data}"
-    if listen is not None:
-        yield f"listeners={listen if '://' in listen else f'PLAINTEXT://{listen}'}"
+def _listener(listen: str | None) -> str | None:
+    return listen if listen is None or "://" in listen else f"PLAINTEXT://{listen}"
+
+
+def _node_id(config: BrokerConfig) -> int | str:
+    """The number it was given, or the one it was assigned, which a broker that is ready has written down."""
+    if config.node.node_id is not None:
+        return config.node.node_id
+    from forebay.storage.checkpoint import read_properties
+    from forebay.storage.datadir import META
+
+    return read_properties((config.node.data_dir / META).read_text(encoding="utf-8")).get(
+        "node.id", "unknown"
+    )
 
 
 def _data_text(config: BrokerConfig) -> str:

@@ -12,6 +12,7 @@ from forebay.config.broker import (
     broker_config,
 )
 from forebay.config.cleaner_keys import CleanerConfig
+from forebay.config.cluster_keys import ClusterConfig
 from forebay.config.describe import ConfigEntry, Synonym, describe_broker, describe_topic, topic_value
 from forebay.config.group_keys import GroupsConfig
 from forebay.config.listeners import Listener, parse_listener
@@ -21,6 +22,7 @@ from forebay.config.lookup import (
     validate_broker_override,
     validate_topic_override,
 )
+from forebay.config.replication_keys import ReplicationConfig
 from forebay.config.sources import load
 from forebay.config.topic import TopicConfig
 from forebay.config.transaction_keys import TransactionsConfig
@@ -30,6 +32,8 @@ __all__ = [
     "load",
     "broker_config",
     "CleanerConfig",
+    "ClusterConfig",
+    "ReplicationConfig",
     "BrokerConfig",
     "NodeConfig",
     "SocketConfig",

@@ -13,9 +13,11 @@ from typing import Any
 
 from forebay.config.broker_keys import ALIASES, BROKER_KEYS
 from forebay.config.cleaner_keys import CleanerConfig, cleaner_config
+from forebay.config.cluster_keys import ClusterConfig, cluster_config
 from forebay.config.group_keys import GroupsConfig, groups_config
 from forebay.config.listeners import Listener, parse_listeners
 from forebay.config.lookup import broker_definition
+from forebay.config.replication_keys import ReplicationConfig, replication_config
 from forebay.config.transaction_keys import TransactionsConfig, transactions_config
 from forebay.config.values import Source, Value
 from forebay.errors import ConfigError
@@ -31,7 +33,8 @@ _LAYERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    node_id: int
+    node_id: int | None
+    """None in a cluster where none was given: then the broker is assigned one."""
     rack: str | None
     data_dir: Path
     listeners: tuple[Listener, ...]
@@ -80,6 +83,7 @@ class BrokerConfig:
     values: Mapping[str, Value]
     """Every broker key with its effective value."""
     node: NodeConfig
+    cluster: ClusterConfig
     socket: SocketConfig
     fetch: FetchConfig
     topics: TopicDefaults
@@ -87,6 +91,7 @@ class BrokerConfig:
     cleaner: CleanerConfig
     groups: GroupsConfig
     transactions: TransactionsConfig
+    replication: ReplicationConfig
 
     def get(self, name: str) -> Value:
         return self.values[broker_definition(name).name]
@@ -94,6 +99,11 @@ class BrokerConfig:
     def given(self, name: str) -> list[tuple[Source, str]]:
         """Every layer that sets this key, the strongest first."""
         return [(source, self.layers[source][name]) for source in _LAYERS if name in self.layers[source]]
+
+    def with_node_id(self, node_id: int) -> BrokerConfig:
+        """This config with the number that the broker was assigned, as if it had been started with it."""
+        static = {**self.layers[Source.STATIC_BROKER_CONFIG], "node.id": str(node_id)}
+        return build({**self.layers, Source.STATIC_BROKER_CONFIG: static})
 
     def with_dynamic(self, *, own: Overrides, default: Overrides) -> BrokerConfig:
         """This config with what admin clients have set for this broker, and for all brokers.
@@ -140,7 +150,8 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
     return BrokerConfig(
         layers=whole,
         values=values,
-        node=_node(values),
+        node=_node(values, assigned="node.id" in whole[Source.STATIC_BROKER_CONFIG]),
+        cluster=cluster_config(values),
         socket=_socket(values),
         fetch=FetchConfig(
             max_bytes=values["fetch.max.bytes"],
@@ -151,13 +162,14 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
         cleaner=cleaner_config(values),
         groups=groups_config(values),
         transactions=transactions_config(values),
+        replication=replication_config(values),
     )
 
 
-def _node(values: Mapping[str, Any]) -> NodeConfig:
+def _node(values: Mapping[str, Any], *, assigned: bool) -> NodeConfig:
     advertised = parse_listeners(values["advertised.listeners"])
     return NodeConfig(
-        node_id=values["node.id"],
+        node_id=values["node.id"] if assigned or not values["forebay.cluster"] else None,
         rack=values["broker.rack"] or None,
         data_dir=Path(values["log.dirs"][0]),
         listeners=parse_listeners(values["listeners"]),

@@ -8,8 +8,10 @@ size of the cluster instead of being 1.
 from __future__ import annotations
 
 from forebay.config.cleaner_keys import CLEANER_KEYS
+from forebay.config.cluster_keys import CLUSTER_KEYS
 from forebay.config.group_keys import GROUP_KEYS
 from forebay.config.listeners import validate_advertised, validate_listeners
+from forebay.config.replication_keys import REPLICATION_KEYS
 from forebay.config.transaction_keys import TRANSACTION_KEYS
 from forebay.config.values import INT_MAX, LONG_MAX, ConfigType, Definition, Value
 
@@ -62,7 +64,13 @@ def _choice(name: str, default: str, doc: str, choices: tuple[str, ...], dynamic
 
 
 _IDENTITY = (
-    _int("node.id", 1, "The number of this broker, unique in its cluster.", 0),
+    _int(
+        "node.id",
+        1,
+        "The number of this broker, unique in its cluster. A broker of a forebay.cluster that is given none "
+        "gets one, and remembers it in its data directory.",
+        0,
+    ),
     Definition(
         name="broker.rack",
         type=ConfigType.STRING,
@@ -239,12 +247,14 @@ BROKER_KEYS: dict[str, Definition] = {
     definition.name: definition
     for definition in (
         *_IDENTITY,
+        *CLUSTER_KEYS,
         *_CONNECTIONS,
         *_TOPICS,
         *_LOG,
         *CLEANER_KEYS,
         *GROUP_KEYS,
         *TRANSACTION_KEYS,
+        *REPLICATION_KEYS,
     )
 }
 

@@ -73,7 +73,11 @@ def _in_topic_unit(key: TopicKey, synonym: Synonym, factor: int) -> str | None:
 
 def _broker_synonyms(broker: BrokerConfig, definition: Definition) -> tuple[Synonym, ...]:
     name = definition.name
-    given = [Synonym(name=name, value=text, source=source) for source, text in broker.given(name)]
+    secret = definition.type is ConfigType.PASSWORD
+    given = [
+        Synonym(name=name, value=None if secret else text, source=source)
+        for source, text in broker.given(name)
+    ]
     default = Synonym(name=name, value=format_value(definition.default), source=Source.DEFAULT_CONFIG)
     return (*given, default)
 

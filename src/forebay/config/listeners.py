@@ -27,16 +27,22 @@ def parse_listener(text: str) -> Listener:
     """Raises ValueError for anything that is not an address."""
     scheme, separator, address = text.rpartition("://")
     name = scheme.upper() if separator else PLAINTEXT
-    host, colon, port_text = address.rpartition(":")
-    if not colon or not port_text.isascii() or not port_text.isdigit() or int(port_text) > _PORT_MAX:
-        raise ValueError(f"{text!r} is not an address, write host:port or {PLAINTEXT}://host:port")
+    host, port = parse_address(address)
     if name != PLAINTEXT:
         raise ValueError(f"{text!r}: only {PLAINTEXT} listeners are served")
+    return Listener(name=name, host=host, port=port)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port; raises ValueError for anything that is not an address."""
+    host, colon, port_text = text.rpartition(":")
+    if not colon or not port_text.isascii() or not port_text.isdigit() or int(port_text) > _PORT_MAX:
+        raise ValueError(f"{text!r} is not an address, write host:port")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
         raise ValueError(f"{text!r}: put the IPv6 address in brackets, [{host}]:{port_text}")
-    return Listener(name=name, host=host, port=int(port_text))
+    return host, int(port_text)
 
 
 def parse_listeners(value: Value) -> tuple[Listener, ...]:

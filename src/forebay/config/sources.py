@@ -19,8 +19,8 @@ from forebay.errors import ConfigError
 _ENV_PREFIX = "FOREBAY_"
 
 # Not settings of a broker: the address that our own commands connect to, and what Kubernetes puts into
-# every container of a namespace with a service called "forebay".
-_ENV_OTHERS = re.compile(r"FOREBAY_(BOOTSTRAP_SERVERS|SERVICE_(HOST|PORT).*|PORT|PORT_\d+_.*)")
+# every container of a namespace with a service called "forebay", or "forebay-etcd".
+_ENV_OTHERS = re.compile(r"FOREBAY_(BOOTSTRAP_SERVERS|(ETCD_)?(SERVICE_(HOST|PORT).*|PORT|PORT_\d+_.*))")
 
 
 def load(file: Path | None, environ: Mapping[str, str], overrides: Sequence[str]) -> BrokerConfig:

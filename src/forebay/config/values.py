@@ -26,6 +26,8 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
+    """Text that is never shown."""
 
 
 class Source(IntEnum):
@@ -154,4 +156,5 @@ _PARSERS: dict[ConfigType, Callable[[str], Value]] = {
     ConfigType.LONG: _parse_int,
     ConfigType.DOUBLE: _parse_float,
     ConfigType.LIST: _parse_list,
+    ConfigType.PASSWORD: str,
 }

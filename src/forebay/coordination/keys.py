@@ -8,6 +8,7 @@
   state/<topic id>/<p>    leader, epoch, in-sync replicas, from a partition's first change on
   configs/topics/<name>   settings of a topic
   configs/brokers/<id>    settings of a broker, or of all under "default"
+  node-ids/<id>           numbers of brokers that are taken, whether the broker runs or not
   producer-ids            the first producer id that is not yet given out
 """
 
@@ -37,6 +38,11 @@ class Keys:
     @property
     def producer_ids(self) -> str:
         return f"{self.root}producer-ids"
+
+    @property
+    def node_ids(self) -> str:
+        """The beginning of the keys of all numbers that are taken."""
+        return f"{self.root}node-ids/"
 
     def broker(self, broker_id: int) -> str:
         return f"{self.root}brokers/{broker_id}"

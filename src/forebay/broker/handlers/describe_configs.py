@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.config import ConfigEntry, Source, describe_broker, describe_topic
+from forebay.config import ConfigEntry, ConfigType, Source, describe_broker, describe_topic
 from forebay.core.image import ALL_BROKERS
 from forebay.core.settings import ResourceType
 from forebay.core.topics import existing_topic, validate_topic_name
@@ -95,6 +95,7 @@ def _result(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConf
         value=entry.value,
         read_only=entry.read_only,
         config_source=entry.source,
+        is_sensitive=entry.type is ConfigType.PASSWORD,
         synonyms=[
             DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
             for synonym in (entry.synonyms if request.include_synonyms else ())

@@ -1,0 +1,150 @@
+"""The settings that say which cluster a broker belongs to, and how it reaches that cluster's etcd.
+
+Without `forebay.cluster` a broker is a cluster of its own, with its store in a file of the data directory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forebay.config.listeners import parse_address
+from forebay.config.values import ConfigType, Definition, Value
+from forebay.errors import ConfigError
+
+EXAMPLE = "etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379/NAME"
+ENDPOINTS_MAX = 16
+_CLUSTER_URL = re.compile(r"(?P<scheme>etcds?)://(?P<endpoints>[^/]*)(?:/(?P<name>[^/]*))?/?")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterUrl:
+    endpoints: tuple[tuple[str, int], ...]
+    name: str
+    tls: bool
+
+
+def parse_cluster_url(text: str) -> ClusterUrl:
+    """Raises ValueError that says how such an address is written."""
+    match = _CLUSTER_URL.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a cluster, write {EXAMPLE}, or etcds:// for TLS")
+    if not _NAME.fullmatch(match["name"] or ""):
+        raise ValueError(
+            f"{text!r} does not name the cluster, write {EXAMPLE}; a name has letters, digits, '.', '_', '-'"
+        )
+    if "@" in match["endpoints"]:
+        raise ValueError("user and password are not part of the address: set forebay.etcd.user and .password")
+    parts = [part.strip() for part in match["endpoints"].split(",") if part.strip()]
+    endpoints = tuple(dict.fromkeys(_endpoint(part) for part in parts))
+    if not 1 <= len(endpoints) <= ENDPOINTS_MAX:
+        raise ValueError(
+            f"{text!r} names {len(endpoints)} etcd servers, name 1 to {ENDPOINTS_MAX}: {EXAMPLE}"
+        )
+    return ClusterUrl(endpoints=endpoints, name=match["name"], tls=match["scheme"] == "etcds")
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    host, port = parse_address(text)
+    if not host or not port:
+        raise ValueError(f"{text!r} is not the address of an etcd server, write host:2379")
+    return host, port
+
+
+def _validate_cluster(value: Value) -> None:
+    if value:
+        parse_cluster_url(str(value))
+
+
+def _text(name: str, doc: str, type_: ConfigType = ConfigType.STRING) -> Definition:
+    return Definition(name=name, type=type_, default=None, doc=doc)
+
+
+CLUSTER_KEYS = (
+    Definition(
+        name="forebay.cluster",
+        type=ConfigType.STRING,
+        default=None,
+        validate=_validate_cluster,
+        doc="The cluster to join, etcd://host:port,host:port/NAME, etcds:// for TLS; none: it is on its own.",
+    ),
+    _text(
+        "forebay.etcd.ca.file", "The certificates (PEM) that etcd's own must come from; none: the system's."
+    ),
+    _text("forebay.etcd.cert.file", "The certificate (PEM) that this broker shows to etcd."),
+    _text(
+        "forebay.etcd.key.file", "The private key (PEM) of that certificate; none: it is in the same file."
+    ),
+    _text("forebay.etcd.user", "The etcd user to log in as, where etcd asks for one."),
+    _text("forebay.etcd.password", "The password of that user.", ConfigType.PASSWORD),
+    Definition(
+        name="forebay.lease.ttl.ms",
+        type=ConfigType.INT,
+        default=8_000,
+        minimum=6_000,
+        maximum=60_000,
+        doc="How long a broker may be silent before the others go on without it.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    url: str | None = None
+    """As it was written; None means that the store is embedded, and the broker alone."""
+    name: str = "main"
+    endpoints: tuple[tuple[str, int], ...] = ()
+    """Host and port of each etcd server."""
+    tls: bool = False
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    user: str | None = None
+    password: str | None = None
+    lease_ttl_ms: int = 8_000
+
+    @property
+    def embedded(self) -> bool:
+        return self.url is None
+
+
+def cluster_config(values: Mapping[str, Any]) -> ClusterConfig:
+    url = values["forebay.cluster"] or None
+    lease_ttl_ms = values["forebay.lease.ttl.ms"]
+    if url is None:
+        return ClusterConfig(lease_ttl_ms=lease_ttl_ms)
+    parsed = parse_cluster_url(url)
+    config = ClusterConfig(
+        url=url,
+        name=parsed.name,
+        endpoints=parsed.endpoints,
+        tls=parsed.tls,
+        ca_file=_path(values["forebay.etcd.ca.file"]),
+        cert_file=_path(values["forebay.etcd.cert.file"]),
+        key_file=_path(values["forebay.etcd.key.file"]),
+        user=values["forebay.etcd.user"] or None,
+        password=values["forebay.etcd.password"] or None,
+        lease_ttl_ms=lease_ttl_ms,
+    )
+    _check_together(config)
+    return config
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
+
+
+def _check_together(config: ClusterConfig) -> None:
+    files = (config.ca_file, config.cert_file, config.key_file)
+    if not config.tls and any(files):
+        raise ConfigError(
+            "certificates are given, but forebay.cluster is not TLS: write etcds:// for etcd://"
+        )
+    if config.key_file is not None and config.cert_file is None:
+        raise ConfigError("forebay.etcd.key.file is given without forebay.etcd.cert.file")
+    if (config.user is None) != (config.password is None):
+        raise ConfigError("give both forebay.etcd.user and forebay.etcd.password, or neither")
