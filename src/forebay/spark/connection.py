@@ -1,0 +1,414 @@
+"""Connections to brokers for Spark's driver and workers: blocking, few, and kept between tasks.
+
+A task reads or writes one partition at a time and has nothing else to do while it waits, so a plain socket
+and our own codec are all it takes; a worker imports no event loop and no client library. Spark reuses its
+Python workers, and `Cluster.shared` lets the next task find the connections and the metadata of the last.
+
+Whatever fails on the way to a broker is a KafkaError with a code. `Cluster.attempt` runs a piece of work
+again when its code says that a repetition may help: it forgets what it believed about leaders, waits a little
+longer each time, and gives up at a deadline.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, Final, TypeVar
+
+from forebay.errors import ConfigError, ErrorCode, ForebayError, KafkaError, ProtocolError
+from forebay.spark.security import Security, security
+from forebay.wire.fields import Request
+from forebay.wire.frames import read_response, request_frame
+from forebay.wire.messages import api
+from forebay.wire.messages.api_versions import ApiVersionsRequest
+from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
+from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from forebay.wire.parts import FileRange, join
+
+T = TypeVar("T")
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+"""Kinds of coordinator."""
+
+FRAME_BYTES_MAX = 1 << 30
+POOL_CLUSTERS_MAX = 16
+BUFFER_BYTES_MIN = 1 << 16
+
+_LENGTH = Struct(">i")
+_API_VERSIONS_VERSION = 0  # the one that every broker answers
+_BACKOFF_MAX_S = 1.0
+_UNKNOWN_TOPIC_S = 3.0
+"""A topic that a broker does not know may be so new that the news is on its way; after this it is missing."""
+_TOPIC_IS_MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    request_s: float = 30.0
+    """How long a broker may take to answer, beyond the wait that the request itself asks for."""
+    attempts_s: float = 60.0
+    """How long something is tried again before it has failed."""
+    backoff_s: float = 0.05
+
+
+def timing(options: Mapping[str, str]) -> Timing:
+    return Timing(
+        request_s=_seconds(options, "kafka.request.timeout.ms", 30_000),
+        attempts_s=_seconds(options, "kafka.default.api.timeout.ms", 60_000),
+        backoff_s=_seconds(options, "kafka.retry.backoff.ms", 50),
+    )
+
+
+def _seconds(options: Mapping[str, str], name: str, default_ms: int) -> float:
+    text = options.get(name, str(default_ms))
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise ConfigError(f"{name}={text}: give a number of milliseconds greater than 0")
+    return int(text) / 1000
+
+
+class BrokerConnection:
+    """One broker. `ask` is a question and its answer; `post` and `read` keep several on the way.
+
+    Answers are read into one buffer that is used again: views of records in an answer hold until the next
+    answer is read. After an error the connection is closed, since what would come next is anyone's guess.
+    Not for several threads at a time.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        security: Security | None = None,
+        timeout_s: float = 30.0,
+        client_id: str = "forebay-spark",
+    ) -> None:
+        self.address = f"{host}:{port}"
+        self._timeout_s = timeout_s
+        self._client_id = client_id
+        self._asked: deque[tuple[int, type[Request], int]] = deque()
+        self._next_id = 0
+        self._buffer = bytearray(BUFFER_BYTES_MIN)
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._socket: socket.socket | None = _connect(host, port, security or Security(), timeout_s)
+        self._learn_versions()
+
+    @property
+    def closed(self) -> bool:
+        return self._socket is None
+
+    @property
+    def unanswered(self) -> int:
+        """Requests whose answers have not been read."""
+        return len(self._asked)
+
+    def ask(self, request: Request, version: int | None = None) -> Any:
+        """The answer, whose class is the request's counterpart. The version as in `post`."""
+        if self._asked:
+            raise RuntimeError("answers to earlier requests come first: read them")
+        self.post(request, version)
+        return self.read()
+
+    def post(self, request: Request, version: int | None = None) -> None:
+        """Send a request in the highest version that both sides speak, or in `version` if that is lower."""
+        spoken = self.version(type(request), version)
+        parts = request_frame(request, spoken, self._next_id, self._client_id)
+        try:
+            for part in parts:
+                self._connected().sendall(join([part]) if isinstance(part, FileRange) else part)
+        except OSError as error:
+            raise self._lost(error) from error
+        self._asked.append((self._next_id, type(request), spoken))
+        self._next_id = (self._next_id + 1) & 0x7FFF_FFFF
+
+    def read(self, *, extra_s: float = 0.0) -> Any:
+        """The answer to the oldest request that has none, for which it waits `extra_s` longer than usual."""
+        asked_id, request, version = self._asked.popleft()
+        try:
+            frame = self._read_frame(self._timeout_s + extra_s)
+            answered_id, response = read_response(api(request.API_KEY).response, version, frame)
+        except (OSError, ProtocolError) as error:
+            raise self._lost(error) from error
+        if answered_id != asked_id:
+            raise self._lost(ProtocolError(f"answer {answered_id} came where {asked_id} was awaited"))
+        return response
+
+    def version(self, request: type[Request], limit: int | None = None) -> int:
+        """The version in which a request of this class goes to this broker."""
+        known = self._versions.get(request.API_KEY)
+        highest = request.MAX_VERSION if limit is None else min(limit, request.MAX_VERSION)
+        if known is None or known[0] > highest or known[1] < request.MIN_VERSION:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"the broker at {self.address} does not speak {api(request.API_KEY).name}"
+                f" in version {request.MIN_VERSION} to {highest}",
+            )
+        return min(known[1], highest)
+
+    def close(self) -> None:
+        connected, self._socket = self._socket, None
+        self._asked.clear()
+        if connected is not None:
+            connected.close()
+
+    # -- bytes ---------------------------------------------------------------------------------------
+
+    def _connected(self) -> socket.socket:
+        if self._socket is None:
+            raise ConnectionError("the connection was closed")
+        return self._socket
+
+    def _learn_versions(self) -> None:
+        self._versions[ApiVersionsRequest.API_KEY] = (_API_VERSIONS_VERSION, _API_VERSIONS_VERSION)
+        answer = self.ask(ApiVersionsRequest())
+        if answer.error_code:
+            raise self._lost(ProtocolError(f"ApiVersions was answered with error {answer.error_code}"))
+        self._versions = {known.api_key: (known.min_version, known.max_version) for known in answer.api_keys}
+
+    def _read_frame(self, timeout_s: float) -> memoryview:
+        connected = self._connected()
+        connected.settimeout(timeout_s)
+        (size,) = _LENGTH.unpack(self._fill(connected, _LENGTH.size))
+        if not 0 <= size <= FRAME_BYTES_MAX:
+            raise ProtocolError(f"a frame of {size} bytes: is this a Kafka listener, and the right protocol?")
+        return self._fill(connected, size)
+
+    def _fill(self, connected: socket.socket, size: int) -> memoryview:
+        if size > len(self._buffer):
+            # Views of the old one may be held still, so that it cannot grow in place.
+            self._buffer = bytearray(size + size // 4)
+        view = memoryview(self._buffer)[:size]
+        position = 0
+        while position < size:
+            received = connected.recv_into(view[position:])
+            if not received:
+                raise ConnectionError("the broker closed the connection")
+            position += received
+        return view
+
+    def _lost(self, error: Exception) -> KafkaError:
+        self.close()
+        return KafkaError(ErrorCode.NETWORK_EXCEPTION, f"the broker at {self.address}: {error}")
+
+
+def _connect(host: str, port: int, security: Security, timeout_s: float) -> socket.socket:
+    context = security.context()
+    try:
+        plain = socket.create_connection((host, port), timeout_s)
+    except OSError as error:
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"cannot connect to {host}:{port}: {error}") from error
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if context is None:
+        return plain
+    try:
+        return context.wrap_socket(plain, server_hostname=host)
+    except ssl.SSLCertVerificationError as error:
+        plain.close()
+        raise ForebayError(
+            f"the certificate of {host}:{port} was refused: {error.verify_message};"
+            " kafka.ssl.truststore.location names the file with the authority to trust"
+        ) from error
+    except OSError as error:
+        plain.close()
+        message = f"no TLS with {host}:{port}: {error}; kafka.security.protocol must fit the listener"
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, message) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    node_id: int
+    epoch: int
+
+
+class Cluster:
+    """The brokers behind `kafka.bootstrap.servers`, and who leads what as far as was last heard.
+
+    Closing it drops its connections; using it afterwards opens new ones.
+    """
+
+    def __init__(self, bootstrap: str, options: Mapping[str, str] | None = None) -> None:
+        options = options or {}
+        self.bootstrap = bootstrap
+        self.timing = timing(options)
+        self._addresses = _addresses(bootstrap)
+        self._security = security(options)
+        self._client_id = options.get("kafka.client.id", "forebay-spark")
+        self._connections: dict[tuple[str, int], BrokerConnection] = {}
+        self._nodes: dict[int, tuple[str, int]] = {}
+        self._leaders: dict[str, dict[int, Leader]] = {}
+        self._coordinators: dict[tuple[str, int], tuple[str, int]] = {}
+
+    @classmethod
+    def shared(cls, bootstrap: str, options: Mapping[str, str] | None = None) -> Cluster:
+        """This thread's cluster for these servers and connection options, with its open connections."""
+        return _pool().get(bootstrap, options or {})
+
+    # -- brokers -------------------------------------------------------------------------------------
+
+    def any(self) -> BrokerConnection:
+        """A broker, whichever can be had: one that is connected, or else the first that answers."""
+        for connection in self._connections.values():
+            if not connection.closed:
+                return connection
+        problem: KafkaError | None = None
+        for address in dict.fromkeys([*self._addresses, *self._nodes.values()]):
+            try:
+                return self._connection(address)
+            except KafkaError as error:
+                problem = error
+        raise KafkaError(
+            ErrorCode.NETWORK_EXCEPTION,
+            f"no broker of kafka.bootstrap.servers={self.bootstrap} can be reached; the last said: {problem}",
+        )
+
+    def leader(self, topic: str, partition: int, *, create: bool = False) -> BrokerConnection:
+        """The connection to the broker that leads a partition; asks who that is when it is not known."""
+        node_id = self.leadership(topic, partition, create=create).node_id
+        if node_id not in self._nodes:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader just now")
+        return self._connection(self._nodes[node_id])
+
+    def leadership(self, topic: str, partition: int, *, create: bool = False) -> Leader:
+        if partition not in self._leaders.get(topic, {}):
+            self.refresh([topic], create=create)
+        known = self._leaders.get(topic, {}).get(partition)
+        if known is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition} of topic {topic}"
+            )
+        return known
+
+    def coordinator(self, key: str, kind: int = GROUP) -> BrokerConnection:
+        """The connection to the coordinator of a group or of a transactional id."""
+        if (key, kind) not in self._coordinators:
+            answer = self.any().ask(FindCoordinatorRequest(key=key, key_type=kind), 3)
+            _check(answer.error_code, f"no coordinator for {key}: {answer.error_message or 'try later'}")
+            self._coordinators[key, kind] = (answer.host, answer.port)
+        return self._connection(self._coordinators[key, kind])
+
+    # -- metadata ------------------------------------------------------------------------------------
+
+    def refresh(self, topics: Iterable[str] | None = None, *, create: bool = False) -> MetadataResponse:
+        """Ask who leads these topics, or all there are; a topic that is missing is forgotten.
+
+        `create` lets the broker make a topic that does not exist, when its settings allow that.
+        """
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
+        answer: MetadataResponse = self.any().ask(request, 12)
+        self._nodes = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        if wanted is None:
+            self._leaders.clear()
+        for topic in answer.topics:
+            name = topic.name or ""
+            self._leaders.pop(name, None)
+            if topic.error_code not in _TOPIC_IS_MISSING:
+                _check(topic.error_code, f"topic {name}: {ErrorCode(topic.error_code).name}")
+                self._leaders[name] = {
+                    found.partition_index: Leader(found.leader_id, found.leader_epoch)
+                    for found in topic.partitions
+                }
+        return answer
+
+    def partitions(self, topic: str) -> list[int]:
+        """The partitions of a topic as the brokers know them now; none when there is no such topic."""
+        self.refresh([topic])
+        return sorted(self._leaders.get(topic, ()))
+
+    def forget(self) -> None:
+        """Believe nothing about leaders and coordinators any more."""
+        self._leaders.clear()
+        self._coordinators.clear()
+
+    def attempt(self, work: Callable[[], T]) -> T:
+        """What the work returns, once it succeeds; its KafkaError when that is final or time is up."""
+        started = time.monotonic()
+        backoff_s = 0.0  # a connection that died of old age is replaced without a pause
+        while True:
+            try:
+                return work()
+            except KafkaError as error:
+                if not error.code.retriable:
+                    raise
+                unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                limit_s = min(self.timing.attempts_s, _UNKNOWN_TOPIC_S) if unknown else self.timing.attempts_s
+                if time.monotonic() - started + backoff_s > limit_s:
+                    raise
+            self.forget()
+            time.sleep(backoff_s)
+            backoff_s = min(max(backoff_s * 2, self.timing.backoff_s), _BACKOFF_MAX_S)
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def _connection(self, address: tuple[str, int]) -> BrokerConnection:
+        connection = self._connections.get(address)
+        if connection is None or connection.closed:
+            host, port = address
+            connection = BrokerConnection(
+                host,
+                port,
+                security=self._security,
+                timeout_s=self.timing.request_s,
+                client_id=self._client_id,
+            )
+            self._connections[address] = connection
+        return connection
+
+
+def _check(code: int, message: str) -> None:
+    if code:
+        raise KafkaError(ErrorCode(code), message)
+
+
+def _addresses(bootstrap: str) -> list[tuple[str, int]]:
+    found = []
+    for text in filter(None, (part.strip() for part in bootstrap.split(","))):
+        host, _, port = text.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ConfigError(f"kafka.bootstrap.servers={bootstrap}: {text} is not host:port")
+        found.append((host.strip("[]"), int(port)))
+    if not found:
+        raise ConfigError("kafka.bootstrap.servers is empty: give host:port of at least one broker")
+    return found
+
+
+# -- what outlives a task --------------------------------------------------------------------------------
+
+
+class _Pool:
+    """The clusters of one thread of one process, the least recently used one closed when they are many."""
+
+    def __init__(self) -> None:
+        self.process_id = os.getpid()
+        self._clusters: OrderedDict[tuple[Any, ...], Cluster] = OrderedDict()
+
+    def get(self, bootstrap: str, options: Mapping[str, str]) -> Cluster:
+        key = (bootstrap, security(options), timing(options), options.get("kafka.client.id"))
+        if key not in self._clusters:
+            self._clusters[key] = Cluster(bootstrap, options)
+        self._clusters.move_to_end(key)
+        if len(self._clusters) > POOL_CLUSTERS_MAX:
+            self._clusters.popitem(last=False)[1].close()
+        return self._clusters[key]
+
+
+_local = threading.local()
+
+
+def _pool() -> _Pool:
+    """A process forked off a thread with open connections must not use them too."""
+    pool: _Pool | None = getattr(_local, "pool", None)
+    if pool is None or pool.process_id != os.getpid():
+        pool = _local.pool = _Pool()
+    return pool
