@@ -24,6 +24,7 @@ from forebay.broker.group_commit import GroupCommit
 from forebay.broker.groups import Groups
 from forebay.broker.housekeeping import Housekeeping
 from forebay.broker.metrics import Metrics
+from forebay.broker.peers import Peers
 from forebay.broker.ports import Ports, real_ports
 from forebay.broker.producer_ids import ProducerIds
 from forebay.broker.replicas import Replicas
@@ -75,6 +76,7 @@ class Broker:
         self._pool = ports.executor(_HOUSEKEEPING_THREADS, "forebay-keep")
         self.sessions = FetchSessions(config.fetch.session_slots_max, new_id=self._new_session_id)
         self.now_ms = self.clock.now_ms
+        self.peers = Peers(self)
         self.verify_transaction: VerifyTransaction = refuse_transactions
         """Asks the transaction coordinator whether partitions take part in a producer's transaction."""
         self.server = Server(
@@ -136,6 +138,7 @@ class Broker:
                 self.replicas.open_all(self.image)
                 await self._serve(keys, on_ready)
             finally:
+                self.peers.close()
                 self.server.close()
                 self.commit.close()
                 self.compactor.close()
@@ -157,6 +160,7 @@ class Broker:
             self._tasks = tasks
             background = [tasks.create_task(self.metadata.follow())]
             self.metadata.listen(self._follow_config)
+            self.metadata.listen(self.peers.follow)
             self.metadata.listen(self.replicas.follow)
             self.metadata.listen(self._follow_coordinators)
             self.groups.coordinator.follow()
@@ -173,6 +177,7 @@ class Broker:
             await asyncio.sleep(_LAST_WORDS_S)
             # From here on nothing new begins, else it would come to a task group that has finished.
             self._tasks = None
+            self.peers.close()
             self.server.close()
 
     async def _register(self, keys: Keys, host: str, port: int) -> None:
