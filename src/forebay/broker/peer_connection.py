@@ -224,15 +224,12 @@ class PeerConnection:
 
     def _answer(self, frame: memoryview) -> None:
         (correlation_id,) = _SIZE.unpack_from(frame)
-        question = self._questions.pop(correlation_id, None)
+        question = self._questions.get(correlation_id)
         if question is None:
             raise ProtocolError(f"nobody has asked request {correlation_id}")
+        _, response = read_response(question.response, question.version, frame)
+        del self._questions[correlation_id]
         question.timer.cancel()
-        try:
-            _, response = read_response(question.response, question.version, frame)
-        except ProtocolError as error:
-            _fail(question, self._broken(str(error)))
-            raise
         if not question.answer.done():  # it is, when who asked has been cancelled
             question.answer.set_result(response)
 
@@ -243,9 +240,6 @@ class PeerConnection:
         host, port = self._stream.peer
         return f"{host}:{port}"
 
-    def _broken(self, reason: str) -> KafkaError:
-        return _unreachable(f"the connection to {self._peer} broke: {reason}")
-
     def _break(self, reason: str) -> None:
         if self.closed:
             return
@@ -255,7 +249,8 @@ class PeerConnection:
         questions, self._questions = self._questions, {}
         for question in questions.values():
             question.timer.cancel()
-            _fail(question, self._broken(reason))
+            if not question.answer.done():
+                question.answer.set_exception(_unreachable(f"the connection to {self._peer} broke: {reason}"))
 
     def close(self) -> None:
         self._break("it was closed here")
@@ -263,11 +258,6 @@ class PeerConnection:
 
 def _unreachable(message: str) -> KafkaError:
     return KafkaError(ErrorCode.NETWORK_EXCEPTION, message)
-
-
-def _fail(question: _Question, error: KafkaError) -> None:
-    if not question.answer.done():
-        question.answer.set_exception(error)
 
 
 def _in_use(buffer: bytearray) -> bool:
