@@ -6,8 +6,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from forebay.config import BrokerConfig, broker_config
 from forebay.core.image import (
@@ -21,7 +19,6 @@ from forebay.core.image import (
     TopicDeleted,
     TopicPut,
 )
-from forebay.core.placement import place
 from forebay.core.settings import Alteration, AlterOp, Resource, ResourceType, alter_configs, replace_configs
 from forebay.core.topics import (
     NAME_LENGTH_MAX,
@@ -233,25 +230,6 @@ def test_too_few_brokers_are_left_for_more_partitions() -> None:
     with pytest.raises(KafkaError) as caught:
         create_partitions(shrunk, "t", 2, None)
     assert caught.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
-
-
-# -- placement --------------------------------------------------------------------------------------------
-
-
-@given(st.integers(1, 7), st.integers(1, 40), st.integers(0, 100), st.data())
-def test_placement_is_even_and_never_doubles(count: int, partitions: int, first: int, data: Any) -> None:
-    factor = data.draw(st.integers(1, count))
-    brokers = list(range(10, 10 + count))
-    assignment = place(brokers, partitions=partitions, replication_factor=factor, first=first)
-    assert len(assignment) == partitions
-    assert all(len(set(replicas)) == factor and set(replicas) <= set(brokers) for replicas in assignment)
-    leaders = Counter(replicas[0] for replicas in assignment)
-    assert max(leaders.values()) - min(leaders[broker] for broker in brokers) <= 1
-
-
-def test_the_load_of_a_lost_leader_spreads() -> None:
-    assignment = place([1, 2, 3, 4], partitions=12, replication_factor=2)
-    assert Counter(replicas[1] for replicas in assignment if replicas[0] == 1) == {2: 1, 3: 1, 4: 1}
 
 
 # -- settings ---------------------------------------------------------------------------------------------

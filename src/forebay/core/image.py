@@ -81,7 +81,7 @@ class TopicImage:
 
     @property
     def replication_factor(self) -> int:
-        return len(self.partitions[0].replicas)
+        return len(self.partitions[0].target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from forebay.core.image import (
     TopicPut,
     TopicRecord,
 )
-from forebay.core.placement import place
+from forebay.core.placement import Assignment, place
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 
 NAME_LENGTH_MAX = 249
@@ -31,8 +31,6 @@ DEFAULT = -1
 _REPLICAS_WANTED = 3
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
-
-Assignment = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,24 +136,18 @@ def _assignment(image: ClusterImage, broker: BrokerConfig, new: NewTopic) -> Ass
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS, f"a topic has 1 to {PARTITIONS_MAX} partitions, not {partitions}"
         )
-    brokers = sorted(image.brokers)
-    replicas = _replication_factor(brokers, broker, new.replication_factor)
-    return place(
-        brokers,
-        partitions=partitions,
-        replication_factor=replicas,
-        first=_partition_count(image) % len(brokers),
-    )
+    replicas = _replication_factor(len(image.brokers), broker, new.replication_factor)
+    return place(image, partitions=partitions, replication_factor=replicas)
 
 
-def _replication_factor(brokers: Sequence[int], broker: BrokerConfig, asked: int) -> int:
+def _replication_factor(brokers: int, broker: BrokerConfig, asked: int) -> int:
     wanted = broker.topics.replication_factor if asked == DEFAULT else asked
     if wanted == DEFAULT and brokers:
-        return min(_REPLICAS_WANTED, len(brokers))
-    if not 1 <= wanted <= len(brokers):
+        return min(_REPLICAS_WANTED, brokers)
+    if not 1 <= wanted <= brokers:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {wanted} is not possible with {len(brokers)} live broker(s)",
+            f"replication factor {wanted} is not possible with {brokers} live broker(s)",
         )
     return wanted
 
@@ -201,17 +193,14 @@ def _check_count(current: int, count: int) -> None:
 
 
 def _place_more(image: ClusterImage, topic: TopicImage, count: int) -> Assignment:
-    brokers = sorted(image.brokers)
     replicas = topic.replication_factor
-    if replicas > len(brokers):
+    if replicas > len(image.brokers):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"new partitions need {replicas} brokers, {len(brokers)} are alive",
+            f"new partitions need {replicas} brokers, {len(image.brokers)} are alive",
         )
-    first = len(topic.partitions)
-    if topic.partitions[0].replicas[0] in brokers:
-        first += brokers.index(topic.partitions[0].replicas[0])
-    return place(brokers, partitions=count, replication_factor=replicas, first=first)
+    beside = [partition.target for partition in topic.partitions]
+    return place(image, partitions=count, replication_factor=replicas, beside=beside)
 
 
 def _check_more(
@@ -220,10 +209,6 @@ def _check_more(
     if len(assignment) != count:
         raise _bad_assignment(f"{count} partition(s) are added, but {len(assignment)} assignment(s) given")
     return tuple(_check_replicas(image, replicas, topic.replication_factor) for replicas in assignment)
-
-
-def _partition_count(image: ClusterImage) -> int:
-    return sum(len(topic.partitions) for topic in image.topics.values())
 
 
 def _invalid_name(message: str) -> KafkaError:
