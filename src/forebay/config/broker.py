@@ -14,6 +14,7 @@ from typing import Any
 from forebay.config.broker_keys import ALIASES, BROKER_KEYS
 from forebay.config.cleaner_keys import CleanerConfig, cleaner_config
 from forebay.config.cluster_keys import ClusterConfig, cluster_config
+from forebay.config.controller_keys import ControllerConfig, controller_config
 from forebay.config.group_keys import GroupsConfig, groups_config
 from forebay.config.listeners import Listener, parse_listeners
 from forebay.config.lookup import broker_definition
@@ -89,6 +90,7 @@ class BrokerConfig:
     topics: TopicDefaults
     storage: StorageConfig
     cleaner: CleanerConfig
+    controller: ControllerConfig
     groups: GroupsConfig
     transactions: TransactionsConfig
     replication: ReplicationConfig
@@ -160,6 +162,7 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
         topics=_topics(values),
         storage=_storage(values),
         cleaner=cleaner_config(values),
+        controller=controller_config(values),
         groups=groups_config(values),
         transactions=transactions_config(values),
         replication=replication_config(values),

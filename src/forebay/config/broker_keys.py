@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from forebay.config.cleaner_keys import CLEANER_KEYS
 from forebay.config.cluster_keys import CLUSTER_KEYS
+from forebay.config.controller_keys import CONTROLLER_KEYS
 from forebay.config.group_keys import GROUP_KEYS
 from forebay.config.listeners import validate_advertised, validate_listeners
 from forebay.config.replication_keys import REPLICATION_KEYS
@@ -255,6 +256,7 @@ BROKER_KEYS: dict[str, Definition] = {
         *GROUP_KEYS,
         *TRANSACTION_KEYS,
         *REPLICATION_KEYS,
+        *CONTROLLER_KEYS,
     )
 }
 

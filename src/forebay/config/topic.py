@@ -34,6 +34,7 @@ class TopicConfig:
     delete_retention_ms: int
     min_insync_replicas: int
     """-1 means a majority of the replicas; see `insync_replicas_min`."""
+    unclean_leader_election_enable: bool
 
     @staticmethod
     def resolve(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:

@@ -78,6 +78,9 @@ _KEYS = (
     _key("max.compaction.lag.ms", "max_compaction_lag_ms", "log.cleaner.max.compaction.lag.ms"),
     _key("delete.retention.ms", "delete_retention_ms", "log.cleaner.delete.retention.ms"),
     _key("min.insync.replicas", "min_insync_replicas", "min.insync.replicas"),
+    _key(
+        "unclean.leader.election.enable", "unclean_leader_election_enable", "unclean.leader.election.enable"
+    ),
 )
 
 TOPIC_KEYS: dict[str, TopicKey] = {key.definition.name: key for key in _KEYS}
