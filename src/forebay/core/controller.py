@@ -1,0 +1,183 @@
+"""What the controller does, decided on an image: who leads, who is in sync, when a move has ended.
+
+Three rules keep every acknowledged message. Only a member of the in-sync set is elected, since each of them
+has everything that was acknowledged with acks=all (an unclean election breaks this, and has to be wished
+for). A partition never loses its last in-sync members by their death: they stay listed without a leader
+until one of them is back. And whenever the leader changes the leader epoch rises, so that what an earlier
+leader still says can be told from what the new one says.
+
+`settle` is the whole decision for one partition, and has nothing more to do on its own result. Nothing is
+written here: each new state carries the partition epoch of the state it was made from, and the store
+refuses it when somebody was faster.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterator
+from dataclasses import replace
+
+from forebay.config import ControllerConfig, validate_topic_override
+from forebay.core.image import NO_LEADER, ClusterImage, PartitionPut, PartitionState, TopicImage
+
+_UNCLEAN = "unclean.leader.election.enable"
+
+
+def plan(image: ClusterImage, config: ControllerConfig) -> list[PartitionPut]:
+    """What has to change now that these brokers are alive; nothing, when all is as it should be."""
+    alive = image.brokers
+    changes: list[PartitionPut] = []
+    for topic in image.topics.values():
+        unclean = _may_be_unclean(image, config, topic.name)
+        for state in topic.partitions:
+            after = settle(state, alive, unclean=unclean)
+            if after is not state:
+                changes.append(PartitionPut(topic_id=topic.topic_id, state=after))
+    return changes
+
+
+def prefer(image: ClusterImage, *, imbalance_percent_max: int = 0) -> list[PartitionPut]:
+    """Leadership back to first replicas, for brokers that lead too few of the partitions meant for them."""
+    meant: Counter[int] = Counter()
+    missed: Counter[int] = Counter()
+    for _, state in _settled(image):
+        meant[state.replicas[0]] += 1
+        missed[state.replicas[0]] += state.leader != state.replicas[0]
+    return [
+        PartitionPut(topic_id=topic.topic_id, state=lead(state, state.replicas[0]))
+        for topic, state in _settled(image)
+        if can_lead(state, state.replicas[0], image.brokers)
+        and state.leader != state.replicas[0]
+        and missed[state.replicas[0]] * 100 > imbalance_percent_max * meant[state.replicas[0]]
+    ]
+
+
+def departure(
+    image: ClusterImage, node_id: int, *, unsynced: bool = False, lost: bool = False
+) -> list[PartitionPut]:
+    """What has to change before a broker goes away, or before it comes back with less than it had.
+
+    A broker that is about to stop leaves the in-sync sets in which another live member remains, and that
+    one leads. Where it is the only live member it stays: nobody could take over.
+
+    With `unsynced` it may lack what was not yet on its disk when the power failed; a broker that is not
+    registered is treated so too. It leaves wherever another member is listed, dead or alive, and leads
+    nothing before a new election: two histories in one leader epoch could not be told apart. With `lost`
+    it has nothing left, and leaves even where it was the last.
+    """
+    leave = _leave_lost if lost else _leave_unsynced if unsynced or node_id not in image.brokers else _leave
+    others = image.brokers.keys() - {node_id}
+    return _changes(image, lambda state: leave(state, node_id, others))
+
+
+# -- one partition ----------------------------------------------------------------------------------------
+
+
+def settle(state: PartitionState, alive: Container[int], *, unclean: bool = False) -> PartitionState:
+    """The state this partition should be in; the same object if it is in it."""
+    if state.leader in alive and not state.adding and not state.removing:
+        # Nearly all partitions nearly always.
+        for member in state.isr:
+            if member not in alive:
+                break
+        else:
+            if state.leader in state.isr:
+                return state
+    return _elect(_finish_move(_drop_dead(state, alive), alive), alive, unclean=unclean)
+
+
+def can_lead(state: PartitionState, broker_id: int, alive: Container[int]) -> bool:
+    return broker_id in state.isr and broker_id in alive
+
+
+def first_able(state: PartitionState, alive: Container[int]) -> int:
+    """The replica to elect: in sync, alive, and as early in the list as possible."""
+    return next((replica for replica in state.replicas if can_lead(state, replica, alive)), NO_LEADER)
+
+
+def lead(state: PartitionState, leader: int) -> PartitionState:
+    return replace(state, leader=leader, leader_epoch=state.leader_epoch + 1)
+
+
+def _drop_dead(state: PartitionState, alive: Container[int]) -> PartitionState:
+    live = tuple(member for member in state.isr if member in alive)
+    # With no member alive all of them stay: each has every acknowledged message, and may come back first.
+    return replace(state, isr=live) if live and live != state.isr else state
+
+
+def _finish_move(state: PartitionState, alive: Container[int]) -> PartitionState:
+    if not state.adding and not state.removing:
+        return state
+    target = state.target
+    if not all(can_lead(state, replica, alive) for replica in target):
+        return state
+    return replace(state, replicas=target, isr=_within(state.isr, target), adding=(), removing=())
+
+
+def _elect(state: PartitionState, alive: Container[int], *, unclean: bool) -> PartitionState:
+    if can_lead(state, state.leader, alive):
+        return state
+    leader = first_able(state, alive)
+    if leader == NO_LEADER and unclean:
+        leader = next((replica for replica in state.replicas if replica in alive), NO_LEADER)
+    if leader == state.leader:
+        return state
+    after = lead(state, leader)
+    return after if leader == NO_LEADER or leader in state.isr else replace(after, isr=(leader,))
+
+
+# -- leaving ----------------------------------------------------------------------------------------------
+
+
+def _leave(state: PartitionState, node_id: int, others: Container[int]) -> PartitionState:
+    if not any(member in others for member in state.isr):
+        return state
+    return _leave_unsynced(state, node_id, others)
+
+
+def _leave_unsynced(state: PartitionState, node_id: int, others: Container[int]) -> PartitionState:
+    without = _without(state, node_id)
+    return _step_down(without if without.isr else state, node_id, others)
+
+
+def _leave_lost(state: PartitionState, node_id: int, others: Container[int]) -> PartitionState:
+    return _step_down(_without(state, node_id), node_id, others)
+
+
+def _without(state: PartitionState, node_id: int) -> PartitionState:
+    if node_id not in state.isr:
+        return state
+    return replace(state, isr=tuple(member for member in state.isr if member != node_id))
+
+
+def _step_down(state: PartitionState, node_id: int, others: Container[int]) -> PartitionState:
+    return lead(state, first_able(state, others)) if state.leader == node_id else state
+
+
+# -- whole images -----------------------------------------------------------------------------------------
+
+
+def _changes(image: ClusterImage, change: Callable[[PartitionState], PartitionState]) -> list[PartitionPut]:
+    return [
+        PartitionPut(topic_id=topic.topic_id, state=after)
+        for topic in image.topics.values()
+        for state in topic.partitions
+        if (after := change(state)) is not state
+    ]
+
+
+def _settled(image: ClusterImage) -> Iterator[tuple[TopicImage, PartitionState]]:
+    """Partitions that are not being moved."""
+    for topic in image.topics.values():
+        for state in topic.partitions:
+            if not state.adding and not state.removing:
+                yield topic, state
+
+
+def _may_be_unclean(image: ClusterImage, config: ControllerConfig, topic: str) -> bool:
+    text = image.topic_config(topic).overrides.get(_UNCLEAN)
+    return config.unclean_election if text is None else bool(validate_topic_override(_UNCLEAN, text))
+
+
+def _within(members: tuple[int, ...], replicas: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(member for member in members if member in replicas)
