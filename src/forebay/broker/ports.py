@@ -17,11 +17,9 @@ from forebay.broker.descriptors import share_descriptors
 from forebay.broker.sockets import Address, SocketNetwork, Stream
 from forebay.clock import Clock, SystemClock
 from forebay.config import BrokerConfig
-from forebay.coordination.sqlite import SqliteStore
+from forebay.coordination.opening import open_store
 from forebay.coordination.store import Store
 from forebay.storage.disk import Disk, RealDisk
-
-STORE_FILE = "forebay.db"
 
 
 class Listening(Protocol):
@@ -64,7 +62,3 @@ def real_ports(config: BrokerConfig) -> Ports:
         entropy=os.urandom,
         open_store=open_store,
     )
-
-
-async def open_store(config: BrokerConfig) -> Store:
-    return await SqliteStore.open(config.node.data_dir / STORE_FILE)

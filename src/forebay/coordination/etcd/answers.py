@@ -1,0 +1,50 @@
+"""What etcd's gateway answers, made out: a result, etcd's own refusal, or something that is not etcd."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from forebay.coordination.etcd.failures import NoAnswer, refusal, shown
+from forebay.coordination.etcd.http import HttpError, Response
+
+Json = dict[str, Any]
+
+_OK = 200
+
+
+async def read_answer(response: Response) -> Json:
+    """Raises Refused, or NoAnswer when it is not etcd that speaks."""
+    body = await response.read()
+    if b"HTTP request to an HTTPS server" in body:
+        raise NoAnswer("it speaks TLS: write etcds:// for etcd://")
+    if response.status != _OK:
+        raise refusal(response.status, body)
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise NoAnswer(f"it answers {shown(body)!r}, which is not etcd's way: is this its client port?")
+    return answer
+
+
+async def read_messages(response: Response) -> AsyncIterator[Json]:
+    """An answer that goes on, one message after the other."""
+    if response.status != _OK:
+        await read_answer(response)
+    async for line in response.lines():
+        try:
+            message = json.loads(line)
+        except ValueError:
+            message = None
+        if not isinstance(message, dict):
+            raise HttpError(f"a message that is not etcd's: {shown(line)!r}")
+        yield message
+
+
+def version_in(answer: Json) -> str:
+    if "etcdserver" not in answer:
+        raise NoAnswer("something answers there, but it is not etcd")
+    return str(answer["etcdserver"])

@@ -1,0 +1,144 @@
+"""What can go wrong between a broker and etcd, told apart by the one question that matters: was it applied?
+
+`Unreachable` was never sent, `Refused` was answered, `NoAnswer` may or may not have been applied. All three
+stay inside this package; callers of the store get a StoreError that says what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from typing import Any
+
+from forebay.coordination.store import LeaseLost, StoreError
+
+# The numbers of gRPC's status codes.
+_INVALID_ARGUMENT = 3
+_NOT_FOUND = 5
+_PERMISSION_DENIED = 7
+_RESOURCE_EXHAUSTED = 8
+_OUT_OF_RANGE = 11
+_UNAVAILABLE = 14
+_UNAUTHENTICATED = 16
+
+_TEXT_SHOWN_CHARS = 200
+
+
+class Unreachable(Exception):
+    """No connection, so nothing was sent."""
+
+
+class NoAnswer(Exception):
+    """Sent, and then silence or a broken connection."""
+
+
+class Refused(Exception):
+    """etcd's own error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+    @property
+    def stale_token(self) -> bool:
+        """The login has run out, or was made under older rules: log in again."""
+        return self.code == _UNAUTHENTICATED or "auth store is old" in self.message
+
+    @property
+    def not_applied(self) -> bool:
+        """Turned away at the door: the same request may go to another server."""
+        return (
+            "no leader" in self.message
+            or "too many requests" in self.message
+            or "not a primary lessor" in self.message
+        )
+
+    @property
+    def unavailable(self) -> bool:
+        """This server cannot help at the moment; another one might."""
+        return self.not_applied or self.code == _UNAVAILABLE
+
+    @property
+    def compacted(self) -> bool:
+        return self.code == _OUT_OF_RANGE and "compacted" in self.message
+
+    @property
+    def lease_not_found(self) -> bool:
+        return self.code == _NOT_FOUND and "lease" in self.message
+
+    def as_store_error(self, user: str | None) -> StoreError:
+        """The same for those who use the store, with what to do about it."""
+        if self.lease_not_found:
+            return LeaseLost(f"the lease has ended ({self.message})")
+        return StoreError(f"etcd refused the request: {self.message}{self._advice(user)}")
+
+    def _advice(self, user: str | None) -> str:
+        if "user name is empty" in self.message:
+            return "; it wants a login, set forebay.etcd.user and forebay.etcd.password"
+        if self.code == _UNAUTHENTICATED or "authentication failed" in self.message:
+            return f"; check forebay.etcd.user ({user}) and forebay.etcd.password"
+        if self.code == _PERMISSION_DENIED:
+            return f"; give the etcd user {user} the right to read and write the keys under /forebay/"
+        if "database space exceeded" in self.message:
+            return "; compact and defragment etcd, disarm its alarm, and give it --auto-compaction-retention"
+        return ""
+
+
+def refusal(status: int, body: bytes) -> Refused:
+    """From a response that is not a success. Raises NoAnswer when it is not etcd that answered."""
+    try:
+        error = json.loads(body)
+    except ValueError:
+        error = None
+    if not isinstance(error, dict):
+        raise NoAnswer(f"it answers {status} {shown(body)!r}: is this etcd's client port?")
+    return refusal_in(error)
+
+
+def refusal_in(error: dict[str, Any]) -> Refused:
+    """From etcd's description of an error, of which its versions have several."""
+    inner = error.get("error")
+    if isinstance(inner, dict):
+        error = inner
+    code = error.get("code", error.get("grpc_code", 2))
+    message = error.get("message") or error.get("error") or "no reason given"
+    return Refused(int(code), str(message))
+
+
+def connecting_failed(error: OSError | TimeoutError, *, tls: bool) -> Unreachable:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Unreachable(
+            f"its certificate is not trusted ({error.verify_message}): set forebay.etcd.ca.file to the "
+            "certificate of who signed it, and use a host name that it was made for"
+        )
+    if isinstance(error, ssl.SSLError):
+        plain = "WRONG_VERSION_NUMBER" in str(error.reason)
+        advice = "it does not speak TLS: write etcd:// for etcds://" if plain else _tls_advice(error)
+        return Unreachable(advice)
+    if isinstance(error, TimeoutError):
+        return Unreachable("no connection in time")
+    if tls and isinstance(error, ConnectionResetError):
+        return Unreachable("it closed the connection during the TLS handshake: see forebay.etcd.cert.file")
+    return Unreachable((error.strerror or str(error)).lower())
+
+
+def broken(error: Exception, *, tls: bool) -> NoAnswer:
+    """A connection that ended before the whole answer had come."""
+    if isinstance(error, TimeoutError):
+        return NoAnswer("no answer in time")
+    if isinstance(error, ssl.SSLError):
+        return NoAnswer(_tls_advice(error))
+    hint = "; does it want a client certificate (forebay.etcd.cert.file)?" if tls else ""
+    return NoAnswer(f"the connection broke ({str(error) or type(error).__name__}){hint}")
+
+
+def _tls_advice(error: ssl.SSLError) -> str:
+    reason = error.reason or str(error)
+    if "CERTIFICATE" in reason.upper():
+        return f"it refused our certificate ({reason}): set forebay.etcd.cert.file and forebay.etcd.key.file"
+    return f"TLS failed ({reason})"
+
+
+def shown(body: bytes) -> str:
+    return body[:_TEXT_SHOWN_CHARS].decode("utf-8", "replace").strip()

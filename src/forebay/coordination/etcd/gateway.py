@@ -1,0 +1,325 @@
+"""Requests to whichever etcd server answers.
+
+One server is used until it fails, then the next one. What was certainly not applied is sent again, to
+another server; what may have been applied is sent again only if it is `repeatable`, that is, a read. A login
+that has run out is renewed on the way.
+
+Every request carries `hasleader`: a server that is cut off from the others then says so instead of keeping
+still. A server whose raft term is older than one we have seen is cut off too, and not believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from forebay.config import ClusterConfig
+from forebay.coordination.etcd.answers import Json, read_answer, read_messages, version_in
+from forebay.coordination.etcd.failures import NoAnswer, Refused, Unreachable, broken, connecting_failed
+from forebay.coordination.etcd.http import Connection, HttpError, Response
+from forebay.coordination.store import StoreClosed, StoreError
+from forebay.errors import ConfigError
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT_S = 2.0
+ANSWER_TIMEOUT_S = 4.0
+"""How long one server has for one request."""
+REQUEST_TIMEOUT_S = 8.0
+"""How long all servers together have for one request."""
+_REQUESTS_MAX = 16
+_BACKOFF_MIN_S = 0.05
+_BACKOFF_MAX_S = 0.5
+_LOGINS_MAX = 3
+
+
+class Gateway:
+    def __init__(self, config: ClusterConfig, *, answer_timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+        self.user = config.user
+        self._password = config.password
+        self._endpoints = config.endpoints
+        self._tls = _tls_context(config)
+        self._answer_timeout_s = answer_timeout_s
+        # Brokers that all begin with the first server named would leave the others idle.
+        self._current = random.randrange(len(config.endpoints))
+        self._token: str | None = None
+        self._term = 0
+        self._idle: list[tuple[int, Connection]] = []
+        self._streams: set[Connection] = set()
+        self._slots = asyncio.Semaphore(_REQUESTS_MAX)
+        self._running: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    async def call(
+        self, path: str, body: Json, *, repeatable: bool = False, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> Json:
+        """The answer of the first server that gives one.
+
+        Raises Refused for what etcd itself objects to, and StoreError when nobody answers.
+        """
+
+        async def ask(index: int, left_s: float) -> Json:
+            return await self._ask(index, path, body, left_s)
+
+        return await self.guard(self._try_servers(ask, repeatable, timeout_s))
+
+    async def version(self, timeout_s: float = REQUEST_TIMEOUT_S) -> str:
+        """Which etcd this is: a request that needs no login, and tells etcd from anything else."""
+
+        async def ask(index: int, left_s: float) -> str:
+            connection = await self._connection(index)
+            return version_in(await self._exchange(index, connection, "/version", {}, None, left_s))
+
+        return await self.guard(self._try_servers(ask, True, timeout_s))
+
+    async def check(self, index: int) -> None:
+        """Raises NoAnswer, Unreachable or Refused unless this very server is one of a working cluster."""
+        answer = await self.guard(self._ask(index, "/v3/maintenance/status", {}, self._answer_timeout_s))
+        if int(answer.get("leader", 0)) == 0:
+            raise NoAnswer("it has no leader")
+
+    @asynccontextmanager
+    async def stream(self, path: str, body: Json) -> AsyncIterator[tuple[int, AsyncIterator[Json]]]:
+        """An answer that goes on and on, and the number of the server that gives it.
+
+        The messages are read by the caller, and may raise OSError and HttpError.
+        """
+        index = self._current
+        try:
+            headers = await self.guard(self._headers(index))
+            connection = await self.guard(self._connection(index))
+        except (Unreachable, NoAnswer):
+            self.leave(index)
+            raise
+        self._streams.add(connection)
+        try:
+            async with asyncio.timeout(self._answer_timeout_s):
+                response = await self.guard(_send(connection, path, headers, body))
+            yield index, read_messages(response)
+        except Refused as error:
+            self._token = None if error.stale_token else self._token
+            self.leave(index)
+            raise
+        except (OSError, HttpError, TimeoutError) as error:
+            self.check_open()
+            self.leave(index)
+            raise broken(error, tls=self._tls is not None) from error
+        finally:
+            self._streams.discard(connection)
+            connection.abort()
+
+    async def _try_servers(
+        self, ask: Callable[[int, float], Awaitable[T]], repeatable: bool, timeout_s: float
+    ) -> T:
+        attempts = _Attempts(self, timeout_s)
+        async with self._slots:
+            while True:
+                index = self._current
+                try:
+                    return await ask(index, attempts.left_s)
+                except Unreachable as error:
+                    await attempts.failed(index, error)
+                except NoAnswer as error:
+                    if not repeatable:
+                        self.leave(index)
+                        raise StoreError(
+                            f"etcd at {self.address(index)}: {error}; whether the change was made is unknown"
+                        ) from error
+                    await attempts.failed(index, error)
+                except Refused as error:
+                    if error.stale_token and attempts.may_log_in():
+                        self._token = None
+                    elif error.not_applied or (repeatable and error.unavailable):
+                        await attempts.failed(index, error)
+                    else:
+                        raise
+
+    async def _ask(self, index: int, path: str, body: Json, timeout_s: float) -> Json:
+        headers = await self._headers(index)
+        connection = await self._connection(index)
+        answer = await self._exchange(index, connection, path, headers, body, timeout_s)
+        self.check_term(answer)
+        return answer
+
+    async def _exchange(
+        self,
+        index: int,
+        connection: Connection,
+        path: str,
+        headers: dict[str, str],
+        body: Json | None,
+        timeout_s: float,
+    ) -> Json:
+        try:
+            async with asyncio.timeout(min(timeout_s, self._answer_timeout_s)):
+                return await read_answer(await _send(connection, path, headers, body))
+        except (OSError, HttpError, TimeoutError) as error:
+            raise broken(error, tls=self._tls is not None) from error
+        finally:
+            self._give_back(index, connection)
+
+    async def _headers(self, index: int) -> dict[str, str]:
+        headers = {"Grpc-Metadata-hasleader": "true"}
+        if self.user is not None and self._token is None:
+            self._token = await self._log_in(index)
+        if self._token:
+            headers["Authorization"] = self._token
+        return headers
+
+    async def _log_in(self, index: int) -> str:
+        """A token; empty when this etcd knows no users, so that nothing has to be shown to it."""
+        connection = await self._connection(index)
+        login = {"name": self.user, "password": self._password}
+        try:
+            answer = await self._exchange(
+                index, connection, "/v3/auth/authenticate", {}, login, self._answer_timeout_s
+            )
+        except Refused as error:
+            if "not enabled" in error.message:
+                return ""
+            raise
+        except NoAnswer as error:
+            raise Unreachable(str(error)) from error  # the request itself has not been sent
+        return str(answer["token"])
+
+    # -- servers -------------------------------------------------------------------------------------
+
+    @property
+    def count(self) -> int:
+        return len(self._endpoints)
+
+    def address(self, index: int) -> str:
+        host, port = self._endpoints[index]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def check_term(self, answer: Json) -> None:
+        """Raises NoAnswer if the answer is of a server that missed an election."""
+        term = int(answer.get("header", {}).get("raft_term", self._term))
+        if term < self._term:
+            raise NoAnswer(
+                f"it is at raft term {term}, others at {self._term}: it is cut off from them "
+                "(if etcd was restored from a backup, restart the brokers)"
+            )
+        self._term = term
+
+    def leave(self, index: int) -> None:
+        """Use another server from now on; does nothing when that has been decided already."""
+        if self._current == index:
+            self._current = (index + 1) % self.count
+        for number, connection in self._idle:
+            if number == index:
+                connection.abort()
+
+    async def _connection(self, index: int) -> Connection:
+        while self._idle:
+            number, connection = self._idle.pop()
+            if number == index and connection.usable:
+                return connection
+            connection.abort()
+        host, port = self._endpoints[index]
+        try:
+            async with asyncio.timeout(min(CONNECT_TIMEOUT_S, self._answer_timeout_s)):
+                return await Connection.open(host, port, self._tls)
+        except (OSError, TimeoutError) as error:
+            raise connecting_failed(error, tls=self._tls is not None) from error
+
+    def _give_back(self, index: int, connection: Connection) -> None:
+        if connection.usable and len(self._idle) < _REQUESTS_MAX and not self._closed:
+            self._idle.append((index, connection))
+        else:
+            connection.abort()
+
+    # -- life ----------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("the store is closed")
+
+    async def guard(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs it, unless the store is closed first: then StoreClosed is raised at once."""
+        if self._closed:
+            work.close()
+            self.check_open()
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is None or not current.cancelling():
+                self.check_open()
+            raise
+
+    def close(self) -> None:
+        self._closed = True
+        for task in self._running:
+            task.cancel()
+        for connection in (*self._streams, *(connection for _, connection in self._idle)):
+            connection.abort()
+        self._idle.clear()
+
+
+class _Attempts:
+    """One request's way through the servers: all of them at once, then all again after a pause."""
+
+    def __init__(self, gateway: Gateway, timeout_s: float) -> None:
+        self._gateway = gateway
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + timeout_s
+        self._problems: dict[int, Exception] = {}
+        self._in_round = 0
+        self._backoff_s = _BACKOFF_MIN_S
+        self._logins = 0
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self._deadline - self._loop.time())
+
+    async def failed(self, index: int, error: Exception) -> None:
+        """Goes on to the next server; raises StoreError when the time is up."""
+        self._gateway.leave(index)
+        self._problems[index] = error
+        self._in_round += 1
+        if self._in_round < self._gateway.count and self.left_s:
+            return
+        self._in_round = 0
+        if self.left_s <= self._backoff_s:
+            raise StoreError(self._summary()) from error
+        await asyncio.sleep(self._backoff_s)
+        self._backoff_s = min(self._backoff_s * 2, _BACKOFF_MAX_S)
+
+    def may_log_in(self) -> bool:
+        self._logins += 1
+        return self._gateway.user is not None and self._logins < _LOGINS_MAX
+
+    def _summary(self) -> str:
+        told = (f"{self._gateway.address(index)}: {error}" for index, error in self._problems.items())
+        return f"no etcd server answers ({'; '.join(told)}): start etcd, or correct forebay.cluster"
+
+
+def _tls_context(config: ClusterConfig) -> ssl.SSLContext | None:
+    if not config.tls:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=None if config.ca_file is None else str(config.ca_file))
+        if config.cert_file is not None:
+            context.load_cert_chain(config.cert_file, config.key_file)
+    except OSError as error:
+        raise ConfigError(
+            f"the certificates for etcd cannot be used ({error}): "
+            "see forebay.etcd.ca.file, forebay.etcd.cert.file and forebay.etcd.key.file"
+        ) from error
+    return context
+
+
+async def _send(connection: Connection, path: str, headers: dict[str, str], body: Json | None) -> Response:
+    encoded = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+    return await connection.request(path, headers, encoded)

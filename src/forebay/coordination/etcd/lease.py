@@ -1,0 +1,90 @@
+"""A lease on etcd, as its holder sees it.
+
+`valid()` is decided here, without asking anyone: a keep-alive that was answered holds from the moment it was
+*sent*, for the time to live less a margin, on a clock that goes on while the machine sleeps.
+
+Past that moment the lease is not valid, but not lost either: when etcd itself was away it comes back with the
+lease still there, a later keep-alive is answered, and nobody has seen our keys vanish. It is lost when etcd
+says so, or when we gave it up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+
+from forebay.clock import Clock
+from forebay.config import ClusterConfig
+from forebay.coordination.etcd.failures import Refused
+from forebay.coordination.etcd.gateway import Gateway
+from forebay.coordination.etcd.keeper import Keeper
+from forebay.coordination.store import StoreError
+
+_HEARTBEAT_S = 0.25
+_GOODBYE_S = 1.0
+
+
+async def grant(config: ClusterConfig, gateway: Gateway, clock: Clock, ttl_s: float) -> EtcdLease:
+    sent_at = clock.monotonic()
+    try:
+        # Should a first answer be lost, its lease is used by nobody and runs out.
+        answer = await gateway.call("/v3/lease/grant", {"TTL": str(math.ceil(ttl_s))}, repeatable=True)
+    except Refused as error:
+        raise error.as_store_error(gateway.user) from error
+    keeper = Keeper(config, clock, lease_id=int(answer["ID"]), ttl_s=float(answer["TTL"]), sent_at=sent_at)
+    return EtcdLease(gateway, keeper)
+
+
+class EtcdLease:
+    def __init__(self, gateway: Gateway, keeper: Keeper) -> None:
+        self.id = keeper.lease_id
+        self.lost = asyncio.Event()
+        self._gateway = gateway
+        self._keeper = keeper
+        self._loop = asyncio.get_running_loop()
+        self._heartbeat: asyncio.Handle = self._loop.call_soon(self._beat)
+        keeper.start(on_lost=self._told_lost)
+
+    def valid(self) -> bool:
+        return not self.lost.is_set() and self._keeper.holds
+
+    async def revoke(self) -> None:
+        if not await self._let_go():
+            return
+        try:
+            await self._revoke()
+        except Refused as error:
+            if not error.lease_not_found:
+                raise error.as_store_error(self._gateway.user) from error
+
+    async def close(self) -> None:
+        """As revoke, but etcd need not answer: then the lease runs out by itself."""
+        if await self._let_go():
+            with contextlib.suppress(StoreError, Refused, TimeoutError):
+                async with asyncio.timeout(_GOODBYE_S):
+                    await self._revoke()
+
+    async def _revoke(self) -> None:
+        await self._gateway.call("/v3/lease/revoke", {"ID": str(self.id)}, repeatable=True)
+
+    async def _let_go(self) -> bool:
+        """Whether there was something to let go. Nobody may count on the lease from here on."""
+        held = not self.lost.is_set()
+        self._lose()
+        self._keeper.stop()
+        await asyncio.wrap_future(self._keeper.ended)
+        return held
+
+    def _beat(self) -> None:
+        self._keeper.beat()
+        self._heartbeat = self._loop.call_later(_HEARTBEAT_S, self._beat)
+
+    def _lose(self) -> None:
+        self.lost.set()
+        self._heartbeat.cancel()
+
+    def _told_lost(self) -> None:
+        """Called by the keeper's thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody is there to be told
+            self._loop.call_soon_threadsafe(self._lose)

@@ -1,0 +1,84 @@
+"""The store's values in the JSON of etcd's gateway: bytes in base64, large numbers as text, no zeros."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from typing import Any
+
+from forebay.coordination.store import Compare, Delete, Event, EventKind, KeyValue, Put, Target
+
+Json = dict[str, Any]
+
+_FIELDS = {
+    Target.CREATE_REVISION: ("CREATE", "create_revision"),
+    Target.MOD_REVISION: ("MOD", "mod_revision"),
+}
+
+
+def text_of(data: bytes) -> str:
+    return b64encode(data).decode("ascii")
+
+
+def key_text(key: str) -> str:
+    return text_of(key.encode())
+
+
+def prefix_range(prefix: str) -> Json:
+    """All keys that begin so, as etcd says it: from the prefix to the first key that begins otherwise."""
+    start = prefix.encode()
+    stem = start.rstrip(b"\xff")
+    end = stem[:-1] + bytes([stem[-1] + 1]) if stem else b"\0"
+    return {"key": text_of(start or b"\0"), "range_end": text_of(end)}
+
+
+def txn_request(compares: Sequence[Compare], puts: Sequence[Put], deletes: Sequence[Delete]) -> Json:
+    return {
+        "compare": [_compare(compare) for compare in compares],
+        "success": [*(_put(put) for put in puts), *(_delete(delete) for delete in deletes)],
+    }
+
+
+def _compare(compare: Compare) -> Json:
+    target, field = _FIELDS[compare.target]
+    return {
+        "key": key_text(compare.key),
+        "target": target,
+        "result": "EQUAL",
+        field: str(compare.revision),
+    }
+
+
+def _put(put: Put) -> Json:
+    request = {"key": key_text(put.key), "value": text_of(put.value), "lease": str(put.lease)}
+    return {"request_put": request}
+
+
+def _delete(delete: Delete) -> Json:
+    request = prefix_range(delete.key) if delete.prefix else {"key": key_text(delete.key)}
+    return {"request_delete_range": request}
+
+
+def watch_request(prefix: str, from_revision: int) -> Json:
+    # Large responses come in fragments, else one of more than a few megabytes would break the stream.
+    create = {**prefix_range(prefix), "start_revision": str(from_revision), "fragment": True}
+    return {"create_request": create}
+
+
+def revision_of(answer: Json) -> int:
+    return int(answer["header"].get("revision", 0))
+
+
+def key_value(item: Json) -> KeyValue:
+    return KeyValue(
+        key=b64decode(item["key"]).decode(),
+        value=b64decode(item.get("value", "")),
+        create_revision=int(item.get("create_revision", 0)),
+        mod_revision=int(item.get("mod_revision", 0)),
+        lease=int(item.get("lease", 0)),
+    )
+
+
+def event(item: Json) -> Event:
+    deleted = item.get("type") == "DELETE"
+    return Event(kind=EventKind.DELETE if deleted else EventKind.PUT, kv=key_value(item["kv"]))

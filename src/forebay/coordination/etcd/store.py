@@ -1,0 +1,114 @@
+"""The store of a cluster: etcd."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from forebay.clock import Clock, SystemClock
+from forebay.config import ClusterConfig
+from forebay.coordination.etcd.failures import Refused
+from forebay.coordination.etcd.gateway import Gateway
+from forebay.coordination.etcd.lease import EtcdLease, grant
+from forebay.coordination.etcd.messages import (
+    Json,
+    key_text,
+    key_value,
+    prefix_range,
+    revision_of,
+    text_of,
+    txn_request,
+)
+from forebay.coordination.etcd.watch import watch
+from forebay.coordination.store import (
+    Compare,
+    Delete,
+    Event,
+    KeyValue,
+    Put,
+    StoreError,
+    TxnResult,
+    check_txn,
+)
+
+PAGE_KEYS = 1_000
+_RANGES_MAX = 5
+_RANGE = "/v3/kv/range"
+
+
+class EtcdStore:
+    """Make one with `await EtcdStore.open(config)`."""
+
+    def __init__(self, config: ClusterConfig, gateway: Gateway, clock: Clock) -> None:
+        self._config = config
+        self._gateway = gateway
+        self._clock = clock
+        self._leases: set[EtcdLease] = set()
+
+    @classmethod
+    async def open(cls, config: ClusterConfig, clock: Clock | None = None) -> EtcdStore:
+        """Raises StoreError with what to do when etcd is not there, is not etcd, or does not let us in."""
+        store = cls(config, Gateway(config), clock or SystemClock())
+        try:
+            await store._gateway.version()
+            await store.get(f"/forebay/{config.name}/")
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def range(self, prefix: str) -> tuple[list[KeyValue], int]:
+        for _ in range(_RANGES_MAX):
+            try:
+                return await self._pages(prefix_range(prefix))
+            except Refused as error:
+                # Between two pages the revision that they are read at may be compacted away: begin again.
+                if not error.compacted:
+                    raise error.as_store_error(self._gateway.user) from error
+        raise StoreError("etcd forgets its history faster than it can be read; compact it less often")
+
+    async def get(self, key: str) -> KeyValue | None:
+        answer = await self._call(_RANGE, {"key": key_text(key)}, repeatable=True)
+        return next((key_value(item) for item in answer.get("kvs", ())), None)
+
+    async def txn(
+        self, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[Delete] = ()
+    ) -> TxnResult:
+        check_txn(compares, puts, deletes)
+        answer = await self._call("/v3/kv/txn", txn_request(compares, puts, deletes))
+        return TxnResult(ok=answer.get("succeeded", False), revision=revision_of(answer))
+
+    def watch(self, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
+        return watch(self._gateway, prefix, from_revision)
+
+    async def lease(self, ttl_s: float) -> EtcdLease:
+        lease = await grant(self._config, self._gateway, self._clock, ttl_s)
+        self._leases = {held for held in self._leases if not held.lost.is_set()} | {lease}
+        return lease
+
+    async def close(self) -> None:
+        """Gives up the leases, if etcd answers at once, and ends whatever waits; may be called again."""
+        leases, self._leases = self._leases, set()
+        await asyncio.gather(*(lease.close() for lease in leases))
+        self._gateway.close()
+
+    async def _pages(self, keys: Json) -> tuple[list[KeyValue], int]:
+        """All keys, a page at a time, each page as of the revision of the first."""
+        items: list[KeyValue] = []
+        revision = 0
+        more = True
+        while more:
+            request = {**keys, "limit": str(PAGE_KEYS), "revision": str(revision)}
+            answer = await self._gateway.call(_RANGE, request, repeatable=True)
+            revision = revision or revision_of(answer)
+            items += [key_value(item) for item in answer.get("kvs", ())]
+            more = answer.get("more", False)
+            if more:
+                keys = {**keys, "key": text_of(items[-1].key.encode() + b"\0")}
+        return items, revision
+
+    async def _call(self, path: str, body: Json, *, repeatable: bool = False) -> Json:
+        try:
+            return await self._gateway.call(path, body, repeatable=repeatable)
+        except Refused as error:
+            raise error.as_store_error(self._gateway.user) from error

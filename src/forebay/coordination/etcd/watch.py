@@ -1,0 +1,119 @@
+"""A watch that outlives the server it runs on.
+
+After every response we know the revision up to which nothing is missing: that of its last event. (The number
+in the header of a response may be ahead of events that are still to come.) When the stream breaks, the next
+one starts right behind it, on another server.
+
+A server that stands still, or is cut off, keeps its connections open and says nothing. So a silent stream is
+questioned: every few seconds its server has to show that it is alive and has a leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+
+from forebay.coordination.etcd.answers import Json
+from forebay.coordination.etcd.failures import NoAnswer, Refused, Unreachable, refusal_in
+from forebay.coordination.etcd.gateway import Gateway
+from forebay.coordination.etcd.http import HttpError
+from forebay.coordination.etcd.messages import event, watch_request
+from forebay.coordination.store import Compacted, Event, StoreError
+
+SILENCE_S = 4.0
+PATIENCE_S = 8.0
+"""How long streams may fail one after the other before the watch gives up."""
+_BACKOFF_S = 0.1
+_EVENTS_MAX = 1_000_000
+
+
+async def watch(gateway: Gateway, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
+    loop = asyncio.get_running_loop()
+    position = from_revision
+    failing_since: float | None = None
+    while True:
+        gateway.check_open()
+        try:
+            async with (
+                gateway.stream("/v3/watch", watch_request(prefix, position)) as (index, messages),
+                aclosing(_batches(gateway, index, messages)) as batches,
+            ):
+                async for events in batches:
+                    failing_since = None
+                    if events:
+                        position = events[-1].kv.mod_revision + 1
+                        yield events, position - 1
+        except (Unreachable, NoAnswer, Refused) as error:
+            if isinstance(error, Refused) and not (error.unavailable or error.stale_token):
+                raise error.as_store_error(gateway.user) from error
+            failing_since = loop.time() if failing_since is None else failing_since
+            if loop.time() - failing_since > PATIENCE_S:
+                raise StoreError(f"the watch on etcd is broken: {error}") from error
+            await gateway.guard(asyncio.sleep(_BACKOFF_S))
+
+
+async def _batches(
+    gateway: Gateway, index: int, messages: AsyncIterator[Json]
+) -> AsyncGenerator[list[Event], None]:
+    """The events of each whole response; none for one that only says that the watch is there."""
+    events: list[Event] = []
+    async with aclosing(_questioned(gateway, index, messages)) as questioned:
+        async for message in questioned:
+            result = _result(gateway, message)
+            events += [event(item) for item in result.get("events", ())]
+            if len(events) > _EVENTS_MAX:
+                raise StoreError("one response of etcd has more events than fit")
+            if not result.get("fragment"):
+                yield events
+                events = []
+    raise HttpError("the watch ended")
+
+
+def _result(gateway: Gateway, message: Json) -> Json:
+    if "error" in message:
+        raise refusal_in(message)
+    result: Json = message.get("result", {})
+    compacted = int(result.get("compact_revision", 0))
+    if compacted:
+        raise Compacted(f"events before revision {compacted} are gone")
+    if result.get("canceled"):
+        reason = str(result.get("cancel_reason", "no reason given"))
+        raise Refused(_code_of(reason), reason)
+    gateway.check_term(result)
+    return result
+
+
+def _code_of(reason: str) -> int:
+    """A cancelled watch tells its reason in words only."""
+    if "permission denied" in reason:
+        return 7
+    if "auth token" in reason:
+        return 16
+    return 14
+
+
+async def _questioned(
+    gateway: Gateway, index: int, messages: AsyncIterator[Json]
+) -> AsyncGenerator[Json, None]:
+    while True:
+        reading = asyncio.ensure_future(anext(messages, None))
+        try:
+            while not (await asyncio.wait((reading,), timeout=SILENCE_S))[0]:
+                await _question(gateway, index)
+            message = reading.result()
+        finally:
+            if not reading.done():
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+        if message is None:
+            return
+        yield message
+
+
+async def _question(gateway: Gateway, index: int) -> None:
+    try:
+        await gateway.check(index)
+    except (NoAnswer, Unreachable):
+        gateway.leave(index)
+        raise
