@@ -23,28 +23,48 @@ from forebay.coordination.store import (
     Store,
     StoreClosed,
 )
+from shared_etcd import OwnCorner
 
 HISTORY = 20
 
-OpenStore = Callable[[Path], Awaitable[Store]]
+OpenStore = Callable[[pytest.FixtureRequest, Path], Awaitable[Store]]
 
 
-async def open_memory(directory: Path) -> Store:
+async def open_memory(request: pytest.FixtureRequest, directory: Path) -> Store:
     return MemoryStore(history_max=HISTORY)
 
 
-async def open_sqlite(directory: Path) -> Store:
+async def open_sqlite(request: pytest.FixtureRequest, directory: Path) -> Store:
     return await SqliteStore.open(directory / "store.db", history_max=HISTORY)
 
 
-STORES: dict[str, OpenStore] = {"memory": open_memory, "sqlite": open_sqlite}
+async def open_one_etcd(request: pytest.FixtureRequest, directory: Path) -> Store:
+    return await OwnCorner.open(request.getfixturevalue("one_etcd"))
+
+
+async def open_three_etcd(request: pytest.FixtureRequest, directory: Path) -> Store:
+    return await OwnCorner.open(request.getfixturevalue("three_etcd"))
+
+
+STORES: dict[str, OpenStore] = {
+    "memory": open_memory,
+    "sqlite": open_sqlite,
+    "etcd": open_one_etcd,
+    "three-etcd": open_three_etcd,
+}
 
 
 @pytest.fixture(params=list(STORES.values()), ids=list(STORES))
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await request.param(tmp_path)
+    opened = await request.param(request, tmp_path)
     yield opened
     await opened.close()
+
+
+def let_history_end(store: Store) -> None:
+    """The embedded stores have kept the last events only; etcd has to be told."""
+    if isinstance(store, OwnCorner):
+        store.etcd.compact()
 
 
 def put(key: str, value: str = "", lease: int = 0) -> Put:
@@ -237,6 +257,7 @@ async def test_two_watchers_see_the_same(store: Store) -> None:
 async def test_a_watch_that_fell_behind_is_told_so(store: Store) -> None:
     for number in range(HISTORY * 2):
         await store.txn(puts=[put("k", str(number))])
+    let_history_end(store)
     with pytest.raises(Compacted):
         await take(store, "", 1, 1)
     _, revision = await store.range("")
