@@ -1,0 +1,151 @@
+"""Moving partitions between brokers, and electing their leaders on request, decided on an image.
+
+A move is a state of the partition itself. The new replicas are added to the old ones (`adding`), copy the
+log and join the in-sync set like any follower; when all that are to stay are in sync, the controller drops
+the others (`removing`). So a move can be cancelled or replaced at any point, and survives whoever began it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from forebay.core.controller import can_lead, first_able, lead, settle
+from forebay.core.image import NO_LEADER, ClusterImage, PartitionPut, PartitionState, TopicImage
+from forebay.core.topics import existing_topic
+from forebay.errors import ErrorCode, KafkaError
+
+
+def reassign(
+    image: ClusterImage,
+    topic: str,
+    partition: int,
+    target: Sequence[int] | None,
+    *,
+    allow_replication_factor_change: bool = True,
+) -> list[PartitionPut]:
+    """Begins a move to these replicas in this order, in place of one under way; None cancels that one."""
+    owner, state = _existing(image, topic, partition)
+    if target is None:
+        wanted = _cancelled(topic, state)
+    else:
+        _check_target(image, state, target)
+        if len(target) != len(state.target) and not allow_replication_factor_change:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"{topic}-{partition} has {len(state.target)} replicas, {len(target)} were given",
+            )
+        wanted = _moving(state, tuple(target))
+    if not wanted.isr:
+        raise _bad_assignment(
+            f"{topic}-{partition}: none of the replicas that would stay is in sync; wait until one is"
+        )
+    after = settle(_led_from_within(wanted, image), image.brokers)
+    return [] if after == state else [PartitionPut(topic_id=owner.topic_id, state=after)]
+
+
+def elect(image: ClusterImage, topic: str, partition: int, *, unclean: bool = False) -> list[PartitionPut]:
+    """Has the first replica lead; or with `unclean`, any replica that is left, if there is no leader."""
+    owner, state = _existing(image, topic, partition)
+    after = _elect_any(image, state) if unclean else _elect_first(image, state)
+    return [PartitionPut(topic_id=owner.topic_id, state=after)]
+
+
+def reassigning(state: PartitionState) -> bool:
+    return bool(state.adding or state.removing)
+
+
+# -- moves ------------------------------------------------------------------------------------------------
+
+
+def _existing(image: ClusterImage, topic: str, partition: int) -> tuple[TopicImage, PartitionState]:
+    owner = existing_topic(image, topic)
+    state = image.partition(topic, partition)
+    if state is None:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {partition}"
+        )
+    return owner, state
+
+
+def _check_target(image: ClusterImage, state: PartitionState, target: Sequence[int]) -> None:
+    if not target:
+        raise _bad_assignment("a partition needs at least one replica")
+    if len(set(target)) != len(target):
+        raise _bad_assignment(f"replicas {list(target)} name a broker twice")
+    # A replica may stay where it is while its broker is away; a new one needs a broker that can take it.
+    unknown = [broker for broker in target if broker not in image.brokers and broker not in state.replicas]
+    if unknown:
+        raise _bad_assignment(f"no live broker {', '.join(map(str, unknown))}")
+
+
+def _moving(state: PartitionState, target: tuple[int, ...]) -> PartitionState:
+    original = _original(state)
+    removing = tuple(replica for replica in original if replica not in target)
+    return _with_replicas(
+        state,
+        (*target, *removing),
+        adding=tuple(replica for replica in target if replica not in original),
+        removing=removing,
+    )
+
+
+def _cancelled(topic: str, state: PartitionState) -> PartitionState:
+    if not reassigning(state):
+        raise KafkaError(
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{topic}-{state.index} is not being reassigned"
+        )
+    return _with_replicas(state, _original(state), adding=(), removing=())
+
+
+def _original(state: PartitionState) -> tuple[int, ...]:
+    return tuple(replica for replica in state.replicas if replica not in state.adding)
+
+
+def _with_replicas(
+    state: PartitionState, replicas: tuple[int, ...], *, adding: tuple[int, ...], removing: tuple[int, ...]
+) -> PartitionState:
+    isr = tuple(member for member in state.isr if member in replicas)
+    return replace(state, replicas=replicas, isr=isr, adding=adding, removing=removing)
+
+
+def _led_from_within(state: PartitionState, image: ClusterImage) -> PartitionState:
+    # A replica that came with the move that is now given up may be its leader already.
+    if state.leader == NO_LEADER or state.leader in state.replicas:
+        return state
+    return lead(state, first_able(state, image.brokers))
+
+
+# -- elections --------------------------------------------------------------------------------------------
+
+
+def _elect_first(image: ClusterImage, state: PartitionState) -> PartitionState:
+    first = state.replicas[0]
+    if state.leader == first:
+        raise _not_needed(f"broker {first} leads already")
+    if not can_lead(state, first, image.brokers):
+        problem = "not in sync" if first in image.brokers else "not alive"
+        raise KafkaError(
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"the first replica, broker {first}, is {problem}"
+        )
+    return lead(state, first)
+
+
+def _elect_any(image: ClusterImage, state: PartitionState) -> PartitionState:
+    if can_lead(state, state.leader, image.brokers):
+        raise _not_needed(f"broker {state.leader} leads")
+    after = settle(state, image.brokers, unclean=True)
+    if after.leader == NO_LEADER:
+        raise KafkaError(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            f"none of the replicas {list(state.replicas)} is alive",
+        )
+    return after
+
+
+def _not_needed(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, message)
+
+
+def _bad_assignment(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
