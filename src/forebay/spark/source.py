@@ -1,0 +1,36 @@
+"""The data source `forebay`: Spark makes one of it for every read and write, with the options of the user.
+
+It is found by its name without being registered, because the package `pyspark_forebay` exposes it. Nothing is
+connected here: planning happens in the readers, on the driver, and reading in tasks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+
+from forebay.spark.options import batch_options, include_headers, stream_options
+from forebay.spark.schema import spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class ForebayDataSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "forebay"
+
+    def schema(self) -> StructType:
+        return spark_schema(headers=include_headers(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from forebay.spark.reader import TopicReader
+
+        return TopicReader(batch_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from forebay.spark.stream_reader import TopicStreamReader
+
+        return TopicStreamReader(stream_options(self.options), schema)
