@@ -193,6 +193,14 @@ _RETRIABLE = frozenset(
 )
 
 
+def known_code(code: int) -> ErrorCode:
+    """The error code that came from elsewhere, perhaps from a newer version that has more of them."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 class ForebayError(Exception):
     """Base of everything this package raises on purpose."""
 

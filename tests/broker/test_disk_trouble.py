@@ -117,7 +117,7 @@ def test_a_disk_full_to_the_last_byte(small_disk: Path, tmp_path: Path) -> None:
             (made,) = client.call(create_topic("more"), CREATE_TOPICS).topics
             assert made.error_code == ErrorCode.REQUEST_TIMED_OUT
             producer = client.call(InitProducerIdRequest(transactional_id=None), 4)
-            assert (producer.error_code, producer.producer_id) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+            assert (producer.error_code, producer.producer_id) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
             assert client.call(MetadataRequest(topics=[]), 9).error_code == ErrorCode.NONE
         assert broker.stop() == 0
         again = subprocess.run(broker.command(), capture_output=True, text=True, check=False, timeout=30)

@@ -5,9 +5,15 @@ replayed into the machine at once, so that the next operation sees them; its rep
 until the records are committed. A step without records that comes meanwhile waits for those before it: nobody
 is told what a crash could still take back.
 
-After a restart a machine is rebuilt by replaying its partition from the start. Until that is done, who asks
-is told to come back (COORDINATOR_LOAD_IN_PROGRESS). When its log cannot be written, a machine is thrown away
-and rebuilt the same way, and who waits for an answer is told to ask again.
+A machine lives for one *term*: as long as this broker leads the partition in one leader epoch, and enough
+replicas are in sync for anything to be promised. When a term begins the machine is built by replaying the
+partition from its start to its end. Until that is done, who asks is told to come back
+(COORDINATOR_LOAD_IN_PROGRESS). What was loaded may not be committed yet, so replies wait for that too.
+
+When the term ends the machine is thrown away, and nothing more is appended, delivered or done for it. The
+same happens when its log cannot be written or a commit fails: the machine is ahead of what is certain. Its
+records may be in the log all the same and be committed later; so the next machine is built from the log, and
+who waited for an answer is told to ask again.
 """
 
 from __future__ import annotations
@@ -22,9 +28,10 @@ from forebay.broker.administration import new_topic_id
 from forebay.broker.appends import ACKS_ALL, Appended, Unacknowledged
 from forebay.broker.partition import Partition
 from forebay.core.hashing import partition_for
+from forebay.core.image import NO_LEADER
 from forebay.core.step import Effect, RequestInfo, StateRecord, Step
 from forebay.core.topics import NewTopic, create_topic
-from forebay.errors import ErrorCode, KafkaError, StorageError
+from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, build_batch, read_marker, records
 from forebay.wire.fields import Request, Response
 from forebay.wire.records import Record
@@ -37,6 +44,7 @@ log = logging.getLogger(__name__)
 _BATCHES_PER_TURN = 64
 """While loading, after so many batches the loop serves others."""
 _RELOAD_DELAY_S = 1.0
+_TERM_OVER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class Machine(Protocol):
@@ -78,17 +86,28 @@ class _Commit:
 
 
 class Shard(Generic[M]):
-    """One partition of the internal topic, and the machine on it."""
+    """One partition of the internal topic, and the machine on it for one term."""
 
     def __init__(self, partition: Partition, machine: M) -> None:
         self.partition = partition
+        self.leader_epoch = partition.leader_epoch
         self.machine = machine
         self.ready = False
+        """Whether the machine is loaded, and its term goes on."""
         self.last: _Commit | None = None
         """The newest step whose records are not committed yet."""
-        self.tickets: set[Ticket] = set()
-        """Requests that have not been answered."""
+        self.tickets: dict[Ticket, None] = {}
+        """Requests that have not been answered, the oldest first."""
         self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def in_term(self) -> bool:
+        return can_coordinate(self.partition) and self.partition.leader_epoch == self.leader_epoch
+
+
+def can_coordinate(partition: Partition) -> bool:
+    """Whether what is appended here can be committed, as far as this broker knows."""
+    return partition.is_leader and partition.enough_replicas and not partition.closed
 
 
 class Coordinator(Generic[M]):
@@ -99,15 +118,15 @@ class Coordinator(Generic[M]):
         topic: str,
         partitions: int,
         configs: dict[str, str],
-        make: Callable[[], M],
+        make: Callable[[int], M],
         failure: Failure,
         perform: Callable[[Effect], None],
         end_transaction: Callable[[M, EndTxnMarker], None] | None = None,
         catch_up: Callable[[M], Step] | None = None,
     ) -> None:
-        """`failure` makes the answer to a request that no machine could take; `end_transaction` tells a
-        machine that a producer's transaction on its partition has ended; `catch_up` tells it what happened in
-        the cluster while it was loaded.
+        """`make` gives the machine of a leader epoch; `failure` the answer to a request that no machine could
+        take; `end_transaction` tells a machine that a producer's transaction on its partition has ended;
+        `catch_up` what happened in the cluster while it was loaded.
         """
         self._broker = broker
         self.topic = topic
@@ -119,6 +138,7 @@ class Coordinator(Generic[M]):
         self._catch_up = catch_up
         self._failure = failure
         self._shards: dict[int, Shard[M]] = {}
+        self._closed = False
 
     # -- asking --------------------------------------------------------------------------------------
 
@@ -136,7 +156,7 @@ class Coordinator(Generic[M]):
         except KafkaError as error:
             return self._failure(request, info, error.code)
         ticket = Ticket(request, info, self._broker.loop.create_future())
-        shard.tickets.add(ticket)
+        shard.tickets[ticket] = None
         self.carry_out(shard, operation(shard.machine, ticket))
         return await ticket.answer
 
@@ -148,28 +168,48 @@ class Coordinator(Generic[M]):
     def partition_for(self, key: str) -> int:
         return partition_for(key, self.partition_count)
 
+    def leader_of(self, key: str) -> int:
+        """The broker that looks after a group id or transactional id; raises KafkaError while none does."""
+        state = self._broker.image.partition(self.topic, self.partition_for(key))
+        if state is None or state.leader == NO_LEADER:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no broker coordinates {key!r} now; try again"
+            )
+        return state.leader
+
     def at(self, index: int) -> Shard[M]:
         """The shard on a partition; raises KafkaError while it cannot answer."""
         shard = self._shards.get(index)
         if shard is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{index} is not coordinated here")
+            raise self._absent(index)
         if not shard.ready:
             raise KafkaError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.topic}-{index} is being loaded; try again"
             )
         return shard
 
+    def _absent(self, index: int) -> KafkaError:
+        state = self._broker.image.partition(self.topic, index)
+        if state is None or state.leader != self._broker.node_id:
+            return KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{index} is not coordinated here")
+        return KafkaError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic}-{index} cannot be written now; try again"
+        )
+
     def ready_shards(self) -> list[Shard[M]]:
         return [shard for shard in self._shards.values() if shard.ready]
 
     @property
     def loading(self) -> bool:
-        return any(not shard.ready for shard in self._shards.values())
+        """Whether there are groups or transactions that this broker should know of and does not yet."""
+        topic, node_id = self._broker.image.topics.get(self.topic), self._broker.node_id
+        led = [state.index for state in topic.partitions if state.leader == node_id] if topic else []
+        return len(self.ready_shards()) < len(led)
 
     # -- following the image -------------------------------------------------------------------------
 
     async def ensure_topic(self) -> None:
-        """Create the internal topic on first use."""
+        """Create the internal topic on first use; raises KafkaError COORDINATOR_NOT_AVAILABLE."""
         if self.topic in self._broker.image.topics:
             return
         new = NewTopic(
@@ -181,15 +221,18 @@ class Coordinator(Generic[M]):
         try:
             await self._broker.metadata.change(lambda image: create_topic(image, self._broker.config, new))
         except KafkaError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another broker was faster
+                raise KafkaError(
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic} could not be created: {error.message}"
+                ) from error
 
     def follow(self) -> None:
-        """Take up shards whose partitions this broker has come to hold, and let go of the others."""
-        for index, shard in list(self._shards.items()):
-            if shard.partition.closed:
-                self._let_go(shard, ErrorCode.NOT_COORDINATOR)
-                del self._shards[index]
+        """Let go of shards whose term is over, and take up partitions that this broker has come to lead."""
+        if self._closed:
+            return
+        for shard in list(self._shards.values()):
+            if not shard.in_term:
+                self._let_go(shard, self._absent(shard.partition.index).code)
         topic = self._broker.image.topics.get(self.topic)
         for index in range(len(topic.partitions) if topic else 0):
             if index not in self._shards:
@@ -199,13 +242,18 @@ class Coordinator(Generic[M]):
         try:
             partition = self._broker.replicas.get(self.topic, index)
         except KafkaError:
-            return  # its log is broken; clients are told when they ask
-        shard = self._shards[index] = Shard(partition, self._make())
+            return  # another broker leads it, or its log is broken; clients are told when they ask
+        if not can_coordinate(partition):
+            return
+        shard = self._shards[index] = Shard(partition, self._make(partition.leader_epoch))
         partition.on_marker = lambda marker: self._marked(shard, marker)
         if partition.log.end_offset == partition.log.start_offset:
             self._begin(shard)  # nothing to replay: ready at once, for the client that waits for it
         else:
             self._broker.spawn(self._load(shard))
+
+    def _is_current(self, shard: Shard[M]) -> bool:
+        return self._shards.get(shard.partition.index) is shard
 
     # -- loading -------------------------------------------------------------------------------------
 
@@ -216,7 +264,7 @@ class Coordinator(Generic[M]):
                 count += 1
                 if count % _BATCHES_PER_TURN == 0:
                     await asyncio.sleep(0)
-                    if shard.partition.closed:
+                    if not self._is_current(shard):
                         return
         except KafkaError as error:
             log.error(
@@ -224,7 +272,16 @@ class Coordinator(Generic[M]):
                 extra={"partition": str(shard.partition), "reason": error.message},
             )
             return
-        log.info("coordinator loaded", extra={"partition": str(shard.partition), "batches": count})
+        if not self._is_current(shard):
+            return
+        log.info(
+            "coordinator loaded",
+            extra={
+                "partition": str(shard.partition),
+                "leader_epoch": shard.leader_epoch,
+                "batches": count,
+            },
+        )
         self._begin(shard)
 
     def _replay_log(self, shard: Shard[M]) -> Iterator[None]:
@@ -248,11 +305,14 @@ class Coordinator(Generic[M]):
     def _marked(self, shard: Shard[M], marker: EndTxnMarker) -> None:
         if shard.ready and self._end_transaction is not None:  # while loading it is read from the log
             self._end_transaction(shard.machine, marker)
+            self._await_commit(shard, _Commit([], []))  # nobody is told of it before
 
     def _begin(self, shard: Shard[M]) -> None:
         shard.ready = True
+        if shard.partition.log.end_offset > shard.partition.log.start_offset:
+            self._await_commit(shard, _Commit([], []))
         self.carry_out(shard, shard.machine.loaded(self._broker.now_ms()))
-        if self._catch_up is not None:
+        if self._catch_up is not None and shard.ready:
             self.carry_out(shard, self._catch_up(shard.machine))
 
     # -- running -------------------------------------------------------------------------------------
@@ -274,6 +334,8 @@ class Coordinator(Generic[M]):
         self._schedule(shard, step.deadline_ms)
 
     def _append(self, shard: Shard[M], step: Step) -> None:
+        if not shard.in_term:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{shard.partition} is led by another now")
         now_ms = self._broker.now_ms()
         producer_id, epoch = step.producer or (-1, -1)
         batch = memoryview(
@@ -295,8 +357,11 @@ class Coordinator(Generic[M]):
         result = Appended(shard.partition.index, shard.partition)
 
         def settle() -> None:
+            if not shard.ready:
+                return
             if result.error_code != ErrorCode.NONE:
-                self._fail(shard, StorageError(result.error_message or "not written"))
+                code = ErrorCode(result.error_code)
+                self._fail(shard, KafkaError(code, result.error_message or "not committed"))
                 return
             if shard.last is commit:
                 shard.last = None
@@ -307,7 +372,7 @@ class Coordinator(Generic[M]):
 
     def _deliver(self, shard: Shard[M], commit: _Commit) -> None:
         for ticket, response in commit.replies:
-            shard.tickets.discard(ticket)
+            shard.tickets.pop(ticket, None)
             ticket.resolve(response)
         for effect in commit.effects:
             self._perform(effect)
@@ -326,37 +391,35 @@ class Coordinator(Generic[M]):
 
     def _tick(self, shard: Shard[M]) -> None:
         shard.timer = None
-        if shard.ready and not shard.partition.closed:
+        if shard.ready and shard.in_term:
             self.carry_out(shard, shard.machine.tick(self._broker.now_ms()))
 
     # -- failing -------------------------------------------------------------------------------------
 
     def _fail(self, shard: Shard[M], error: KafkaError) -> None:
-        """The machine is ahead of its log: throw it away, and read the log again a little later."""
-        if not shard.ready:
-            return
-        log.error(
-            "an internal partition cannot be written",
-            extra={"partition": str(shard.partition), "reason": error.message},
-        )
-        self._let_go(shard, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        shard.machine = self._make()
-        self._broker.loop.call_later(_RELOAD_DELAY_S, self._reload, shard)
-
-    def _reload(self, shard: Shard[M]) -> None:
-        if not shard.partition.closed and not shard.ready:
-            self._broker.spawn(self._load(shard))
+        """The machine is ahead of what is certain: throw it away, and read the log again a little later."""
+        if error.code in _TERM_OVER:
+            self._let_go(shard, ErrorCode.NOT_COORDINATOR)
+        else:
+            log.error(
+                "an internal partition cannot be written",
+                extra={"partition": str(shard.partition), "reason": error.message},
+            )
+            self._let_go(shard, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._broker.loop.call_later(_RELOAD_DELAY_S, self.follow)
 
     def _let_go(self, shard: Shard[M], error: ErrorCode) -> None:
+        if self._is_current(shard):
+            del self._shards[shard.partition.index]
+            shard.partition.on_marker = None
         shard.ready = False
-        shard.last = None
         self._schedule(shard, None)
-        tickets, shard.tickets = shard.tickets, set()
+        tickets, shard.tickets = shard.tickets, {}
         for ticket in tickets:
             ticket.resolve(self._failure(ticket.request, ticket.info, error))
 
     def close(self) -> None:
         """Stop all clocks; who still waits is told to find another coordinator."""
-        for shard in self._shards.values():
+        self._closed = True
+        for shard in list(self._shards.values()):
             self._let_go(shard, ErrorCode.NOT_COORDINATOR)
-        self._shards.clear()

@@ -81,7 +81,7 @@ class Dispatcher:
         if outcome is None or isinstance(outcome, Reply):
             return
         if asyncio.iscoroutine(outcome):
-            self._broker.spawn(_answer(context.defer(), outcome))
+            self._broker.spawn(answer_with(context.defer(), outcome))
             return
         connection.respond(response_frame(header.api_key, version, header.correlation_id, outcome))
 
@@ -102,7 +102,8 @@ class Dispatcher:
         connection.respond(response_frame(API_VERSIONS_KEY, 0, header.correlation_id, response))
 
 
-async def _answer(reply: Reply, work: Coroutine[Any, Any, Any]) -> None:
+async def answer_with(reply: Reply, work: Coroutine[Any, Any, Any]) -> None:
+    """Fill a place that was held for a response with what a coroutine returns."""
     try:
         reply.resolve(await work)
     except Exception:

@@ -38,7 +38,7 @@ class Groups:
                 "segment.bytes": str(config.offsets_segment_bytes),
                 "compression.type": "producer",
             },
-            make=lambda: GroupShard(config=config, new_id=self._new_id, topics=self._topics),
+            make=lambda _: GroupShard(config=config, new_id=self._new_id, topics=self._topics),
             failure=failure,
             perform=_no_effects,
             end_transaction=GroupShard.end_transaction,
@@ -71,12 +71,15 @@ class Groups:
         )
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
+        self.coordinator.follow()
         if after.topics is before.topics:
             return
-        self._topics = _topics_view(after)
+        topics = _topics_view(after)
+        if topics == self._topics:
+            return  # leaders and replicas change more often than topics do
+        self._topics = topics
         for shard in self.coordinator.ready_shards():
             self.coordinator.carry_out(shard, self._show_topics(shard.machine))
-        self.coordinator.follow()
 
     def _new_id(self) -> str:
         return str(UUID(bytes=self._broker.ports.entropy(16), version=4))

@@ -7,14 +7,20 @@ transaction.
 Where a broker listens is what its registration in the image says. When that changes, or the broker is gone,
 its connections are closed, and who waits learns at once that no answer comes. A broker that could not be
 reached is left alone for a while that grows with each failure; who asks meanwhile is told so at once.
+
+A connection is given up with requests on it that the peer may not have read yet, and may read much later.
+Where that would do harm the peer asks `admit`: connections are numbered, in their client id, and once a
+broker has been heard on one, it is not listened to on those before.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeAlias
 
-from forebay.broker.peer_connection import TIMEOUT_S, Connect, PeerConnection
+from forebay.broker.peer_connection import TIMEOUT_S, PeerConnection
 from forebay.core.image import BrokerRegistration, ClusterImage
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import Request, Response
@@ -24,6 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PeerConnection", "Peers"]
 
+OpenTo: TypeAlias = Callable[[BrokerRegistration], Awaitable[PeerConnection]]
+
+_CLIENT_ID = re.compile(r"forebay-broker-(\d{1,10})\.(\d{1,19})\.(\d{1,19})")
 _BACKOFF_S = 0.05
 _BACKOFF_S_MAX = 2.0
 
@@ -38,18 +47,12 @@ class _Line:
         self._backoff_s = _BACKOFF_S
         self._retry_at = 0.0
 
-    async def connection(self, connect: Connect, client_id: str, response_bytes_max: int) -> PeerConnection:
+    async def connection(self, open_to: OpenTo) -> PeerConnection:
         async with self._lock:  # who comes while it is being opened takes the same
             if self._connection is None or self._connection.closed:
                 self._check_backoff()
                 try:
-                    self._connection = await PeerConnection.open(
-                        connect,
-                        self.registration.host,
-                        self.registration.port,
-                        client_id=client_id,
-                        response_bytes_max=response_bytes_max,
-                    )
+                    self._connection = await open_to(self.registration)
                 except KafkaError:
                     self._back_off()
                     raise
@@ -77,6 +80,9 @@ class Peers:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._lines: dict[tuple[int, int], _Line] = {}
+        self._opened = 0
+        self._heard: dict[int, tuple[int, int]] = {}
+        """The newest connection of each broker that `admit` was asked about: its epoch and number."""
 
     async def ask(
         self, node_id: int, request: Request, *, version: int | None = None, timeout_s: float = TIMEOUT_S
@@ -86,14 +92,37 @@ class Peers:
         Raises KafkaError NETWORK_EXCEPTION when there is none; the request may have been carried out.
         """
         line = self._line(node_id, request.API_KEY)
-        connection = await line.connection(
-            self._broker.ports.network.connect,
-            f"forebay-broker-{self._broker.node_id}",
-            self._broker.config.socket.request_max_bytes,
-        )
+        connection = await line.connection(self._open)
         if self._lines.get((node_id, request.API_KEY)) is not line:
             connection.close()  # the broker has moved while the connection was being opened
         return await connection.ask(request, version, timeout_s=timeout_s)
+
+    async def _open(self, registration: BrokerRegistration) -> PeerConnection:
+        self._opened += 1
+        return await PeerConnection.open(
+            self._broker.ports.network.connect,
+            registration.host,
+            registration.port,
+            client_id=self._client_id(self._opened),
+            response_bytes_max=self._broker.config.socket.request_max_bytes,
+        )
+
+    def _client_id(self, number: int) -> str:
+        own = self._broker.image.brokers.get(self._broker.node_id)
+        return f"forebay-broker-{self._broker.node_id}.{0 if own is None else own.epoch}.{number}"
+
+    def admit(self, client_id: str | None) -> bool:
+        """Whether a request may be carried out: it did not come after one on a newer connection."""
+        match = _CLIENT_ID.fullmatch(client_id or "")
+        if match is None:
+            return True  # not from a broker
+        node_id, epoch, number = map(int, match.groups())
+        newest = self._heard.get(node_id, (-1, -1))
+        if (epoch, number) < newest:
+            return False
+        if node_id in self._broker.image.brokers:  # which bounds what strangers can make us remember
+            self._heard[node_id] = epoch, number
+        return True
 
     def _line(self, node_id: int, api_key: int) -> _Line:
         registration = self._broker.image.brokers.get(node_id)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from forebay.broker.coordinator import Coordinator, Shard
-from forebay.broker.markers import write_markers
+from forebay.broker.markers import BUMPS_EPOCH_FROM, write_markers
 from forebay.broker.verifying import Verdict, Verification
 from forebay.core.step import Effect, RequestInfo
 from forebay.core.transactions import TransactionShard, WriteMarkers
 from forebay.core.txn import replies
-from forebay.errors import ErrorCode, KafkaError
+from forebay.errors import ErrorCode, KafkaError, known_code
 from forebay.storage.checkpoint import TopicPartition
 from forebay.wire.batch import EndTxnMarker
+from forebay.wire.fields import Response
 from forebay.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
@@ -28,9 +30,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TRANSACTIONS_TOPIC = "__transaction_state"
-_BUMPS_EPOCH_FROM = 2
 _RETRY_S = 0.1
-_RETRY_S_MAX = 5.0
+_RETRY_S_MAX = 1.0
+"""Short, because readers of committed messages stand still until the marker is there."""
+_VERIFY_TIMEOUT_S = 10.0
 
 
 class Transactions:
@@ -46,13 +49,21 @@ class Transactions:
                 "segment.bytes": str(config.log_segment_bytes),
                 "compression.type": "uncompressed",
             },
-            make=lambda: TransactionShard(config),
+            make=lambda leader_epoch: TransactionShard(config, coordinator_epoch=leader_epoch),
             failure=lambda request, info, error: replies.failure(request, info.api_version, error),
             perform=self._perform,
         )
+        self._errands: dict[asyncio.Task[Any], None] = {}
+        """Tasks that write markers."""
+
+    def close(self) -> None:
+        """Give up what is under way: the next coordinator finds it in the log."""
+        self.coordinator.close()
+        for task in list(self._errands):
+            task.cancel()
 
     async def fresh_producer_id(self, transactional_id: str) -> int:
-        """A producer id for an operation that may need one, else -1."""
+        """A producer id for an operation that may need one, else -1; raises KafkaError."""
         shard = self._shard(transactional_id)
         if shard is None or not shard.machine.wants_producer_id(transactional_id):
             return -1
@@ -61,46 +72,70 @@ class Transactions:
     # -- partitions that ask whether they take part ----------------------------------------------------
 
     def verify(self, question: Verification, answer: Callable[[Verdict], None]) -> None:
-        """Whether partitions are in a producer's transaction; to add them takes a moment."""
-        if question.add:
-            self._broker.spawn(self._add(question, answer))
-            return
-        coordinator, identity = self.coordinator, (question.producer_id, question.producer_epoch)
+        """Whether partitions are in a producer's transaction; only a coordinator here answers at once."""
+        transactional_id = question.transactional_id
         try:
-            machine = coordinator.at(coordinator.partition_for(question.transactional_id)).machine
+            leader = self.coordinator.leader_of(transactional_id)
+            if leader != self._broker.node_id or question.add:
+                self._broker.spawn(self._verify_later(leader, question, answer))
+                return
+            machine = self.coordinator.at(self.coordinator.partition_for(transactional_id)).machine
         except KafkaError as error:
             answer(dict.fromkeys(question.partitions, error))
             return
-        errors = {
-            at: machine.verify_partition(question.transactional_id, identity, at)
-            for at in question.partitions
-        }
-        answer(_verdict(errors))
+        identity = (question.producer_id, question.producer_epoch)
+        answer(
+            _verdict(
+                {at: machine.verify_partition(transactional_id, identity, at) for at in question.partitions}
+            )
+        )
 
-    async def _add(self, question: Verification, answer: Callable[[Verdict], None]) -> None:
+    async def _verify_later(
+        self, leader: int, question: Verification, answer: Callable[[Verdict], None]
+    ) -> None:
+        request = AddPartitionsToTxnRequest(transactions=[_transaction(question)])
+        try:
+            if leader == self._broker.node_id:
+                response = await self._add(question.transactional_id, request)
+            else:
+                response = await self._broker.peers.ask(
+                    leader,
+                    request,
+                    version=AddPartitionsToTxnRequest.MAX_VERSION,
+                    timeout_s=_VERIFY_TIMEOUT_S,
+                )
+        except KafkaError as error:
+            answer(dict.fromkeys(question.partitions, error))
+            return
+        assert isinstance(response, AddPartitionsToTxnResponse)
+        answer(_verdict(_codes(response, question.partitions)))
+
+    async def _add(self, transactional_id: str, request: AddPartitionsToTxnRequest) -> Response:
         info = RequestInfo(api_version=AddPartitionsToTxnRequest.MAX_VERSION)
-        request = AddPartitionsToTxnRequest(transactions=[_addition(question)])
-        response = await self.coordinator.ask(
-            question.transactional_id,
+        response: Response = await self.coordinator.ask(
+            transactional_id,
             request,
             info,
             lambda machine, ticket: machine.add_partitions_to_txn(
                 ticket, request, info, self._broker.now_ms()
             ),
         )
-        errors = {
-            (topic.name, partition.partition_index): partition.partition_error_code
-            for result in response.results_by_transaction
-            for topic in result.topic_results
-            for partition in topic.results_by_partition
-        }
-        answer(_verdict({at: errors.get(at, response.error_code) for at in question.partitions}))
+        return response
 
     # -- markers ---------------------------------------------------------------------------------------
 
     def _perform(self, effect: Effect) -> None:
         assert isinstance(effect, WriteMarkers)
-        self._broker.spawn(self._write_markers(effect))
+        self._broker.spawn(self._run_errand(effect))
+
+    async def _run_errand(self, effect: WriteMarkers) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._errands[task] = None
+        try:
+            await self._write_markers(effect)
+        finally:
+            del self._errands[task]
 
     async def _write_markers(self, effect: WriteMarkers) -> None:
         """Write the markers of a decided transaction, again and again until every partition has its own."""
@@ -129,7 +164,7 @@ class Transactions:
             commit=effect.commit,
             coordinator_epoch=effect.coordinator_epoch,
         )
-        bumps_epoch = effect.transaction_version >= _BUMPS_EPOCH_FROM
+        bumps_epoch = effect.transaction_version >= BUMPS_EPOCH_FROM
         return await write_markers(self._broker, marker, partitions, bumps_epoch=bumps_epoch)
 
     def _is_settled(self, effect: WriteMarkers, at: TopicPartition, error: int) -> bool:
@@ -157,15 +192,29 @@ class Transactions:
             return None
 
 
-def _verdict(errors: dict[TopicPartition, ErrorCode] | dict[TopicPartition, int]) -> Verdict:
+def _verdict(errors: Mapping[TopicPartition, int]) -> Verdict:
     return {
-        at: KafkaError(ErrorCode(code), f"{at[0]}-{at[1]} is not in the transaction")
+        at: KafkaError(known_code(code), f"{at[0]}-{at[1]} is not in the transaction")
         for at, code in errors.items()
         if code != ErrorCode.NONE
     }
 
 
-def _addition(question: Verification) -> AddPartitionsToTxnTransaction:
+def _codes(
+    response: AddPartitionsToTxnResponse, partitions: list[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """What the coordinator says of each partition; silence is no consent."""
+    said = {
+        (topic.name, partition.partition_index): partition.partition_error_code
+        for result in response.results_by_transaction
+        for topic in result.topic_results
+        for partition in topic.results_by_partition
+    }
+    silent = response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR
+    return {at: said.get(at, silent) for at in partitions}
+
+
+def _transaction(question: Verification) -> AddPartitionsToTxnTransaction:
     topics: dict[str, list[int]] = {}
     for topic, index in question.partitions:
         topics.setdefault(topic, []).append(index)
@@ -173,5 +222,6 @@ def _addition(question: Verification) -> AddPartitionsToTxnTransaction:
         transactional_id=question.transactional_id,
         producer_id=question.producer_id,
         producer_epoch=question.producer_epoch,
+        verify_only=not question.add,
         topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
     )

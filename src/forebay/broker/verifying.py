@@ -28,7 +28,7 @@ TOPIC_IDS_FROM = 13
 _IMPLICIT_ADD_FROM = 12
 _ABORTABLE_FROM = 11
 
-_COME_BACK = frozenset(
+COME_BACK = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -36,6 +36,7 @@ _COME_BACK = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
+"""There is no answer yet. What the client is told must not send it looking for another broker."""
 
 
 class Verification(NamedTuple):
@@ -169,7 +170,7 @@ def _for_client(error: KafkaError, version: int) -> KafkaError:
     if code == ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_FROM:
         return KafkaError(ErrorCode.INVALID_TXN_STATE, error.message)
     retried_badly = code == ErrorCode.CONCURRENT_TRANSACTIONS and version < _IMPLICIT_ADD_FROM
-    if code in _COME_BACK or retried_badly:
+    if code in COME_BACK or retried_badly:
         # Clients retry this one without looking for another leader, which not all do for the others.
         return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"the transaction is not verified: {error.message}")
     return error

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.connection import Reply
+from forebay.broker.dispatch import Endpoint, RequestContext, answer_with
 from forebay.core.txn import replies
 from forebay.errors import ErrorCode
 from forebay.wire.messages.add_partitions_to_txn import (
@@ -23,7 +24,14 @@ if TYPE_CHECKING:
     from forebay.broker.broker import Broker
 
 
-async def handle(
+def handle(broker: Broker, context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
+    # The requests of brokers are independent of each other: the next need not wait for this one's answer.
+    reply = context.defer(pipelined=context.api_version >= replies.BATCHED_FROM)
+    broker.spawn(answer_with(reply, _add(broker, context, request)))
+    return reply
+
+
+async def _add(
     broker: Broker, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
     version = context.api_version
@@ -31,7 +39,7 @@ async def handle(
     by_shard: dict[int, list[AddPartitionsToTxnTransaction]] = {}
     partition_for = broker.transactions.coordinator.partition_for
     for each in replies.transactions_of(request, version):
-        if all(broker.image.partition(*at) for at in replies.partitions_of(each.topics)):
+        if each.verify_only or all(broker.image.partition(*at) for at in replies.partitions_of(each.topics)):
             by_shard.setdefault(partition_for(each.transactional_id), []).append(each)
         else:
             refused.append(_refused(broker, each, version))

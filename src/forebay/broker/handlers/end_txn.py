@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.core.txn import replies
+from forebay.errors import KafkaError
 from forebay.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 if TYPE_CHECKING:
@@ -13,7 +15,10 @@ if TYPE_CHECKING:
 
 async def handle(broker: Broker, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
     coordinator, info = broker.transactions.coordinator, context.info
-    fresh = await broker.transactions.fresh_producer_id(request.transactional_id)
+    try:
+        fresh = await broker.transactions.fresh_producer_id(request.transactional_id)
+    except KafkaError as error:
+        return replies.end_txn(error.code, context.api_version)
     response: EndTxnResponse = await coordinator.ask(
         request.transactional_id,
         request,

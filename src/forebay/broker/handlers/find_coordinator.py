@@ -1,11 +1,11 @@
-"""FindCoordinator: on a single node the answer is always this node."""
+"""FindCoordinator: the leader of the internal partition that a group id or transactional id hashes to."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.errors import ErrorCode
+from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -22,43 +22,49 @@ _BATCHED_FROM = 4
 async def handle(
     broker: Broker, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    host, port = broker.address_for(context.connection)
-    if request.key_type == GROUP:
-        await broker.groups.coordinator.ensure_topic()
-    elif request.key_type == TRANSACTION:
-        await broker.transactions.coordinator.ensure_topic()
-    if context.api_version < _BATCHED_FROM:
-        error, message = _check(request.key_type, request.key)
-        known = error == ErrorCode.NONE
-        return FindCoordinatorResponse(
-            error_code=error,
-            error_message=message,
-            node_id=broker.node_id if known else -1,
-            host=host if known else "",
-            port=port if known else -1,
-        )
+    batched = context.api_version >= _BATCHED_FROM
+    keys = request.coordinator_keys if batched else [request.key]
+    found = [await _find(broker, context, request.key_type, key) for key in keys]
+    if batched:
+        return FindCoordinatorResponse(coordinators=found)
+    (only,) = found
     return FindCoordinatorResponse(
-        coordinators=[
-            _coordinator(broker, key, host, port, *_check(request.key_type, key))
-            for key in request.coordinator_keys
-        ]
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
     )
 
 
-def _coordinator(
-    broker: Broker, key: str, host: str, port: int, error: ErrorCode, message: str | None
-) -> Coordinator:
-    if error != ErrorCode.NONE:
-        return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message)
-    return Coordinator(key=key, node_id=broker.node_id, host=host, port=port)
+async def _find(broker: Broker, context: RequestContext, key_type: int, key: str) -> Coordinator:
+    try:
+        node_id = await _leader(broker, key_type, key)
+        host, port = _address(broker, context, node_id)
+    except KafkaError as error:
+        return Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
+        )
+    return Coordinator(key=key, node_id=node_id, host=host, port=port)
 
 
-def _check(key_type: int, key: str) -> tuple[ErrorCode, str | None]:
+async def _leader(broker: Broker, key_type: int, key: str) -> int:
     if key_type not in (GROUP, TRANSACTION):
-        return ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}")
     if not key and key_type != GROUP:
-        return ErrorCode.INVALID_REQUEST, "the key of a coordinator may not be empty"
-    return ErrorCode.NONE, None
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the key of a coordinator may not be empty")
+    coordinator = broker.groups.coordinator if key_type == GROUP else broker.transactions.coordinator
+    await coordinator.ensure_topic()
+    return coordinator.leader_of(key)
+
+
+def _address(broker: Broker, context: RequestContext, node_id: int) -> tuple[str, int]:
+    for known, host, port, _ in broker.addresses_for(context.connection):
+        if known == node_id:
+            return host, port
+    raise KafkaError(
+        ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {node_id} coordinates it, but is not there; try again"
+    )
 
 
 ENDPOINT = Endpoint(10, 0, 6, handle)

@@ -1,24 +1,81 @@
-"""TxnOffsetCommit: offsets that count from the moment their transaction commits."""
+"""TxnOffsetCommit: offsets that count from the moment their transaction commits.
+
+As for a Produce request, the transaction coordinator must know that the group's partition takes part before
+the first offsets are written there, or nobody would ever end the transaction on it. Older clients have told
+it so (AddOffsetsToTxn) and it only has to agree; since version 5 this request adds the partition.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.verifying import COME_BACK, Verdict, Verification
+from forebay.core.groups.failures import failure
 from forebay.core.groups.shard import GroupShard
-from forebay.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.fields import Response
+from forebay.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
+    from forebay.broker.partition import Partition
+
+_ABORTABLE_FROM = 4
+_IMPLICIT_ADD_FROM = 5
 
 
-async def handle(
-    broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse:
-    response: TxnOffsetCommitResponse = await broker.groups.ask(
+async def handle(broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest) -> Response:
+    coordinator = broker.groups.coordinator
+    try:
+        partition = coordinator.at(coordinator.partition_for(request.group_id)).partition
+        if request.producer_id >= 0 and request.producer_epoch >= 0:
+            await _verify(broker, context.api_version, request, partition)
+    except KafkaError as error:
+        return failure(request, context.info, error.code)
+    # There is nothing to wait for between the verification and the append: no marker can come in between.
+    response: Response = await broker.groups.ask(
         context, request.group_id, request, GroupShard.txn_offset_commit
     )
     return response
+
+
+async def _verify(
+    broker: Broker, version: int, request: TxnOffsetCommitRequest, partition: Partition
+) -> None:
+    """Make sure that the partition is in the producer's transaction; raises KafkaError if it is not."""
+    producer_id, epoch = request.producer_id, request.producer_epoch
+    partition.producers.check_epoch(producer_id, epoch)
+    if partition.producers.in_transaction(producer_id, epoch):
+        return
+    at = (partition.topic, partition.index)
+    guard = partition.verifications.begin(producer_id, epoch, 0)
+    add = version >= _IMPLICIT_ADD_FROM
+    verdict = await _ask(broker, Verification(request.transactional_id, producer_id, epoch, [at], add))
+    if at in verdict:
+        partition.verifications.failed(producer_id, guard)
+        raise _for_client(verdict[at], version)
+    if not partition.producers.in_transaction(producer_id, epoch):
+        partition.verifications.check(producer_id, guard, 0)
+
+
+async def _ask(broker: Broker, question: Verification) -> Verdict:
+    answer: asyncio.Future[Verdict] = broker.loop.create_future()
+    broker.verify_transaction(question, answer.set_result)
+    return answer.result() if answer.done() else await answer
+
+
+def _for_client(error: KafkaError, version: int) -> KafkaError:
+    code = error.code
+    if code in COME_BACK or (code == ErrorCode.CONCURRENT_TRANSACTIONS and version < _IMPLICIT_ADD_FROM):
+        # It is the group's coordinator that the client asked: it need not look for another.
+        return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message)
+    if code == ErrorCode.PRODUCER_FENCED:
+        return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message)
+    if code == ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_FROM:
+        return KafkaError(ErrorCode.INVALID_TXN_STATE, error.message)
+    return error
 
 
 ENDPOINT = Endpoint(28, 0, 5, handle)

@@ -1,6 +1,9 @@
 """WriteTxnMarkers: a coordinator tells this broker's partitions how transactions have ended.
 
 The partitions check the epochs of coordinator and producer. An outcome is answered once it is committed.
+
+A request that was overtaken by one on a newer connection of the same broker is refused: the coordinator may
+have gone on without it, and a marker with the same epochs would end the next transaction of the producer.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ from typing import TYPE_CHECKING
 from forebay.broker.appends import Appended
 from forebay.broker.connection import Reply
 from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.broker.markers import MarkerWrite, append_markers
+from forebay.broker.markers import BUMPS_EPOCH_FROM, MarkerWrite, append_markers
+from forebay.errors import ErrorCode
 from forebay.wire.batch import EndTxnMarker
 from forebay.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -24,13 +28,15 @@ from forebay.wire.messages.write_txn_markers import (
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
 
-_EPOCH_BUMP_FROM = 2
-"""The transaction version whose markers carry the epoch after the transaction's."""
 
-
-def handle(broker: Broker, context: RequestContext, request: WriteTxnMarkersRequest) -> Reply:
-    reply = context.defer()
+def handle(
+    broker: Broker, context: RequestContext, request: WriteTxnMarkersRequest
+) -> Reply | WriteTxnMarkersResponse:
     writes = [write for marker in request.markers for write in _writes(marker)]
+    if not broker.peers.admit(context.client_id):
+        late = [Appended(write.index, error_code=ErrorCode.REQUEST_TIMED_OUT) for write in writes]
+        return _response(request, late)
+    reply = context.defer(pipelined=True)
     append_markers(broker, writes, lambda results: reply.resolve(_response(request, results)))
     return reply
 
@@ -42,7 +48,7 @@ def _writes(wanted: WritableTxnMarker) -> list[MarkerWrite]:
         commit=wanted.transaction_result,
         coordinator_epoch=wanted.coordinator_epoch,
     )
-    bumps_epoch = wanted.transaction_version >= _EPOCH_BUMP_FROM
+    bumps_epoch = wanted.transaction_version >= BUMPS_EPOCH_FROM
     return [
         MarkerWrite(marker=marker, topic=topic.name, index=index, bumps_epoch=bumps_epoch)
         for topic in wanted.topics
