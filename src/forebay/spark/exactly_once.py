@@ -1,0 +1,215 @@
+"""Both sides of an exactly-once write: the task that prepares its rows, the driver that commits them all.
+
+The protocol, and why it is safe, is in `transactions.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from forebay.errors import ForebayError
+from forebay.spark.connection import Cluster
+from forebay.spark.producer import Delivered, Producer, new_identity
+from forebay.spark.sink import TaskSink, rounds
+from forebay.spark.transactions import Attempt, Decision, Ledger, Participant
+from forebay.spark.write_options import Columns, WriteOptions
+
+_log = logging.getLogger(__name__)
+
+RUNS_REMEMBERED_MAX = 64
+_runs_seen: dict[str, str] = {}
+"""The run of each name whose leftovers this driver has looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared(WriterCommitMessage):
+    """What a task of an exactly-once write tells the driver."""
+
+    attempt: Attempt
+    participant: Participant | None = None
+    """None when the task had no rows, or found the batch decided."""
+    topic: str = ""
+    found: bool = False
+    """The batch had been decided before this task wrote."""
+    repairs: Decision | None = None
+    """A decision whose participant of this task is lost; the new participant is to take its place."""
+    untidy: bool = False
+    """Attempts that nobody reports to the driver may have left transactions open."""
+
+
+# -- in a task ----------------------------------------------------------------------------------------------
+
+
+def prepare(
+    cluster: Cluster,
+    options: WriteOptions,
+    columns: Columns,
+    attempt: Attempt,
+    batches: Iterator[pa.RecordBatch],
+) -> Prepared:
+    """Write the rows of a task and leave them to the driver to commit."""
+    filled = rounds(batches)
+    first = next(filled, None)
+    if first is None:
+        return Prepared(attempt=attempt)
+    ledger = Ledger(cluster, attempt.name)
+    decision = ledger.read()
+    if decision is None or decision.batch_id < attempt.batch_id:
+        return _written(cluster, options, columns, attempt, chain([first], filled))
+    _check_current(decision, attempt)
+    before = decision.of_task(attempt.task)
+    if before is None or ledger.commit(before):
+        for _ in filled:
+            pass  # Spark expects its rows to be taken
+        return Prepared(attempt=attempt, found=True)
+    again = _written(cluster, options, columns, attempt, chain([first], filled), repairs=decision)
+    _check_same(ledger, before, again)
+    return again
+
+
+def _written(
+    cluster: Cluster,
+    options: WriteOptions,
+    columns: Columns,
+    attempt: Attempt,
+    batches: Iterator[pa.RecordBatch],
+    repairs: Decision | None = None,
+) -> Prepared:
+    identity = new_identity(cluster, attempt.transactional_id, options.transaction_timeout_ms)
+    producer = Producer(cluster, identity, options.limits, attempt.transactional_id)
+    try:
+        TaskSink(producer, options, columns, attempt.task).write(batches)
+    except BaseException:
+        producer.abandon()
+        with contextlib.suppress(ForebayError):
+            Ledger(cluster, attempt.name).abort(_participant(attempt, producer))
+        raise
+    return Prepared(
+        attempt=attempt,
+        participant=_participant(attempt, producer),
+        topic=min(producer.delivered.topics),
+        found=repairs is not None,
+        repairs=repairs,
+        untidy=attempt.retry > 0,
+    )
+
+
+def _participant(attempt: Attempt, producer: Producer) -> Participant:
+    delivered: Delivered = producer.delivered
+    return Participant(attempt.task, attempt.label, *producer.identity, delivered.rows)
+
+
+def _check_current(decision: Decision, attempt: Attempt) -> None:
+    if decision.batch_id > attempt.batch_id:
+        raise ForebayError(
+            f"batch {attempt.batch_id} of {attempt.name} comes after batch {decision.batch_id} was committed:"
+            " another driver runs the same query, or its checkpoint was put back to an earlier state"
+        )
+
+
+def _check_same(ledger: Ledger, before: Participant, again: Prepared) -> None:
+    assert again.participant is not None
+    if again.participant.rows != before.rows:
+        ledger.abort(again.participant)
+        raise ForebayError(
+            f"task {before.task} of batch {again.attempt.batch_id} was aborted by the brokers after the batch"
+            f" was committed, since nobody completed it within kafka.transaction.timeout.ms. It had"
+            f" {before.rows} rows and now has {again.participant.rows}, so that it cannot be written again"
+        )
+
+
+# -- on the driver ------------------------------------------------------------------------------------------
+
+
+def commit(cluster: Cluster, messages: Sequence[Prepared]) -> None:
+    """Make the rows of all tasks visible; returns when that cannot be undone any more."""
+    if not messages:
+        return
+    attempt = messages[0].attempt
+    ledger = Ledger(cluster, attempt.name)
+    mine = [message.participant for message in messages if message.participant is not None]
+    decision = _decide(ledger, attempt, messages, mine)
+    if decision is None:
+        return
+    lost = [each.task for each in decision.participants if not ledger.commit(each)]
+    for each in set(mine) - set(decision.participants):
+        ledger.abort(each)
+    if _first_of_run(attempt) or any(message.untidy for message in messages):
+        _tidy(ledger, decision)
+    if lost:
+        raise ForebayError(
+            f"batch {attempt.batch_id} of {attempt.name} is committed, but brokers have aborted the rows of"
+            f" task {', '.join(map(str, lost))}: start the query or the job again to write these once more"
+        )
+
+
+def _decide(
+    ledger: Ledger, attempt: Attempt, messages: Sequence[Prepared], mine: Sequence[Participant]
+) -> Decision | None:
+    """What holds for the batch; None when there is nothing to commit."""
+    if mine and not any(message.found for message in messages):
+        _check_open(ledger, attempt, mine)
+        topic = min(message.topic for message in messages if message.topic)
+        proposal = Decision(batch_id=attempt.batch_id, topic=topic, participants=tuple(mine))
+        held: Decision | None = ledger.decide(proposal)
+    else:
+        held = ledger.read()
+    if held is None or held.batch_id < attempt.batch_id:
+        return None
+    _check_current(held, attempt)
+    again = [message.participant for message in messages if message.repairs == held and message.participant]
+    return ledger.decide(held.repaired(again), instead_of=held) if again else held
+
+
+def _check_open(ledger: Ledger, attempt: Attempt, mine: Sequence[Participant]) -> None:
+    """While nothing is decided, a batch with lost rows can simply fail and be written anew."""
+    if lost := ledger.lost(mine):
+        raise ForebayError(
+            f"batch {attempt.batch_id} of {attempt.name} cannot be committed: the rows of task"
+            f" {', '.join(str(each.task) for each in lost)} were aborted, most likely because the batch took"
+            " longer than kafka.transaction.timeout.ms; raise it, or make batches smaller"
+        )
+
+
+def _first_of_run(attempt: Attempt) -> bool:
+    if _runs_seen.get(attempt.name) == attempt.run:
+        return False
+    if len(_runs_seen) >= RUNS_REMEMBERED_MAX:
+        _runs_seen.clear()
+    _runs_seen[attempt.name] = attempt.run
+    return True
+
+
+def _tidy(ledger: Ledger, decision: Decision) -> None:
+    try:
+        ledger.abort_strays(decision)
+    except ForebayError as error:
+        _log.warning("transactions of attempts that failed stay open until they time out: %s", error)
+
+
+def abort(cluster: Cluster, messages: Sequence[Prepared | None]) -> None:
+    """Give up a batch, unless it is decided: then it is completed as far as can be, never undone.
+
+    Spark calls this after tasks have failed, and also after `commit` has.
+    """
+    prepared = [message for message in messages if message is not None and message.participant is not None]
+    if not prepared:
+        return
+    ledger = Ledger(cluster, prepared[0].attempt.name)
+    try:
+        held = ledger.settled()
+        decided = held.participants if held is not None else ()
+        for message in prepared:
+            if message.participant in decided:
+                ledger.commit(message.participant)
+            elif message.participant is not None:
+                ledger.abort(message.participant)
+    except ForebayError as error:
+        _log.warning("the transactions of a failed batch stay open until they time out: %s", error)

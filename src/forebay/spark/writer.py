@@ -1,0 +1,155 @@
+"""The sink behind `df.write`, and what it shares with the one behind `df.writeStream`.
+
+`delivery=at-least-once`: idempotent producers, acks=all. Every row is there when the write returns; a task
+or a batch that Spark repeats is written again.
+
+`delivery=exactly-once`: as described in `transactions.py`; the rows of a batch become visible together, once,
+to readers of committed data. A streaming query needs nothing else. A batch write is atomic while its driver
+lives: the rows of a driver that dies before the decision are never seen. One that dies in the moment between
+the decision and the last of its commits leaves rows that appear only when the write is run again with the
+same `jobId`, which completes it. With a `jobId`, running a job again that had succeeded writes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from forebay.errors import ConfigError, ForebayError
+from forebay.spark import exactly_once
+from forebay.spark.connection import Cluster
+from forebay.spark.exactly_once import Prepared
+from forebay.spark.producer import Producer, new_identity
+from forebay.spark.sink import TaskSink, rounds
+from forebay.spark.transactions import RUN_CHARACTERS, Attempt
+from forebay.spark.write_options import Columns, WriteOptions, columns, write_options
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+PRODUCERS_MAX = 8
+PRODUCER_IDLE_S_MAX = 600.0
+"""Brokers forget a producer after a day of silence; this one is forgotten long before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written(WriterCommitMessage):
+    """What a task of an at-least-once write tells the driver."""
+
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlan:
+    """A write as the driver planned it; goes to every task."""
+
+    options: WriteOptions
+    columns: Columns
+
+    def cluster(self) -> Cluster:
+        return Cluster.shared(self.options.bootstrap, self.options.connection)
+
+
+def plan(schema: StructType, options: Mapping[str, str], overwrite: bool) -> SinkPlan:
+    if overwrite:
+        raise ConfigError("a topic cannot be overwritten: use mode append")
+    chosen = write_options(options)
+    return SinkPlan(chosen, columns(schema, chosen.topic))
+
+
+class TopicWriter(DataSourceArrowWriter):
+    def __init__(self, schema: StructType, options: Mapping[str, str], overwrite: bool) -> None:
+        self._plan = plan(schema, options, overwrite)
+        self._run = uuid.uuid4().hex[:RUN_CHARACTERS]
+        self._name = self._plan.options.job_id or uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        if not self._plan.options.exactly_once:
+            return write_at_least_once(self._plan, iterator)
+        return write_exactly_once(self._plan, self._name, self._run, 0, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        if not self._plan.options.exactly_once:
+            return
+        try:
+            exactly_once.commit(self._plan.cluster(), prepared(messages))
+        except ForebayError as error:
+            raise ForebayError(f"{error}; the option jobId={self._name} lets a repetition know") from error
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self._plan.options.exactly_once:
+            exactly_once.abort(self._plan.cluster(), prepared(messages))
+
+
+def prepared(messages: list[WriterCommitMessage | None]) -> list[Prepared]:
+    return [message for message in messages if isinstance(message, Prepared)]
+
+
+def write_exactly_once(
+    sink: SinkPlan, name: str, run: str, batch_id: int, batches: Iterator[pa.RecordBatch]
+) -> Prepared:
+    context = task_context()
+    attempt = Attempt(name, run, batch_id, context.partitionId(), context.attemptNumber())
+    return exactly_once.prepare(sink.cluster(), sink.options, sink.columns, attempt, batches)
+
+
+def task_context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "Spark writes in tasks"
+    return context
+
+
+# -- at least once ------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Kept:
+    producer: Producer
+    used_s: float
+
+
+_producers: dict[tuple[object, ...], _Kept] = {}
+
+
+def write_at_least_once(sink: SinkPlan, batches: Iterator[pa.RecordBatch]) -> Written:
+    filled = rounds(batches)
+    first = next(filled, None)
+    if first is None:
+        return Written(rows=0, bytes=0)
+    key = (os.getpid(), threading.get_ident(), sink.options.bootstrap, str(sink.options))
+    kept = _producers.pop(key, None)
+    producer = _producer(sink, kept)
+    rows, size = producer.delivered.rows, producer.delivered.bytes
+    try:
+        TaskSink(producer, sink.options, sink.columns, task_context().partitionId()).write(
+            _behind(first, filled)
+        )
+    except BaseException:
+        producer.abandon()
+        raise
+    if len(_producers) >= PRODUCERS_MAX:
+        _producers.clear()
+    _producers[key] = _Kept(producer, time.monotonic())
+    return Written(rows=producer.delivered.rows - rows, bytes=producer.delivered.bytes - size)
+
+
+def _producer(sink: SinkPlan, kept: _Kept | None) -> Producer:
+    if kept is not None and time.monotonic() - kept.used_s < PRODUCER_IDLE_S_MAX:
+        return kept.producer
+    cluster = sink.cluster()
+    return Producer(cluster, new_identity(cluster), sink.options.limits)
+
+
+def _behind(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from others
