@@ -1,0 +1,181 @@
+"""A topic into a lake, each message once: two weeks in the brokers become years in files.
+
+Spark reads what is committed, batch by batch. The tasks write the files of a batch (hour_files.py), and when
+all are there the driver says that the batch counts: in position.json, and for Iceberg and Delta in the
+table's own log first (tables.py). A batch that Spark repeats after a crash is either known to count, and
+passed over, or its files are removed and written again.
+
+The checkpoint lies in the archive. If it is lost, position.json still knows where to go on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from forebay.spark.pipelines import hour_files
+from forebay.spark.pipelines.brokers import Brokers
+from forebay.spark.pipelines.hour_files import Written
+from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError, Trigger
+from forebay.spark.pipelines.lake import Lake
+from forebay.spark.pipelines.layout import (
+    CHECKPOINT,
+    NEXT_POSITION,
+    PARQUET,
+    POSITION,
+    Position,
+    leftovers,
+    read_position,
+)
+from forebay.spark.pipelines.tables import Table, open_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BATCH_RECORDS = 1_000_000
+"""Offsets of a batch: enough for files of a good size, little enough to repeat after a crash."""
+EARLIEST = -2
+_QUERY_ID = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSettings:
+    format: str = PARQUET
+    trigger: Trigger = ONCE
+    checkpoint: str | None = None
+    """Where Spark keeps its own; inside the archive unless given."""
+    batch_records: int = BATCH_RECORDS
+    group: str | None = None
+    """A consumer group that shows the lag."""
+
+
+def archive(
+    spark: SparkSession,
+    brokers: Brokers,
+    topic: str,
+    to: str,
+    settings: ArchiveSettings | None = None,
+) -> Job:
+    """Start archiving a topic into a directory; the job says how it goes."""
+    settings = settings or ArchiveSettings()
+    lake = Lake(to)
+    checkpoint = settings.checkpoint or lake.uri(CHECKPOINT)
+    position = _begin(lake, brokers, topic, settings.format)
+    rows = brokers.read_stream(
+        spark,
+        topic,
+        startingOffsets=_starting_offsets(topic, position),
+        includeHeaders="true",
+        maxOffsetsPerTrigger=str(settings.batch_records),
+        **_group(settings.group),
+    )
+    writer = BatchWriter(lake, open_table(lake, position), position)
+    stream = rows.writeStream.queryName(f"archive {topic}").option("checkpointLocation", checkpoint)
+    query = settings.trigger.apply(stream.foreachBatch(writer)).start()
+    return Job(f"archive of {topic}", query, writer.facts)
+
+
+def _begin(lake: Lake, brokers: Brokers, topic: str, format: str) -> Position:
+    """The archive's position, with nothing left of batches that do not count."""
+    partitions = brokers.partitions(topic)
+    position = read_position(lake)
+    if position is None:
+        position = Position(topic=topic, format=format, partitions=partitions)
+        lake.write(POSITION, position.to_json())
+    if position.topic != topic or position.format != format:
+        raise PipelineError(
+            f"{lake.location} is an archive of topic {position.topic} as {position.format}:"
+            f" give each topic and format a directory of its own"
+        )
+    lake.clear_scratch()
+    if format == PARQUET:
+        # A table does not know files that were never added, and may know those that position.json does not.
+        for file in leftovers(lake.list(), position):
+            lake.delete(file.path)
+    return replace(position, partitions=max(position.partitions, partitions))
+
+
+def _starting_offsets(topic: str, position: Position) -> str:
+    """Only asked for when there is no checkpoint: where the archive ends."""
+    known = position.next_offsets
+    offsets = {str(at): known.get(str(at), EARLIEST) for at in range(position.partitions)}
+    return json.dumps({topic: offsets}) if known else "earliest"
+
+
+def _group(group: str | None) -> dict[str, str]:
+    return {} if group is None else {"kafka.group.id": group}
+
+
+class BatchWriter:
+    """What Spark calls with each batch, on the driver."""
+
+    def __init__(self, lake: Lake, table: Table, position: Position) -> None:
+        self._lake = lake
+        self._table = table
+        self._position = position
+        self._rows = 0
+        self._files = 0
+        self._bytes = 0
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        query = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+        assert query is not None, "Spark names the query of every batch"
+        if self._position.counts(query, batch_id):
+            return
+        self._check_checkpoint(query, batch_id)
+        if self._table.holds(query, batch_id):
+            self._finish_announced(query, batch_id)
+            return
+        written = hour_files.write(batch, self._lake.location, query, batch_id)
+        self._announce(query, batch_id, written)
+        self._table.add(written, query, batch_id)
+        self._finish()
+        self._count(written)
+
+    def facts(self) -> Mapping[str, Any]:
+        return {
+            "rows": self._rows,
+            "files": self._files,
+            "bytes": self._bytes,
+            "archive": self._lake.location,
+        }
+
+    def _check_checkpoint(self, query: str, batch_id: int) -> None:
+        """Batches have to follow each other: a hole means that the checkpoint is not of this archive."""
+        if batch_id != self._position.batches.get(query, -1) + 1:
+            raise PipelineError(
+                f"the checkpoint does not belong to {self._lake.location}, which has no batch {batch_id - 1}"
+                f" of its query: remove the checkpoint, and the archive goes on from its own position"
+            )
+
+    def _announce(self, query: str, batch_id: int, written: list[Written]) -> None:
+        """Keep the next position beside the present one: the table is told in between."""
+        last_offsets: dict[int, int] = {}
+        for file in written:
+            last_offsets[file.partition] = max(last_offsets.get(file.partition, -1), file.last_offset)
+        partitions = max([self._position.partitions, *(at + 1 for at in last_offsets)])
+        after = self._position.after(query, batch_id, last_offsets, partitions)
+        self._lake.write(NEXT_POSITION, after.to_json())
+
+    def _finish_announced(self, query: str, batch_id: int) -> None:
+        """The table has the batch, and the crash came before the position was moved."""
+        announced = read_position(self._lake, NEXT_POSITION)
+        if announced is None or not announced.counts(query, batch_id):
+            raise PipelineError(
+                f"{self._lake.uri(NEXT_POSITION)} is not of batch {batch_id}, which was written"
+            )
+        self._finish()
+
+    def _finish(self) -> None:
+        self._lake.move(NEXT_POSITION, POSITION)
+        position = read_position(self._lake)
+        assert position is not None
+        self._position = position
+
+    def _count(self, written: list[Written]) -> None:
+        sizes = {file.path: file.bytes for file in written}
+        self._rows += sum(file.rows for file in written)
+        self._files += len(sizes)
+        self._bytes += sum(sizes.values())

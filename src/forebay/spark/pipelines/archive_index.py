@@ -1,0 +1,144 @@
+"""Which part of which file holds which offsets: what a replay plans with.
+
+Parquet keeps the least and the greatest value of each column with each row group, so footers are all that
+has to be read. A row group may hold several partitions (after a merge), and then says less: it is looked
+into in vain now and then, and nothing is ever missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from forebay.spark.pipelines.lake import Lake
+from forebay.spark.pipelines.layout import SCHEMA, hour_of
+
+_FOOTER_THREADS = 8
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A row group, with the bounds of what is in it, both ends included."""
+
+    path: str
+    row_group: int
+    partitions: tuple[int, int]
+    offsets: tuple[int, int]
+    times_us: tuple[int, int]
+
+    def may_hold(self, partition: int, start: int, end: int) -> bool:
+        first, last = self.partitions
+        return first <= partition <= last and self.offsets[0] < end and self.offsets[1] >= start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeRange:
+    """From a moment until before another, in microseconds since 1970; None is open."""
+
+    from_us: int | None = None
+    until_us: int | None = None
+
+    def touches(self, first_us: int, last_us: int) -> bool:
+        return (self.from_us is None or last_us >= self.from_us) and (
+            self.until_us is None or first_us < self.until_us
+        )
+
+    def keep(self, rows: pa.Table) -> pa.Table:
+        times = rows.column("timestamp").cast(pa.int64())
+        if self.from_us is not None:
+            keep = pc.greater_equal(times, self.from_us)
+            rows, times = rows.filter(keep), times.filter(keep)
+        if self.until_us is not None:
+            rows = rows.filter(pc.less(times, self.until_us))
+        return rows
+
+
+ALWAYS = TimeRange()
+
+
+def read_index(lake: Lake, paths: Iterable[str], times: TimeRange) -> list[Span]:
+    """The row groups that may hold messages of the time range; whole hours are left out unread."""
+    wanted = [path for path in paths if _hour_touches(path, times)]
+    with ThreadPoolExecutor(_FOOTER_THREADS) as threads:
+        spans = [span for found in threads.map(lambda path: _spans(lake, path), wanted) for span in found]
+    return [span for span in spans if times.touches(*span.times_us)]
+
+
+def _hour_touches(path: str, times: TimeRange) -> bool:
+    hour = hour_of(path)
+    if hour is None:
+        return True
+    start_us = (hour - _EPOCH) // _MICROSECOND
+    return times.touches(start_us, start_us + 3_600_000_000 - 1)
+
+
+def _spans(lake: Lake, path: str) -> list[Span]:
+    with lake.files.open_input_file(lake.path(path)) as stream:
+        metadata = pq.ParquetFile(stream).metadata
+        names = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    return [
+        Span(
+            path=path,
+            row_group=number,
+            partitions=_bounds(group.column(names["partition"])),
+            offsets=_bounds(group.column(names["offset"])),
+            times_us=_bounds(group.column(names["timestamp"])),
+        )
+        for number, group in enumerate(groups)
+        if group.num_rows
+    ]
+
+
+def _bounds(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    statistics = column.statistics
+    return _number(statistics.min), _number(statistics.max)
+
+
+def _number(value: int | datetime) -> int:
+    return (value - _EPOCH) // _MICROSECOND if isinstance(value, datetime) else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """Offsets of one partition, and where they may be found."""
+
+    location: str
+    partition: int
+    start: int
+    end: int
+    times: TimeRange
+    spans: tuple[Span, ...]
+
+    def read(self, columns: Sequence[str] = tuple(SCHEMA.names)) -> pa.Table:
+        """The messages in the order of their offsets."""
+        lake = Lake(self.location)
+        needed = list(dict.fromkeys([*columns, "partition", "offset", "timestamp"]))
+        tables = [self._of_span(lake, span, needed) for span in self.spans]
+        schema = pa.schema([SCHEMA.field(name) for name in needed])
+        rows = pa.concat_tables([schema.empty_table(), *tables])
+        return rows.sort_by("offset").select(list(columns))
+
+    def timeline(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Offsets and timestamps in microseconds."""
+        rows = self.read(("offset", "timestamp"))
+        return rows.column(0).to_numpy(), rows.column(1).cast(pa.int64()).to_numpy()
+
+    def _of_span(self, lake: Lake, span: Span, columns: list[str]) -> pa.Table:
+        schema = pa.schema([SCHEMA.field(name) for name in columns])
+        with lake.files.open_input_file(lake.path(span.path)) as stream:
+            rows = pq.ParquetFile(stream).read_row_group(span.row_group, columns).select(columns).cast(schema)
+        offset = rows.column("offset")
+        mine = pc.equal(rows.column("partition"), self.partition)
+        mine = pc.and_(mine, pc.and_(pc.greater_equal(offset, self.start), pc.less(offset, self.end)))
+        return self.times.keep(rows.filter(mine))

@@ -1,0 +1,195 @@
+"""An archive as a stream of Spark, in the order of the offsets, at the pace that is asked for.
+
+The offset of the stream is the next offset of each partition, so a restart goes on where the sink's last
+batch ended. The pace is kept on the driver, which releases no more messages than are due: `latestOffset`
+waits until some are. A batch is bounded in offsets, and so is the memory of a task.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from forebay.spark.pipelines.archive_index import Slice, Span, TimeRange, read_index
+from forebay.spark.pipelines.compact import archive_files
+from forebay.spark.pipelines.lake import Lake
+from forebay.spark.pipelines.layout import require_position
+
+NAME = "forebay-archive"
+COLUMNS = (
+    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp,"
+    " timestampType int, headers array<struct<key: string, value: binary>>"
+)
+BATCH_RECORDS = 100_000
+_NAP_S = 0.2
+
+
+class ArchiveSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return COLUMNS
+
+    def streamReader(self, schema: StructType) -> ArchiveReader:  # noqa: ARG002 - all columns, always
+        return ArchiveReader(self.options)
+
+
+@dataclass
+class SlicePartition(InputPartition):
+    value: Slice
+
+
+class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives on the driver for as long as the query; `read` runs in tasks."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._location = options["path"]
+        self._times = TimeRange(from_us=_number(options, "from_us"), until_us=_number(options, "until_us"))
+        self._batch_records = int(options.get("batch_records", BATCH_RECORDS))
+        self._pace = _pace(options, self._batch_records)
+        self._spans: list[Span] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A task needs none of it: its partition says everything."""
+        return {"_location": self._location}
+
+    def initialOffset(self) -> dict[str, int]:
+        return {str(at): self._next(at, 0) for at in self._numbers()}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """The index is read once, so that nothing is added to it anyway."""
+
+    def latestOffset(self, start: dict[str, int], limit: object = None) -> dict[str, int]:  # noqa: ARG002
+        ends = self.reportLatestOffset()
+        starts = {at: self._next(int(at), offset) for at, offset in {**self.initialOffset(), **start}.items()}
+        while True:
+            released = self._pace.release(self, starts, ends)
+            if released != starts or all(starts[at] >= ends[at] for at in ends):
+                return released
+            time.sleep(_NAP_S)
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        ends = {str(at): 0 for at in self._numbers()}
+        for span in self._index():
+            for at in range(span.partitions[0], span.partitions[1] + 1):
+                ends[str(at)] = max(ends[str(at)], span.offsets[1] + 1)
+        return ends
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        slices = (self.slice(int(at), start.get(at, 0), offset) for at, offset in end.items())
+        return [SlicePartition(found) for found in slices if found.spans]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        rows: pa.Table = partition.value.read()
+        yield from rows.combine_chunks().to_batches()
+
+    def slice(self, partition: int, start: int, end: int) -> Slice:
+        spans = tuple(span for span in self._index() if span.may_hold(partition, start, end))
+        return Slice(
+            location=self._location, partition=partition, start=start, end=end, times=self._times, spans=spans
+        )
+
+    def _next(self, partition: int, offset: int) -> int:
+        """Past a stretch that no row group covers."""
+        later = [
+            max(offset, span.offsets[0])
+            for span in self._index()
+            if span.partitions[0] <= partition <= span.partitions[1] and span.offsets[1] >= offset
+        ]
+        return min(later, default=offset)
+
+    def _numbers(self) -> range:
+        return range(1 + max((span.partitions[1] for span in self._index()), default=-1))
+
+    def _index(self) -> list[Span]:
+        if self._spans is None:
+            lake = Lake(self._location)
+            paths = archive_files(lake, require_position(lake))
+            self._spans = read_index(lake, paths, self._times)
+        return self._spans
+
+
+# -- pace ---------------------------------------------------------------------------------------------------
+
+
+class Unhurried:
+    """As fast as the sink takes it: so many offsets a batch, shared by the partitions by what they have."""
+
+    def __init__(self, batch_records: int) -> None:
+        self._batch_records = batch_records
+
+    def release(
+        self, _reader: ArchiveReader, starts: Mapping[str, int], ends: Mapping[str, int]
+    ) -> dict[str, int]:
+        left = {at: max(0, ends[at] - starts[at]) for at in ends}
+        share = min(1.0, self._batch_records / max(1, sum(left.values())))
+        # Rounded up, so that a partition with little left is not put off for ever.
+        return {at: starts[at] + -int(-left[at] * share // 1) for at in ends}
+
+
+class AtRate:
+    """So many a second: a batch is a second's worth, and none comes before its time."""
+
+    def __init__(self, records_per_s: float, batch_records: int) -> None:
+        self._step_s = max(1.0, 1 / records_per_s)
+        self._batch = Unhurried(min(batch_records, max(1, int(records_per_s * self._step_s))))
+        self._due_s = 0.0
+
+    def release(
+        self, reader: ArchiveReader, starts: Mapping[str, int], ends: Mapping[str, int]
+    ) -> dict[str, int]:
+        now_s = time.monotonic()
+        if now_s < self._due_s:
+            return dict(starts)
+        self._due_s = max(self._due_s + self._step_s, now_s) if self._due_s else now_s + self._step_s
+        return self._batch.release(reader, starts, ends)
+
+
+class AtSpeed:
+    """As the messages came at first, so many times faster. The first one that is left sets the clock."""
+
+    def __init__(self, factor: float, batch_records: int) -> None:
+        self._factor = factor
+        self._batch = Unhurried(batch_records)
+        self._began: tuple[float, int] | None = None
+
+    def release(
+        self, reader: ArchiveReader, starts: Mapping[str, int], ends: Mapping[str, int]
+    ) -> dict[str, int]:
+        most = self._batch.release(reader, starts, ends)
+        lines = {at: reader.slice(int(at), starts[at], most[at]).timeline() for at in most}
+        times = [int(line[1][0]) for line in lines.values() if len(line[1])]
+        if not times:
+            return most
+        if self._began is None:
+            self._began = time.monotonic(), min(times)
+        due_us = self._began[1] + int((time.monotonic() - self._began[0]) * 1_000_000 * self._factor)
+        return {at: self._until(line, due_us, most[at]) for at, line in lines.items()}
+
+    def _until(self, line: tuple[Any, Any], due_us: int, most: int) -> int:
+        """Up to the first that is not due: the order within a partition stays, whatever the timestamps."""
+        offsets, times_us = line
+        late = np.flatnonzero(times_us > due_us)
+        return int(offsets[late[0]]) if len(late) else most
+
+
+def _pace(options: Mapping[str, str], batch_records: int) -> Unhurried | AtRate | AtSpeed:
+    if "rate" in options:
+        return AtRate(float(options["rate"]), batch_records)
+    if "speed" in options:
+        return AtSpeed(float(options["speed"]), batch_records)
+    return Unhurried(batch_records)
+
+
+def _number(options: Mapping[str, str], name: str) -> int | None:
+    return int(options[name]) if name in options else None

@@ -1,0 +1,207 @@
+"""Many small files of an hour into few large ones, while others read and write the archive.
+
+Only hours that have closed are touched, and of those only files that count. A merge is:
+
+ 1. The merged file is written under _forebay/compaction, where readers do not look.
+ 2. A note beside it names the files that it replaces. From here on the merge has happened.
+ 3. The small files are deleted.
+ 4. The merged file is renamed into its hour, and the note is deleted.
+
+After a crash the next run finishes a merge that has its note, and removes one that has none. Our own readers
+(`archive_files`) know the notes, and hold a lock that keeps merges away: they see each message once. A reader
+by directory may miss messages of that one hour between steps 3 and 4, and never sees one twice. Who needs
+more uses Delta, whose own compaction this calls, or Iceberg.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import posixpath
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from forebay.spark.pipelines.hour_files import HOUR_US, write_rows
+from forebay.spark.pipelines.jobs import PipelineError, Summary
+from forebay.spark.pipelines.lake import OWN, File, Lake
+from forebay.spark.pipelines.layout import (
+    DELTA,
+    ICEBERG,
+    SCHEMA,
+    Position,
+    data_files,
+    hour_of,
+    require_position,
+)
+from forebay.spark.pipelines.tables import Delta, Iceberg
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCK = "compaction"
+NOTES = f"{OWN}/compaction"
+TARGET_BYTES = 256 << 20
+GRACE_S = 600
+"""How long after its end an hour counts as closed: late messages are common, and no harm if later still."""
+_READ_ROWS = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """Files of one hour that become one."""
+
+    inputs: tuple[str, ...]
+    target: str
+
+    @property
+    def digest(self) -> str:
+        return posixpath.basename(self.target).removeprefix("compacted-").removesuffix(".parquet")
+
+    @property
+    def merged(self) -> str:
+        return f"{NOTES}/{self.digest}.parquet"
+
+    @property
+    def note(self) -> str:
+        return f"{NOTES}/{self.digest}.json"
+
+    def to_json(self) -> bytes:
+        return json.dumps({"inputs": self.inputs, "target": self.target}, indent=2).encode()
+
+
+def compact(
+    spark: SparkSession,
+    archive: str,
+    *,
+    target_bytes: int = TARGET_BYTES,
+    now_s: float | None = None,
+) -> Summary:
+    """Merge what can be merged now."""
+    started_s = time.monotonic()
+    lake = Lake(archive)
+    position = require_position(lake)
+    with lake.lock(LOCK):
+        if position.format == DELTA:
+            facts = Delta(lake).compact(target_bytes)
+        elif position.format == ICEBERG:
+            raise PipelineError(
+                "an Iceberg archive is compacted by an engine for Iceberg (rewrite_data_files): it then stays"
+                " one atomic change in the table's own log"
+            )
+        else:
+            facts = _compact_files(spark, lake, position, target_bytes, now_s or time.time())
+    seconds = round(time.monotonic() - started_s, 1)
+    return Summary(title=f"compaction of {lake.location}", facts={**facts, "seconds": seconds})
+
+
+def _compact_files(
+    spark: SparkSession, lake: Lake, position: Position, target_bytes: int, now_s: float
+) -> dict[str, Any]:
+    settle(lake)
+    files = data_files(lake.list(), position)
+    merges = plan(files, target_bytes, now_s)
+    if merges:
+        slices = min(len(merges), 1000)
+        spark.sparkContext.parallelize(merges, slices).foreach(_merger(lake.location))
+    sizes = {file.path: file.size for file in files}
+    return {
+        "merged files": sum(len(merge.inputs) for merge in merges),
+        "new files": len(merges),
+        "bytes before": sum(sizes[path] for merge in merges for path in merge.inputs),
+        "bytes after": sum(
+            file.size for file in lake.list() if file.path in {merge.target for merge in merges}
+        ),
+    }
+
+
+def plan(files: Iterable[File], target_bytes: int, now_s: float) -> list[Merge]:
+    """Neighbours of a closed hour, as many as fit into a file of the size that is wanted."""
+    merges = []
+    for folder, below in groupby(files, key=lambda file: posixpath.dirname(file.path)):
+        hour = hour_of(f"{folder}/")
+        if hour is None or hour.timestamp() + HOUR_US / 1_000_000 + GRACE_S > now_s:
+            continue
+        for group in _groups([file for file in below if file.size < target_bytes], target_bytes):
+            inputs = tuple(file.path for file in group)
+            digest = hashlib.sha256("\n".join(inputs).encode()).hexdigest()[:16]
+            merges.append(Merge(inputs=inputs, target=f"{folder}/compacted-{digest}.parquet"))
+    return merges
+
+
+def _groups(files: Sequence[File], target_bytes: int) -> Iterator[list[File]]:
+    group: list[File] = []
+    for file in files:
+        if group and sum(member.size for member in group) + file.size > target_bytes:
+            if len(group) > 1:
+                yield group
+            group = []
+        group.append(file)
+    if len(group) > 1:
+        yield group
+
+
+def _merger(location: str) -> Callable[[Merge], None]:
+    return lambda merge: execute(Lake(location), merge)
+
+
+def execute(lake: Lake, merge: Merge) -> None:
+    with lake.create(merge.merged) as stream:
+        write_rows(stream, _rows(lake, merge.inputs))
+    lake.write(merge.note, merge.to_json())
+    finish(lake, merge)
+
+
+def _rows(lake: Lake, paths: Sequence[str]) -> Iterator[pa.Table]:
+    for path in paths:
+        with lake.files.open_input_file(lake.path(path)) as stream:
+            for batch in pq.ParquetFile(stream).iter_batches(_READ_ROWS):
+                yield pa.Table.from_batches([batch]).cast(SCHEMA)
+
+
+def finish(lake: Lake, merge: Merge) -> None:
+    """Steps 3 and 4, as often as it takes."""
+    for path in merge.inputs:
+        lake.delete(path)
+    if lake.exists(merge.merged):
+        lake.move(merge.merged, merge.target)
+    lake.delete(merge.note)
+
+
+def settle(lake: Lake) -> None:
+    """Finish the merges that have happened, forget those that have not. Only for who holds the lock."""
+    for merge in notes(lake):
+        finish(lake, merge)
+    for file in lake.list(NOTES):
+        lake.delete(file.path)
+
+
+def notes(lake: Lake) -> list[Merge]:
+    found = []
+    for file in lake.list(NOTES):
+        content = lake.read(file.path) if file.path.endswith(".json") else None
+        if content is not None:
+            values = json.loads(content)
+            found.append(Merge(inputs=tuple(values["inputs"]), target=values["target"]))
+    return found
+
+
+def archive_files(lake: Lake, position: Position) -> list[str]:
+    """The files that hold each message of the archive once. Hold the lock, shared, while reading them."""
+    if position.format == DELTA:
+        return Delta(lake).paths()
+    if position.format == ICEBERG:
+        return Iceberg(lake, position.topic).paths()
+    merges = notes(lake)
+    replaced = {path for merge in merges for path in merge.inputs} | {merge.target for merge in merges}
+    present = [file.path for file in data_files(lake.list(), position) if file.path not in replaced]
+    return present + [_where(lake, merge) for merge in merges]
+
+
+def _where(lake: Lake, merge: Merge) -> str:
+    return merge.merged if lake.exists(merge.merged) else merge.target

@@ -1,0 +1,159 @@
+"""A pipeline that runs: how it goes on, what it has done, and how it ends.
+
+Every pipeline is a streaming query with a checkpoint, also one that ends by itself when it has caught up.
+That is what makes all of them restartable in the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from forebay.errors import ForebayError
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+POLL_SECONDS = 1
+_CAUSE = re.compile(r"^(?:forebay|pyspark)\.[\w.]*?(\w+(?:Error|Exception|Topic)): (.+)$", re.MULTILINE)
+
+
+class PipelineError(ForebayError):
+    """A pipeline that failed, or that cannot be started as it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Once: what is there now, then end. Every so often: until stopped. Neither: without a pause."""
+
+    once: bool = False
+    every_ms: int = 0
+
+    def apply(self, writer: DataStreamWriter) -> DataStreamWriter:
+        if self.once:
+            return writer.trigger(availableNow=True)
+        return writer.trigger(processingTime=f"{self.every_ms} milliseconds")
+
+
+ONCE = Trigger(once=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One batch, as Spark tells of it."""
+
+    batch: int
+    rows: int
+    rows_per_s: float
+    backlog: int | None
+    """Offsets that are still to be read; None when the source does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    title: str
+    facts: Mapping[str, Any]
+
+
+class Job:
+    """A query under way.
+
+    `facts` adds what the pipeline itself has counted to the summary; `ended` is called once when the query
+    has come to its end by itself.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        query: StreamingQuery,
+        facts: Callable[[], Mapping[str, Any]] = dict,
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.title = title
+        self.query = query
+        self._facts = facts
+        self._ended = ended
+        self._stopped = False
+        self._started_s = time.monotonic()
+        self._last_batch = -1
+        self._batches = 0
+        self._rows = 0
+
+    def wait(self, report: Callable[[Progress], None] = lambda _progress: None) -> Summary:
+        """Until the query ends; PipelineError when it failed."""
+        while self.advance(report):
+            self.query.awaitTermination(POLL_SECONDS)
+        if not self._stopped:
+            self._ended()
+        return self.summary()
+
+    def advance(self, report: Callable[[Progress], None] = lambda _progress: None) -> bool:
+        """Tell of the batches since the last call; False when the query has ended."""
+        active = self.query.isActive
+        for told in self.query.recentProgress:
+            progress = _progress(told)
+            if progress.batch > self._last_batch and progress.rows:
+                self._last_batch = progress.batch
+                self._batches += 1
+                self._rows += progress.rows
+                report(progress)
+        error = self.query.exception()
+        if error is not None:
+            raise PipelineError(f"{self.title} failed: {explain(error)}")
+        return bool(active)
+
+    def stop(self) -> None:
+        self._stopped = True
+        self.query.stop()
+
+    def summary(self) -> Summary:
+        seconds = time.monotonic() - self._started_s
+        counted = {"rows": self._rows, "batches": self._batches, "seconds": round(seconds, 1)}
+        return Summary(title=self.title, facts={**counted, **self._facts()})
+
+
+def explain(error: BaseException) -> str:
+    """The sentence in a long story: the innermost error that is ours, or else how it begins."""
+    text = str(error)
+    if causes := _CAUSE.findall(text):
+        return str(causes[-1][1])
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _progress(told: Any) -> Progress:
+    rate = told["processedRowsPerSecond"]
+    return Progress(
+        batch=int(told["batchId"]),
+        rows=int(told["numInputRows"]),
+        rows_per_s=float(rate) if rate == rate else 0.0,
+        backlog=_backlog(told["sources"]),
+    )
+
+
+def _backlog(sources: Any) -> int | None:
+    distances = [
+        _distance(_loaded(source["endOffset"]), _loaded(source["latestOffset"])) for source in sources
+    ]
+    known = [distance for distance in distances if distance is not None]
+    return sum(known) if known else None
+
+
+def _loaded(offset: Any) -> Any:
+    return json.loads(offset) if isinstance(offset, str) else offset
+
+
+def _distance(end: Any, latest: Any) -> int | None:
+    """Offsets are numbers in a tree of topics and partitions; what is new in the tree begins at 0."""
+    if isinstance(latest, dict):
+        ends = end if isinstance(end, dict) else {}
+        below = [_distance(ends.get(name, 0), value) for name, value in latest.items()]
+        return sum(distance for distance in below if distance is not None)
+    if isinstance(latest, int) and isinstance(end, int):
+        return max(0, latest - end)
+    return None

@@ -1,0 +1,200 @@
+"""A directory that outlives topics: on a disk, or behind a URI that pyarrow knows (s3, gs, abfss, hdfs).
+
+A file appears whole or not at all. On a disk that takes a name of its own first, a sync, and a rename; an
+object store shows an object only once it is complete, so there the file is written where it shall be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from forebay.errors import ForebayError
+
+OWN = "_forebay"
+"""What is ours and no data; readers of Parquet pass over names that begin with an underscore."""
+_SCRATCH = f"{OWN}/scratch"
+_SCRATCH_NS_MAX = 24 * 3600 * 10**9
+_OBJECT_STORES = ("s3", "gcs", "abfs")
+
+
+class LakeError(ForebayError):
+    """An archive cannot be read or written as it is; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    path: str
+    """Below the lake's own directory."""
+    size: int
+
+
+class Lock:
+    """Held until it is released, or until the process ends."""
+
+    def __init__(self, file: IO[Any] | None) -> None:
+        self._file = file
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.release()
+
+
+class Lake:
+    """Paths are relative to its root. Cheap to make, so that every task makes its own."""
+
+    def __init__(self, location: str) -> None:
+        self.location = absolute(location)
+        self._files, self._root = _opened(self.location)
+
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self._files, fs.LocalFileSystem)
+
+    def path(self, *parts: str) -> str:
+        """As pyarrow's file system of this lake wants it."""
+        return "/".join([self._root.rstrip("/"), *parts])
+
+    def uri(self, path: str) -> str:
+        """As other programs want it: a plain path on a disk."""
+        return "/".join([self.location.rstrip("/"), path])
+
+    @property
+    def files(self) -> fs.FileSystem:
+        return self._files
+
+    # -- files ---------------------------------------------------------------------------------------
+
+    def list(self, folder: str = "") -> list[File]:
+        """Every file below a folder, ours and those under way left out; sorted by path."""
+        selector = fs.FileSelector(self.path(folder) if folder else self._root, True, True)
+        below = len(self._root.rstrip("/")) + 1
+        found = [
+            File(entry.path[below:], entry.size)
+            for entry in self._files.get_file_info(selector)
+            if entry.type == fs.FileType.File
+        ]
+        return sorted((file for file in found if _is_visible(file.path, folder)), key=lambda file: file.path)
+
+    def exists(self, path: str) -> bool:
+        return bool(self._files.get_file_info(self.path(path)).type != fs.FileType.NotFound)
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            with self._files.open_input_stream(self.path(path)) as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            return None
+
+    def write(self, path: str, content: bytes) -> None:
+        with self.create(path) as stream:
+            stream.write(content)
+
+    @contextlib.contextmanager
+    def create(self, path: str) -> Iterator[pa.NativeFile]:
+        """A file that appears under its name, whole, when the block ends well."""
+        scratch = path if self._files.type_name in _OBJECT_STORES else f"{_SCRATCH}/{uuid.uuid4().hex}"
+        self._make_folder(scratch)
+        stream = self._files.open_output_stream(self.path(scratch))
+        try:
+            yield stream
+            stream.close()
+        except BaseException:
+            self._abandon(stream, scratch)
+            raise
+        if scratch != path:
+            self._sync(scratch)
+            self.move(scratch, path)
+
+    def move(self, source: str, target: str) -> None:
+        """Rename, in the place of what is there."""
+        self._make_folder(target)
+        self._files.move(self.path(source), self.path(target))
+
+    def delete(self, path: str) -> None:
+        """Also fine when it has gone already."""
+        with contextlib.suppress(FileNotFoundError):
+            self._files.delete_file(self.path(path))
+
+    def clear_scratch(self) -> None:
+        """Remove what killed writers left; nobody takes a day to write a file."""
+        selector = fs.FileSelector(self.path(_SCRATCH), allow_not_found=True)
+        too_old_ns = time.time_ns() - _SCRATCH_NS_MAX
+        for entry in self._files.get_file_info(selector):
+            if entry.type == fs.FileType.File and (entry.mtime_ns or 0) < too_old_ns:
+                self._files.delete_file(entry.path)
+
+    def remove(self) -> None:
+        """The whole directory."""
+        with contextlib.suppress(FileNotFoundError):
+            self._files.delete_dir(self._root)
+
+    def lock(self, name: str, *, shared: bool = False) -> Lock:
+        """For one at a time, or for many who share it. Only on a disk: object stores have no locks."""
+        if not self.is_local:
+            return Lock(None)
+        path = Path(self.path(OWN, f"{name}.lock"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a")
+        try:
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            raise LakeError(
+                f"{self.location} is in use by another process ({name}): wait for it, or stop it"
+            ) from None
+        return Lock(file)
+
+    # -- how -----------------------------------------------------------------------------------------
+
+    def _make_folder(self, path: str) -> None:
+        if self._files.type_name not in _OBJECT_STORES:
+            self._files.create_dir(self.path(path).rpartition("/")[0], recursive=True)
+
+    def _sync(self, path: str) -> None:
+        if self.is_local:
+            descriptor = os.open(self.path(path), os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _abandon(self, stream: pa.NativeFile, path: str) -> None:
+        with contextlib.suppress(OSError):
+            stream.close()
+        self.delete(path)
+
+
+def absolute(location: str) -> str:
+    return location if "://" in location else str(Path(location).absolute())
+
+
+def _opened(location: str) -> tuple[fs.FileSystem, str]:
+    if "://" not in location:
+        return fs.LocalFileSystem(), location
+    try:
+        files, root = fs.FileSystem.from_uri(location)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise LakeError(f"{location} cannot be opened: {error}") from None
+    return files, root
+
+
+def _is_visible(path: str, folder: str) -> bool:
+    below = path[len(folder) :] if folder else path
+    return not any(part.startswith(("_", ".")) for part in below.split("/"))

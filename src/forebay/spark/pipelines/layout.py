@@ -1,0 +1,142 @@
+"""How an archive lies in its directory, and what in it counts.
+
+    date=2026-11-15/hour=06/<query>-<batch>-<task>.parquet       what one task wrote of one batch
+    date=2026-11-15/hour=06/compacted-<digest>.parquet           many of those, merged
+    _forebay/position.json                                       which batches count, and where to go on
+    _forebay/checkpoint/                                         Spark's
+    _forebay/compaction/                                         merges under way (see compact.py)
+
+Any reader of Parquet can read the data: names that begin with an underscore are passed over, and the folders
+are the partition columns `date` and `hour` (of the message's timestamp, in UTC).
+
+A batch counts once position.json says so. Until then its files may be there in part: whoever goes on writing
+removes them first, and the batch is written again. So a message is in the archive once, whatever is killed
+when. A reader by directory may see a part of the newest batch before the rest, never a message twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from forebay.spark.pipelines.lake import OWN, File, Lake, LakeError
+
+POSITION = f"{OWN}/position.json"
+NEXT_POSITION = f"{OWN}/next.json"
+CHECKPOINT = f"{OWN}/checkpoint"
+PARQUET, ICEBERG, DELTA = FORMATS = ("parquet", "iceberg", "delta")
+VERSION = 1
+
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+"""The columns of the source, as they are."""
+
+_FOLDER = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/")
+_BATCH_FILE = re.compile(r"(?P<query>[0-9a-f-]{36})-(?P<batch>\d{10})-(?P<task>\d{5})\.parquet")
+_COMPACTED_FILE = re.compile(r"compacted-[0-9a-f]{16}\.parquet")
+
+
+def hour_folder(hour_start_us: int) -> str:
+    start = datetime.fromtimestamp(hour_start_us // 1_000_000, UTC)
+    return f"date={start:%Y-%m-%d}/hour={start:%H}"
+
+
+def batch_file(query: str, batch: int, task: int) -> str:
+    return f"{query}-{batch:010d}-{task:05d}.parquet"
+
+
+def hour_of(path: str) -> datetime | None:
+    """The hour that a data file belongs to; None for what is no data file of an archive."""
+    folder = _FOLDER.search(path)
+    return datetime.fromisoformat(f"{folder[1]}T{folder[2]}:00:00+00:00") if folder else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """How far an archive has come."""
+
+    topic: str
+    format: str = PARQUET
+    partitions: int
+    """How many the topic had: a replay keeps partition numbers when its target has as many."""
+    batches: Mapping[str, int] = field(default_factory=dict)
+    """The last batch that counts, of each query. There is a second query when a checkpoint was lost."""
+    next_offsets: Mapping[str, int] = field(default_factory=dict)
+    """By partition, where a query without a checkpoint has to begin."""
+
+    def counts(self, query: str, batch: int) -> bool:
+        return batch <= self.batches.get(query, -1)
+
+    def after(self, query: str, batch: int, last_offsets: Mapping[int, int], partitions: int) -> Position:
+        offsets = {str(partition): offset + 1 for partition, offset in sorted(last_offsets.items())}
+        return replace(
+            self,
+            partitions=partitions,
+            batches={**self.batches, query: batch},
+            next_offsets={**self.next_offsets, **offsets},
+        )
+
+    def to_json(self) -> bytes:
+        return json.dumps({"version": VERSION, **asdict(self)}, indent=2).encode()
+
+
+def read_position(lake: Lake, path: str = POSITION) -> Position | None:
+    content = lake.read(path)
+    if content is None:
+        return None
+    try:
+        values = json.loads(content)
+        if values.pop("version") != VERSION:
+            raise ValueError("it is of another version of Forebay")
+        return Position(**values)
+    except (ValueError, KeyError, TypeError) as error:
+        raise LakeError(f"{lake.uri(path)} cannot be understood: {error}") from None
+
+
+def require_position(lake: Lake) -> Position:
+    position = read_position(lake)
+    if position is None:
+        raise LakeError(
+            f"{lake.location} is no archive: `forebay pipeline archive TOPIC --to {lake.location}` makes one"
+        )
+    return position
+
+
+def data_files(files: Iterable[File], position: Position) -> list[File]:
+    """The files that count."""
+    return [file for file in files if _counts(file.path, position)]
+
+
+def leftovers(files: Iterable[File], position: Position) -> list[File]:
+    """Files of batches that were never finished."""
+    return [
+        file for file in files if _BATCH_FILE.fullmatch(_name(file.path)) and not _counts(file.path, position)
+    ]
+
+
+def _counts(path: str, position: Position) -> bool:
+    if hour_of(path) is None:
+        return False
+    if _COMPACTED_FILE.fullmatch(_name(path)):
+        return True
+    batch = _BATCH_FILE.fullmatch(_name(path))
+    return batch is not None and position.counts(batch["query"], int(batch["batch"]))
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]

@@ -1,0 +1,94 @@
+"""An archive back into a topic: keys, values, headers and timestamps as they were, each message once.
+
+Messages keep the order that they had in their partition. A topic with as many partitions as the archived one
+gets every message in the partition where it was; in any other topic the key decides, so that the order of
+each key is kept, and messages without a key are spread.
+
+What a killed replay has written counts: the same command goes on where it stopped. A replay that has come to
+its end forgets its checkpoint, so the same command then replays once more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from forebay.spark.pipelines.archive_index import ALWAYS, TimeRange
+from forebay.spark.pipelines.brokers import Brokers
+from forebay.spark.pipelines.compact import LOCK
+from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError
+from forebay.spark.pipelines.lake import OWN, Lake
+from forebay.spark.pipelines.layout import require_position
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings:
+    times: TimeRange = ALWAYS
+    rate: float | None = None
+    """Messages a second, at most."""
+    speed: float | None = None
+    """So many times as fast as they came at first."""
+    checkpoint: str | None = None
+    batch_records: int | None = None
+
+
+def replay(
+    spark: SparkSession, brokers: Brokers, source: str, topic: str, settings: ReplaySettings | None = None
+) -> Job:
+    """Start a replay; the job ends when the archive does."""
+    settings = settings or ReplaySettings()
+    _check(settings)
+    lake = Lake(source)
+    position = require_position(lake)
+    lock = lake.lock(LOCK, shared=True)
+    same = brokers.partitions(topic) == position.partitions
+    columns = ["key", "value", "headers", "timestamp", *(["partition"] if same else [])]
+    checkpoint = settings.checkpoint or lake.uri(f"{OWN}/replays/{_digest(brokers, topic, settings)}")
+    writer = brokers.write_stream(_stream(spark, lake, settings).select(*columns), topic)
+    writer = writer.queryName(f"replay to {topic}").option("checkpointLocation", checkpoint)
+    query = ONCE.apply(writer).start()
+
+    def ended() -> None:
+        lock.release()
+        Lake(checkpoint).remove()
+
+    return Job(f"replay of {lake.location} to {topic}", query, lambda: {"partitions kept": same}, ended)
+
+
+def _stream(spark: SparkSession, lake: Lake, settings: ReplaySettings) -> DataFrame:
+    from forebay.spark.pipelines.archive_source import NAME, ArchiveSource
+
+    spark.dataSource.register(ArchiveSource)
+    options = {
+        "from_us": settings.times.from_us,
+        "until_us": settings.times.until_us,
+        "rate": settings.rate,
+        "speed": settings.speed,
+        "batch_records": settings.batch_records,
+    }
+    given = {name: str(value) for name, value in options.items() if value is not None}
+    return spark.readStream.format(NAME).options(path=lake.location, **given).load()
+
+
+def _check(settings: ReplaySettings) -> None:
+    if settings.rate is not None and settings.speed is not None:
+        raise PipelineError("a rate and a speed exclude each other: give one")
+    for name, value in (("rate", settings.rate), ("speed", settings.speed)):
+        if value is not None and not value > 0:
+            raise PipelineError(f"a {name} of {value:g} would never come to an end: give one above 0")
+    if importlib.util.find_spec("pyspark.sql.streaming.datasource") is None:
+        raise PipelineError(
+            "a replay needs PySpark 4.2 or later: earlier ones cannot begin where they stopped"
+        )
+
+
+def _digest(brokers: Brokers, topic: str, settings: ReplaySettings) -> str:
+    """The same replay has the same name; a different pace does not make it another one."""
+    what = [brokers.bootstrap, topic, settings.times.from_us, settings.times.until_us]
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]

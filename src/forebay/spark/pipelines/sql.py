@@ -1,0 +1,157 @@
+"""SQL from topics to a topic, running for ever and exactly once.
+
+The topics are views whose columns are the fields of the messages (values.py). What the query yields becomes
+messages: a column `value` as it is, or else all columns as one JSON object; a column `key` or the one that
+the user names becomes the key.
+
+The checkpoint keeps the query and its schemas: a schema that was inferred must not change while state by it
+is kept, and another query must not go on with that state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forebay.spark.pipelines import values
+from forebay.spark.pipelines.brokers import Brokers
+from forebay.spark.pipelines.jobs import Job, PipelineError, Trigger, explain
+from forebay.spark.pipelines.lake import Lake
+from forebay.spark.pipelines.sql_text import StreamCall, rewrite
+from forebay.spark.pipelines.values import ValueFormat
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+CHECKPOINTS = "forebay-checkpoints"
+STARTS = ("earliest", "latest")
+MODES = ("append", "update", "complete")
+MESSAGE_COLUMNS = frozenset({"key", "value", "headers", "partition", "timestamp"})
+_SAVED = "forebay-query.json"
+_DELAY = re.compile(r"\s*(?:(?P<column>[^\d\s]\S*)\s+)?(?P<delay>\d+\s+\w+)\s*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlSettings:
+    schemas: Mapping[str, str] = field(default_factory=dict)
+    """By topic: Spark's notation, or @FILE with it, or @FILE.avsc."""
+    formats: Mapping[str, str] = field(default_factory=dict)
+    watermarks: Mapping[str, str] = field(default_factory=dict)
+    """By topic: '10 seconds' of the message's timestamp, or 'COLUMN 10 seconds'."""
+    key: str | None = None
+    mode: str = "append"
+    trigger: Trigger = field(default_factory=Trigger)
+    start: str = "earliest"
+    checkpoint: str | None = None
+
+
+def sql(
+    spark: SparkSession, brokers: Brokers, query: str, to: str, settings: SqlSettings | None = None
+) -> Job:
+    """Start a query whose results go to a topic."""
+    from pyspark.errors import PySparkException
+
+    settings = settings or SqlSettings()
+    text, calls = rewrite(query)
+    _check_names(calls, settings)
+    brokers.partitions(to)
+    checkpoint = settings.checkpoint or _checkpoint(brokers, query, to)
+    formats = _formats(spark, brokers, query, calls, settings, Lake(checkpoint))
+    try:
+        for call in calls:
+            stream = _view(spark, brokers, call, formats[call.topic], settings)
+            stream.createOrReplaceTempView(call.view)
+        writer = brokers.write_stream(messages(spark.sql(text), settings.key), to)
+        writer = writer.queryName(f"sql to {to}").outputMode(settings.mode)
+        started = settings.trigger.apply(writer.option("checkpointLocation", checkpoint)).start()
+    except PySparkException as error:
+        raise PipelineError(f"the query cannot be run: {explain(error)}") from None
+    return Job(f"query to {to}", started, lambda: {"topic": to, "checkpoint": checkpoint})
+
+
+def _check_names(calls: list[StreamCall], settings: SqlSettings) -> None:
+    known = {call.topic for call in calls}
+    for given in (settings.schemas, settings.formats, settings.watermarks):
+        for topic in given:
+            if topic not in known:
+                raise PipelineError(
+                    f"the query has no stream('{topic}'): it reads {', '.join(sorted(known))}"
+                )
+    if settings.mode not in MODES:
+        raise PipelineError(f"there is no mode {settings.mode}: choose {', '.join(MODES)}")
+
+
+def _checkpoint(brokers: Brokers, query: str, to: str) -> str:
+    digest = hashlib.sha256(json.dumps([brokers.bootstrap, query, to]).encode()).hexdigest()[:12]
+    return str((Path(CHECKPOINTS) / f"sql-{to}-{digest}").absolute())
+
+
+def _formats(
+    spark: SparkSession,
+    brokers: Brokers,
+    query: str,
+    calls: list[StreamCall],
+    settings: SqlSettings,
+    checkpoint: Lake,
+) -> dict[str, ValueFormat]:
+    """What the checkpoint has kept, or what was given and found out, which it then keeps."""
+    saved = checkpoint.read(_SAVED)
+    if saved is not None:
+        kept = json.loads(saved)
+        if kept["query"] != query:
+            raise PipelineError(
+                f"{checkpoint.location} is the checkpoint of another query: give a checkpoint of its own"
+            )
+        return {topic: ValueFormat(**known) for topic, known in kept["streams"].items()}
+    formats = {call.topic: _format(spark, brokers, call, settings) for call in calls}
+    streams = {topic: asdict(known) for topic, known in formats.items()}
+    checkpoint.write(_SAVED, json.dumps({"query": query, "streams": streams}, indent=2).encode())
+    return formats
+
+
+def _format(spark: SparkSession, brokers: Brokers, call: StreamCall, settings: SqlSettings) -> ValueFormat:
+    brokers.partitions(call.topic)
+    schema = call.options.get("schema", settings.schemas.get(call.topic))
+    format = call.options.get("format", settings.formats.get(call.topic))
+    return values.value_format(format, schema) or values.infer(spark, brokers, call.topic)
+
+
+def _view(
+    spark: SparkSession, brokers: Brokers, call: StreamCall, format: ValueFormat, settings: SqlSettings
+) -> DataFrame:
+    stream = brokers.read_stream(spark, call.topic, startingOffsets=settings.start)
+    decoded = values.decode(stream, format)
+    watermark = call.options.get("watermark", settings.watermarks.get(call.topic))
+    if watermark is None:
+        return decoded
+    parts = _DELAY.fullmatch(watermark)
+    if parts is None:
+        raise PipelineError(f"the watermark {watermark!r} is neither '10 seconds' nor 'COLUMN 10 seconds'")
+    return decoded.withWatermark(parts["column"] or "_timestamp", parts["delay"])
+
+
+def messages(result: DataFrame, key: str | None) -> DataFrame:
+    """What a query yields, as the sink wants it."""
+    from pyspark.sql import functions as F
+
+    if not result.isStreaming:
+        raise PipelineError("the query does not read from its streams")
+    if key is not None and key not in result.columns:
+        raise PipelineError(f"the query has no column {key} for a key: it has {', '.join(result.columns)}")
+    if key is None and "value" in result.columns and MESSAGE_COLUMNS.issuperset(result.columns):
+        return result
+    columns = [F.col(f"`{name}`") for name in result.columns]
+    value = F.to_json(F.struct(*columns), {"ignoreNullFields": "false"}).alias("value")
+    return result.select(*_key(result, key), value)
+
+
+def _key(result: DataFrame, key: str | None) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    name = key or ("key" if "key" in result.columns else None)
+    return [] if name is None else [F.col(f"`{name}`").cast("string").alias("key")]

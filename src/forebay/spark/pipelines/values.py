@@ -1,0 +1,101 @@
+"""Messages as rows: the fields of a value by its schema, and where the message was.
+
+JSON by a schema in Spark's notation or by one that a sample suggests, Avro by a schema file, or plain text.
+A value that does not fit its schema becomes a row of nulls with the reason in `_corrupt_record`: one bad
+message must not stop a stream, and must not pass unseen either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forebay.spark.pipelines import avro_values
+from forebay.spark.pipelines.brokers import Brokers
+from forebay.spark.pipelines.jobs import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+JSON, TEXT, AVRO, CONFLUENT_AVRO = FORMATS = ("json", "text", "avro", "confluent-avro")
+CORRUPT = "_corrupt_record"
+SAMPLE_RECORDS = 1000
+META = {
+    "_key": "CAST(key AS STRING)",
+    "_partition": "partition",
+    "_offset": "offset",
+    "_timestamp": "timestamp",
+}
+"""What is known of a message beside its value, and how the source calls it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueFormat:
+    format: str
+    schema: str = ""
+    """JSON: Spark's notation (`id INT, at TIMESTAMP`). Avro: the schema itself, as JSON. Text: none."""
+
+
+def value_format(format: str | None, schema: str | None) -> ValueFormat | None:
+    """From what the user gave; None when the schema has to be found out."""
+    if schema is not None and schema.startswith("@"):
+        path = Path(schema[1:])
+        schema = _content(path)
+        format = format or (AVRO if path.suffix == ".avsc" else JSON)
+    format = format or JSON
+    if format not in FORMATS:
+        raise PipelineError(f"there is no format {format}: choose {', '.join(FORMATS)}")
+    if format == TEXT:
+        return ValueFormat(format=TEXT)
+    if schema is None and format != JSON:
+        raise PipelineError(f"values in {format} need a schema: name its file with schema @FILE.avsc")
+    return ValueFormat(format=format, schema=schema) if schema is not None else None
+
+
+def _content(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise PipelineError(f"the schema in {path} cannot be read: {error.strerror}") from None
+
+
+def infer(spark: SparkSession, brokers: Brokers, topic: str) -> ValueFormat:
+    """The schema of JSON that fits the first messages of a topic."""
+    first = brokers.read(spark, topic).selectExpr("CAST(value AS STRING) AS value").where("value IS NOT NULL")
+    texts = [row["value"] for row in first.limit(SAMPLE_RECORDS).collect()]
+    found = spark.read.json(spark.sparkContext.parallelize(texts, 1)).schema if texts else None
+    fields = [field for field in found or [] if field.name != CORRUPT]
+    if not fields:
+        raise PipelineError(
+            f"topic {topic} has no JSON objects from which a schema could be inferred: give one with"
+            f" --schema '{topic}=id INT, name STRING'"
+        )
+    schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
+    return ValueFormat(format=JSON, schema=schema)
+
+
+def decode(rows: DataFrame, values: ValueFormat) -> DataFrame:
+    """The fields of the value, then what is known of the message."""
+    if values.format == TEXT:
+        return rows.selectExpr("CAST(value AS STRING) AS value", *_meta())
+    if values.format == JSON:
+        return _from_json(rows, values.schema)
+    framed = values.format == CONFLUENT_AVRO
+    return avro_values.decode(rows.selectExpr("value", *_meta()), values.schema, framed=framed)
+
+
+def _from_json(rows: DataFrame, schema: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    text = F.col("value").cast("string")
+    parsed = F.from_json(text, f"{schema}, {CORRUPT} STRING", options)
+    # A value that is not even an object parses to null as a whole, without a word about it.
+    return rows.select(
+        parsed.alias("fields"), text.alias("text"), *(F.expr(name) for name in _meta())
+    ).select("fields.*", *META)
+
+
+def _meta() -> list[str]:
+    return [f"{source} AS {name}" for name, source in META.items()]
