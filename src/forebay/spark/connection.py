@@ -269,12 +269,22 @@ class Cluster:
             f"no broker of kafka.bootstrap.servers={self.bootstrap} can be reached; the last said: {problem}",
         )
 
+    def everyone(self) -> list[BrokerConnection]:
+        """Every broker that the metadata names."""
+        if not self._nodes:
+            self.refresh([])
+        return [self._connection(address) for address in self._nodes.values()]
+
     def leader(self, topic: str, partition: int, *, create: bool = False) -> BrokerConnection:
         """The connection to the broker that leads a partition; asks who that is when it is not known."""
         node_id = self.leadership(topic, partition, create=create).node_id
         if node_id not in self._nodes:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader just now")
         return self._connection(self._nodes[node_id])
+
+    def knows(self, topic: str, partition: int) -> bool:
+        """Whether `leader` can tell without asking a broker first."""
+        return partition in self._leaders.get(topic, {})
 
     def leadership(self, topic: str, partition: int, *, create: bool = False) -> Leader:
         if partition not in self._leaders.get(topic, {}):

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 
 from forebay.spark.options import batch_options, include_headers, stream_options
 from forebay.spark.schema import spark_schema
@@ -34,3 +40,13 @@ class ForebayDataSource(DataSource):
         from forebay.spark.stream_reader import TopicStreamReader
 
         return TopicStreamReader(stream_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from forebay.spark.writer import TopicWriter
+
+        return TopicWriter(schema, self.options, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from forebay.spark.stream_writer import TopicStreamWriter
+
+        return TopicStreamWriter(schema, self.options, overwrite)
