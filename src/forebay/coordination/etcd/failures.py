@@ -7,19 +7,18 @@ stay inside this package; callers of the store get a StoreError that says what t
 from __future__ import annotations
 
 import json
+import os
 import ssl
 from typing import Any
 
 from forebay.coordination.store import LeaseLost, StoreError
 
 # The numbers of gRPC's status codes.
-_INVALID_ARGUMENT = 3
 _NOT_FOUND = 5
-_PERMISSION_DENIED = 7
-_RESOURCE_EXHAUSTED = 8
+PERMISSION_DENIED = 7
 _OUT_OF_RANGE = 11
-_UNAVAILABLE = 14
-_UNAUTHENTICATED = 16
+UNAVAILABLE = 14
+UNAUTHENTICATED = 16
 
 _TEXT_SHOWN_CHARS = 200
 
@@ -43,7 +42,12 @@ class Refused(Exception):
     @property
     def stale_token(self) -> bool:
         """The login has run out, or was made under older rules: log in again."""
-        return self.code == _UNAUTHENTICATED or "auth store is old" in self.message
+        return self.code == UNAUTHENTICATED or "auth store is old" in self.message
+
+    @property
+    def denied(self) -> bool:
+        """Not allowed; a watch is told the same when its login has run out."""
+        return self.code == PERMISSION_DENIED
 
     @property
     def not_applied(self) -> bool:
@@ -57,7 +61,7 @@ class Refused(Exception):
     @property
     def unavailable(self) -> bool:
         """This server cannot help at the moment; another one might."""
-        return self.not_applied or self.code == _UNAVAILABLE
+        return self.not_applied or self.code == UNAVAILABLE
 
     @property
     def compacted(self) -> bool:
@@ -76,9 +80,9 @@ class Refused(Exception):
     def _advice(self, user: str | None) -> str:
         if "user name is empty" in self.message:
             return "; it wants a login, set forebay.etcd.user and forebay.etcd.password"
-        if self.code == _UNAUTHENTICATED or "authentication failed" in self.message:
+        if self.code == UNAUTHENTICATED or "authentication failed" in self.message:
             return f"; check forebay.etcd.user ({user}) and forebay.etcd.password"
-        if self.code == _PERMISSION_DENIED:
+        if self.denied:
             return f"; give the etcd user {user} the right to read and write the keys under /forebay/"
         if "database space exceeded" in self.message:
             return "; compact and defragment etcd, disarm its alarm, and give it --auto-compaction-retention"
@@ -119,8 +123,13 @@ def connecting_failed(error: OSError | TimeoutError, *, tls: bool) -> Unreachabl
     if isinstance(error, TimeoutError):
         return Unreachable("no connection in time")
     if tls and isinstance(error, ConnectionResetError):
-        return Unreachable("it closed the connection during the TLS handshake: see forebay.etcd.cert.file")
-    return Unreachable((error.strerror or str(error)).lower())
+        return Unreachable(
+            "it closed the connection when TLS began: if it has no TLS write etcd:// for etcds://, "
+            "if it wants a certificate set forebay.etcd.cert.file"
+        )
+    # asyncio words a refused connection by itself; the system's words are the ones that people know.
+    known = error.errno is not None and error.errno > 0
+    return Unreachable((os.strerror(error.errno) if known and error.errno else str(error)).lower())
 
 
 def broken(error: Exception, *, tls: bool) -> NoAnswer:
@@ -129,8 +138,8 @@ def broken(error: Exception, *, tls: bool) -> NoAnswer:
         return NoAnswer("no answer in time")
     if isinstance(error, ssl.SSLError):
         return NoAnswer(_tls_advice(error))
-    hint = "; does it want a client certificate (forebay.etcd.cert.file)?" if tls else ""
-    return NoAnswer(f"the connection broke ({str(error) or type(error).__name__}){hint}")
+    hint = "does it want a client certificate (forebay.etcd.cert.file)?" if tls else "does it want etcds://?"
+    return NoAnswer(f"the connection broke ({str(error) or type(error).__name__}); {hint}")
 
 
 def _tls_advice(error: ssl.SSLError) -> str:

@@ -39,12 +39,19 @@ _LOGINS_MAX = 3
 
 
 class Gateway:
-    def __init__(self, config: ClusterConfig, *, answer_timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        config: ClusterConfig,
+        *,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> None:
         self.user = config.user
         self._password = config.password
         self._endpoints = config.endpoints
         self._tls = _tls_context(config)
         self._answer_timeout_s = answer_timeout_s
+        self._request_timeout_s = request_timeout_s
         # Brokers that all begin with the first server named would leave the others idle.
         self._current = random.randrange(len(config.endpoints))
         self._token: str | None = None
@@ -57,9 +64,7 @@ class Gateway:
 
     # -- requests ----------------------------------------------------------------------------------
 
-    async def call(
-        self, path: str, body: Json, *, repeatable: bool = False, timeout_s: float = REQUEST_TIMEOUT_S
-    ) -> Json:
+    async def call(self, path: str, body: Json, *, repeatable: bool = False) -> Json:
         """The answer of the first server that gives one.
 
         Raises Refused for what etcd itself objects to, and StoreError when nobody answers.
@@ -68,16 +73,16 @@ class Gateway:
         async def ask(index: int, left_s: float) -> Json:
             return await self._ask(index, path, body, left_s)
 
-        return await self.guard(self._try_servers(ask, repeatable, timeout_s))
+        return await self.guard(self._try_servers(ask, repeatable))
 
-    async def version(self, timeout_s: float = REQUEST_TIMEOUT_S) -> str:
+    async def version(self) -> str:
         """Which etcd this is: a request that needs no login, and tells etcd from anything else."""
 
         async def ask(index: int, left_s: float) -> str:
             connection = await self._connection(index)
             return version_in(await self._exchange(index, connection, "/version", {}, None, left_s))
 
-        return await self.guard(self._try_servers(ask, True, timeout_s))
+        return await self.guard(self._try_servers(ask, True))
 
     async def check(self, index: int) -> None:
         """Raises NoAnswer, Unreachable or Refused unless this very server is one of a working cluster."""
@@ -104,7 +109,7 @@ class Gateway:
                 response = await self.guard(_send(connection, path, headers, body))
             yield index, read_messages(response)
         except Refused as error:
-            self._token = None if error.stale_token else self._token
+            self._token = None if error.stale_token or error.denied else self._token
             self.leave(index)
             raise
         except (OSError, HttpError, TimeoutError) as error:
@@ -115,10 +120,8 @@ class Gateway:
             self._streams.discard(connection)
             connection.abort()
 
-    async def _try_servers(
-        self, ask: Callable[[int, float], Awaitable[T]], repeatable: bool, timeout_s: float
-    ) -> T:
-        attempts = _Attempts(self, timeout_s)
+    async def _try_servers(self, ask: Callable[[int, float], Awaitable[T]], repeatable: bool) -> T:
+        attempts = _Attempts(self, self._request_timeout_s)
         async with self._slots:
             while True:
                 index = self._current

@@ -76,8 +76,10 @@ class Keeper:
         woken = asyncio.Event()
         loop = asyncio.get_running_loop()
         self._wake = lambda: _call_in(loop, woken.set)
-        # One server has as long as the time between two keep-alives: then there is time for another one.
-        gateway = Gateway(self._config, answer_timeout_s=self._interval_s / 2)
+        # A server that keeps still must leave time enough to try the others before the lease runs out.
+        gateway = Gateway(
+            self._config, answer_timeout_s=self._interval_s / 2, request_timeout_s=self._interval_s * 2
+        )
         renewing = asyncio.create_task(self._renew_for_ever(gateway))
         if self._stopping.is_set():
             woken.set()
@@ -116,12 +118,7 @@ class Keeper:
 
     async def _renew(self, gateway: Gateway) -> float:
         """The time to live from now on; none when there is no such lease any more."""
-        answer = await gateway.call(
-            "/v3/lease/keepalive",
-            {"ID": str(self.lease_id)},
-            repeatable=True,
-            timeout_s=self._interval_s * 2,
-        )
+        answer = await gateway.call("/v3/lease/keepalive", {"ID": str(self.lease_id)}, repeatable=True)
         if "error" in answer:
             raise refusal_in(answer)
         return float(answer.get("result", {}).get("TTL", 0))

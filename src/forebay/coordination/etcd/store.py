@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from forebay.clock import Clock, SystemClock
 from forebay.config import ClusterConfig
 from forebay.coordination.etcd.failures import Refused
-from forebay.coordination.etcd.gateway import Gateway
+from forebay.coordination.etcd.gateway import REQUEST_TIMEOUT_S, Gateway
 from forebay.coordination.etcd.lease import EtcdLease, grant
 from forebay.coordination.etcd.messages import (
     Json,
@@ -46,11 +46,18 @@ class EtcdStore:
         self._leases: set[EtcdLease] = set()
 
     @classmethod
-    async def open(cls, config: ClusterConfig, clock: Clock | None = None) -> EtcdStore:
+    async def open(
+        cls,
+        config: ClusterConfig,
+        clock: Clock | None = None,
+        *,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> EtcdStore:
         """Raises StoreError with what to do when etcd is not there, is not etcd, or does not let us in."""
-        store = cls(config, Gateway(config), clock or SystemClock())
+        gateway = Gateway(config, request_timeout_s=request_timeout_s)
+        store = cls(config, gateway, clock or SystemClock())
         try:
-            await store._gateway.version()
+            await gateway.version()
             await store.get(f"/forebay/{config.name}/")
         except BaseException:
             await store.close()

@@ -15,7 +15,15 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from forebay.coordination.etcd.answers import Json
-from forebay.coordination.etcd.failures import NoAnswer, Refused, Unreachable, refusal_in
+from forebay.coordination.etcd.failures import (
+    PERMISSION_DENIED,
+    UNAUTHENTICATED,
+    UNAVAILABLE,
+    NoAnswer,
+    Refused,
+    Unreachable,
+    refusal_in,
+)
 from forebay.coordination.etcd.gateway import Gateway
 from forebay.coordination.etcd.http import HttpError
 from forebay.coordination.etcd.messages import event, watch_request
@@ -32,6 +40,7 @@ async def watch(gateway: Gateway, prefix: str, from_revision: int) -> AsyncItera
     loop = asyncio.get_running_loop()
     position = from_revision
     failing_since: float | None = None
+    denied = False
     while True:
         gateway.check_open()
         try:
@@ -40,13 +49,15 @@ async def watch(gateway: Gateway, prefix: str, from_revision: int) -> AsyncItera
                 aclosing(_batches(gateway, index, messages)) as batches,
             ):
                 async for events in batches:
-                    failing_since = None
+                    failing_since, denied = None, False
                     if events:
                         position = events[-1].kv.mod_revision + 1
                         yield events, position - 1
         except (Unreachable, NoAnswer, Refused) as error:
-            if isinstance(error, Refused) and not (error.unavailable or error.stale_token):
-                raise error.as_store_error(gateway.user) from error
+            if isinstance(error, Refused):
+                if denied or not (error.unavailable or error.stale_token or error.denied):
+                    raise error.as_store_error(gateway.user) from error
+                denied = error.denied  # once it may be the login that has run out; the next one is new
             failing_since = loop.time() if failing_since is None else failing_since
             if loop.time() - failing_since > PATIENCE_S:
                 raise StoreError(f"the watch on etcd is broken: {error}") from error
@@ -87,10 +98,8 @@ def _result(gateway: Gateway, message: Json) -> Json:
 def _code_of(reason: str) -> int:
     """A cancelled watch tells its reason in words only."""
     if "permission denied" in reason:
-        return 7
-    if "auth token" in reason:
-        return 16
-    return 14
+        return PERMISSION_DENIED
+    return UNAUTHENTICATED if "auth token" in reason else UNAVAILABLE
 
 
 async def _questioned(

@@ -1,0 +1,215 @@
+"""Getting to etcd: TLS, client certificates, users; and errors that say what to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from certificates import Authority
+from forebay.config import ClusterConfig, broker_config
+from forebay.coordination.etcd.store import EtcdStore
+from forebay.coordination.store import Put, StoreError
+from forebay.errors import ConfigError
+from forebay.testing.etcd import EtcdCluster, EtcdTls, free_port
+
+USER, PASSWORD = "forebay", "s3cret"
+LOGIN = {"forebay.etcd.user": USER, "forebay.etcd.password": PASSWORD}
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"), "ca")
+
+
+@pytest.fixture(scope="module")
+def secure_etcd(authority: Authority) -> Iterator[EtcdCluster]:
+    cert_file, key_file = authority.issue("server")
+    tls = EtcdTls(ca_file=authority.ca_file, cert_file=cert_file, key_file=key_file)
+    with EtcdCluster(1, tls=tls) as etcd:
+        yield etcd
+
+
+@pytest.fixture(scope="module")
+def guarded_etcd() -> Iterator[EtcdCluster]:
+    """One that asks for a user; ours may use the keys of the cluster "test" only."""
+    with EtcdCluster(1) as etcd:
+        for name, role in (("root", "root"), (USER, "brokers")):
+            ask(etcd, "/v3/auth/user/add", name=name, password=PASSWORD)
+            ask(etcd, "/v3/auth/role/add", name=role)
+            ask(etcd, "/v3/auth/user/grant", user=name, role=role)
+        # The keys from "/forebay/test/" to "/forebay/test0", in base64.
+        keys = {"permType": "READWRITE", "key": "L2ZvcmViYXkvdGVzdC8=", "range_end": "L2ZvcmViYXkvdGVzdDA="}
+        ask(etcd, "/v3/auth/role/grant", name="brokers", perm=keys)
+        ask(etcd, "/v3/auth/enable")
+        yield etcd
+
+
+def ask(etcd: EtcdCluster, path: str, **body: Any) -> None:
+    etcd.servers[0].ask(path, body)
+
+
+def settings(etcd: EtcdCluster, **more: str) -> ClusterConfig:
+    named = {name.replace("_", "."): value for name, value in more.items()}
+    return broker_config({"forebay.cluster": etcd.url("test"), **named}).cluster
+
+
+async def use(config: ClusterConfig) -> None:
+    store = await EtcdStore.open(config, request_timeout_s=1.0)
+    try:
+        key = f"/forebay/{config.name}/key"
+        made = await store.txn(puts=[Put(key=key, value=b"x")])
+        async with asyncio.timeout(10):
+            async for _, revision in store.watch(key, made.revision):
+                assert revision == made.revision
+                break
+    finally:
+        await store.close()
+
+
+async def refusal(config: ClusterConfig) -> str:
+    with pytest.raises(StoreError) as caught:
+        await use(config)
+    return str(caught.value)
+
+
+# -- TLS -----------------------------------------------------------------------------------------------
+
+
+def files(authority: Authority, name: str) -> dict[str, str]:
+    cert_file, key_file = authority.issue(name)
+    return {
+        "forebay_etcd_ca_file": str(authority.ca_file),
+        "forebay_etcd_cert_file": str(cert_file),
+        "forebay_etcd_key_file": str(key_file),
+    }
+
+
+async def test_a_broker_shows_its_certificate(secure_etcd: EtcdCluster, authority: Authority) -> None:
+    config = settings(secure_etcd, **files(authority, "broker"))
+    await use(config)
+    store = await EtcdStore.open(config)
+    lease = await store.lease(2)
+    await asyncio.sleep(1)
+    assert lease.valid()
+    await store.close()
+
+
+async def test_a_server_that_nobody_vouches_for_is_refused(secure_etcd: EtcdCluster, tmp_path: Path) -> None:
+    other = Authority(tmp_path, "other")
+    assert "forebay.etcd.ca.file" in await refusal(settings(secure_etcd, **files(other, "broker")))
+
+
+async def test_a_broker_without_certificate_is_told_what_is_missing(
+    secure_etcd: EtcdCluster, authority: Authority
+) -> None:
+    config = settings(secure_etcd, forebay_etcd_ca_file=str(authority.ca_file))
+    assert "forebay.etcd.cert.file" in await refusal(config)
+
+
+async def test_tls_and_plain_are_told_apart(
+    secure_etcd: EtcdCluster, one_etcd: EtcdCluster, authority: Authority
+) -> None:
+    plain = broker_config({"forebay.cluster": f"etcd://{secure_etcd.endpoints}/test"}).cluster
+    assert "etcds://" in await refusal(plain)
+    secure = broker_config({"forebay.cluster": f"etcds://{one_etcd.endpoints}/test"}).cluster
+    assert "write etcd://" in await refusal(secure)
+
+
+async def test_files_that_are_no_certificates(secure_etcd: EtcdCluster, tmp_path: Path) -> None:
+    (tmp_path / "junk.pem").write_text("junk")
+    with pytest.raises(ConfigError, match=r"forebay\.etcd\.ca\.file"):
+        await use(settings(secure_etcd, forebay_etcd_ca_file=str(tmp_path / "junk.pem")))
+
+
+# -- users ---------------------------------------------------------------------------------------------
+
+
+async def test_a_user_is_let_in(guarded_etcd: EtcdCluster) -> None:
+    await use(settings(guarded_etcd, **LOGIN))
+
+
+async def test_a_login_that_has_run_out_is_renewed(guarded_etcd: EtcdCluster) -> None:
+    store = await EtcdStore.open(settings(guarded_etcd, **LOGIN))
+    try:
+        for _ in range(2):
+            store._gateway._token = "forgotten.1"
+            assert (await store.txn(puts=[Put(key="/forebay/test/key", value=b"x")])).ok
+            store._gateway._token = "forgotten.2"
+            async with asyncio.timeout(10):
+                async for events, _ in store.watch("/forebay/test/key", 1):
+                    assert events
+                    break
+    finally:
+        await store.close()
+
+
+async def test_a_login_from_before_a_change_of_rights_is_renewed(guarded_etcd: EtcdCluster) -> None:
+    store = await EtcdStore.open(settings(guarded_etcd, **LOGIN))
+    try:
+        login = guarded_etcd.servers[0].ask("/v3/auth/authenticate", {"name": "root", "password": PASSWORD})
+        guarded_etcd.servers[0].ask("/v3/auth/role/add", {"name": "another"}, login["token"])
+        assert (await store.txn(puts=[Put(key="/forebay/test/key", value=b"x")])).ok
+        lease = await store.lease(2)
+        await asyncio.sleep(1)
+        assert lease.valid()
+    finally:
+        await store.close()
+
+
+async def test_without_login_the_settings_are_named(guarded_etcd: EtcdCluster) -> None:
+    assert "set forebay.etcd.user" in await refusal(settings(guarded_etcd))
+
+
+async def test_a_wrong_password(guarded_etcd: EtcdCluster) -> None:
+    wrong = {"forebay.etcd.user": USER, "forebay.etcd.password": "wrong"}
+    assert f"check forebay.etcd.user ({USER})" in await refusal(settings(guarded_etcd, **wrong))
+
+
+async def test_a_user_without_rights(guarded_etcd: EtcdCluster) -> None:
+    url = guarded_etcd.url("other")
+    message = await refusal(broker_config({"forebay.cluster": url, **LOGIN}).cluster)
+    assert f"give the etcd user {USER} the right" in message
+
+
+async def test_a_login_that_etcd_does_not_ask_for_does_no_harm(one_etcd: EtcdCluster) -> None:
+    await use(settings(one_etcd, **LOGIN))
+
+
+# -- what is not etcd ------------------------------------------------------------------------------------
+
+
+async def test_nothing_there() -> None:
+    config = broker_config({"forebay.cluster": f"etcd://127.0.0.1:{free_port()}/test"}).cluster
+    message = await refusal(config)
+    assert "refused" in message
+    assert "forebay.cluster" in message
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "not HTTP"),
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnope", "client port"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "not etcd"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", "99999999999 bytes"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", "not a length"),
+        (b"x" * 200_000, "a line without end"),
+    ],
+    ids=["ssh", "not-found", "other-json", "too-long", "bad-chunk", "endless"],
+)
+async def test_something_else_there(answer: bytes, told: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        config = broker_config({"forebay.cluster": f"etcd://127.0.0.1:{port}/test"}).cluster
+        assert told in await refusal(config)
