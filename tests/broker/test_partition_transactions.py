@@ -18,6 +18,7 @@ from forebay.broker.partition import Partition, append_policy
 from forebay.broker.producer_state import load_producers, save_producers
 from forebay.clock import ManualClock
 from forebay.config import TopicConfig, broker_config
+from forebay.core.image import PartitionState
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.epochs import LeaderEpochs
 from forebay.storage.faults import FaultyDisk
@@ -97,20 +98,23 @@ class Bench:
             recovery_point=self.checkpoint,
             clean=clean,
         )
-        producers = load_producers(log)
+        epochs = LeaderEpochs(self.disk, log.directory)
+        producers = load_producers(log, epochs)
         log.on_roll = lambda _: save_producers(log, producers)
         config = TopicConfig.resolve(broker_config(), {"message.timestamp.after.max.ms": str(2**62)})
-        return Partition(
+        partition = Partition(
             topic="t",
             topic_id=bytes(16),
             index=0,
-            leader_epoch=0,
             log=log,
-            epochs=LeaderEpochs(self.disk, log.directory),
+            epochs=epochs,
             producers=producers,
             config=config,
             policy=append_policy(config, 1 << 20),
         )
+        partition.lead(0, PartitionState.initial(0, (0,)), NOW_MS)
+        partition.advance()
+        return partition
 
     def send(self, producer: int, *, transactional: bool = True, epoch: int | None = None) -> int:
         known, sequence = self.sequences.get(producer, (0, 0))

@@ -20,6 +20,8 @@ def test_the_file_is_kafkas(tmp_path: Path) -> None:
     known.assign(0, 0)
     known.assign(3, 100)
     known.assign(2, 200)  # older than the latest: ignored
+    assert not (tmp_path / "leader-epoch-checkpoint").exists(), "nobody waits for the device"
+    known.datasync()
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n3 100\n"
     assert epochs(tmp_path).entries == [(0, 0), (3, 100)]
 

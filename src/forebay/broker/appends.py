@@ -1,8 +1,11 @@
 """From appended to acknowledged.
 
 Appends of one read event are queued in their logs and written together, one system call per partition,
-before any of them is acknowledged. What an acknowledgement then still waits for depends on acks: nothing
-for acks=1, a sync of the disk for acks=all under `forebay.flush.policy=ack`.
+before any of them is acknowledged. What an acknowledgement then still waits for depends on acks. With acks=1
+it waits for nothing. With acks=all it waits for the other in-sync replicas; where there are none, for a sync
+of the disk under `forebay.flush.policy=ack`.
+
+A broker acknowledges nothing while it cannot be sure of its lease: others may have taken its place.
 """
 
 from __future__ import annotations
@@ -12,15 +15,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 
+from forebay.broker.acks import Done
 from forebay.broker.group_commit import GroupCommit
 from forebay.broker.metrics import Metrics
 from forebay.broker.partition import Partition
 from forebay.broker.waiters import Arrivals, release
-from forebay.errors import ErrorCode, StorageError
+from forebay.errors import ErrorCode, KafkaError, StorageError
 
 log = logging.getLogger(__name__)
 
 ACKS_ALL = -1
+TIMEOUT_MS = 30_000
 
 NUMBERS = Struct(">ihqqq")
 """Index, error code, base offset, append time, log start offset: neighbours in a Produce response."""
@@ -38,7 +43,7 @@ class Appended:
     log_append_time_ms: int = -1
     log_start_offset: int = -1
 
-    def fail(self, error: StorageError) -> None:
+    def fail(self, error: KafkaError) -> None:
         self.error_code = error.code
         self.error_message = error.message
         self.base_offset = self.log_append_time_ms = self.log_start_offset = -1
@@ -51,23 +56,35 @@ class Unacknowledged:
     results: list[Appended]
     acks: int
     settle: Callable[[], None]
-    syncs_left: int = 0
+    timeout_ms: int = TIMEOUT_MS
+    """How long acks=all may wait for other replicas."""
+    waits_left: int = 0
 
 
 class Appends:
     def __init__(
-        self, commit: GroupCommit, arrivals: Arrivals, metrics: Metrics, *, sync_on_ack: bool
+        self,
+        commit: GroupCommit,
+        arrivals: Arrivals,
+        metrics: Metrics,
+        *,
+        sync_on_ack: bool,
+        may_lead: Callable[[], bool],
     ) -> None:
+        """`may_lead` says whether this broker's lease holds at this moment."""
         self._commit = commit
         self._metrics = metrics
         self._arrivals = arrivals
         self._sync_on_ack = sync_on_ack
+        self._may_lead = may_lead
         self._dirty: dict[Partition, int] = {}
         self._requests: list[Unacknowledged] = []
         self._answered: list[tuple[Partition, bytearray, int]] = []
         self._scheduled = False
-        self.unsynced: set[Partition] = set()
+        self.unsynced: dict[Partition, None] = {}
         """Partitions with writes that no sync has been asked for."""
+        self._awaited: dict[Partition, None] = {}
+        """Partitions whose acknowledgements wait for other replicas."""
 
     def queued(self, partition: Partition, size: int) -> None:
         dirty = self._dirty
@@ -91,6 +108,8 @@ class Appends:
         failed = self._write()
         if failed:
             self._take_back(failed)
+        if not self._may_lead():
+            self._refuse()
         self._answered.clear()
         requests, self._requests = self._requests, []
         for request in requests:
@@ -99,8 +118,8 @@ class Appends:
                     error = failed.get(result.partition) if result.partition else None
                     if error is not None and result.error_code == ErrorCode.NONE:
                         result.fail(error)
-            if request.acks == ACKS_ALL and self._sync_on_ack:
-                self._sync(request)
+            if request.acks == ACKS_ALL:
+                self._await(request)
             else:
                 request.settle()
 
@@ -115,53 +134,121 @@ class Appends:
         self.finish()
         self._arrivals.wake()
 
-    def _write(self) -> dict[Partition, StorageError]:
-        failed: dict[Partition, StorageError] = {}
+    def _write(self) -> dict[Partition, KafkaError]:
+        failed: dict[Partition, KafkaError] = {}
         dirty, self._dirty = self._dirty, {}
         for partition, size in dirty.items():
-            high_watermark = partition.high_watermark
             try:
-                partition.write()
+                count = partition.write()
             except StorageError as error:
                 failed[partition] = error
                 release(partition)
             else:
-                self.unsynced.add(partition)
+                self.unsynced[partition] = None
                 self._metrics.bytes_in += size
-                self._metrics.messages_in += partition.high_watermark - high_watermark
-                if partition.waits:
-                    self._arrivals.note(partition, size)
+                self._metrics.messages_in += count
+                if partition.commits_at_once:
+                    if partition.waits:
+                        self._arrivals.note(partition, size)
+                else:
+                    self.advance(partition)
+                if partition.watchers:
+                    partition.notify_followers()
         return failed
 
-    def _take_back(self, failed: dict[Partition, StorageError]) -> None:
+    def _refuse(self) -> None:
+        """Without a lease nothing is acknowledged. What was written stays, and its fate is decided later."""
+        error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has lost touch with its cluster")
+        self._take_back({partition: error for partition, _, _ in self._answered})
+        for request in self._requests:
+            for result in request.results:
+                if result.error_code == ErrorCode.NONE:
+                    result.fail(error)
+
+    def _take_back(self, failed: dict[Partition, KafkaError]) -> None:
         for partition, response, numbers_at in self._answered:
             if partition in failed:
-                code = ErrorCode.KAFKA_STORAGE_ERROR
-                NUMBERS.pack_into(response, numbers_at, partition.index, code, -1, -1, -1)
+                NUMBERS.pack_into(response, numbers_at, partition.index, failed[partition].code, -1, -1, -1)
 
-    def _sync(self, request: Unacknowledged) -> None:
-        """Settle once every partition of the request is durable."""
-        waiting = [r for r in request.results if r.partition and r.error_code == ErrorCode.NONE]
-        request.syncs_left = len(waiting)
+    # -- acks=all --------------------------------------------------------------------------------------
+
+    def _await(self, request: Unacknowledged) -> None:
+        """Settle once every partition of the request is as safe as its in-sync replicas can make it."""
+        waiting = [
+            (result, result.partition)
+            for result in request.results
+            if result.partition is not None
+            and result.error_code == ErrorCode.NONE
+            and (self._sync_on_ack or not result.partition.commits_at_once)
+        ]
+        request.waits_left = len(waiting)
         if not waiting:
             request.settle()
-        for result in waiting:
-            assert result.partition is not None
-            self.unsynced.discard(result.partition)
-            self._commit.wait(result.partition.log, _synced(request, result))
+            return
+        deadline_s = self._commit.loop.time() + request.timeout_ms / 1000
+        for result, partition in waiting:
+            done = _settling(request, result)
+            if not partition.is_leader:
+                done(partition.not_leader())
+            elif partition.commits_at_once:
+                self._sync(partition, done)
+            else:
+                self._awaited[partition] = None
+                partition.acks.wait(partition.log.end_offset, deadline_s, self._replicated(partition, done))
+                self.advance(partition)
+
+    def _sync(self, partition: Partition, done: Callable[[KafkaError | None], None]) -> None:
+        self.unsynced.pop(partition, None)
+        self._commit.wait(partition.log, done)
+
+    def _replicated(self, partition: Partition, done: Callable[[KafkaError | None], None]) -> Done:
+        """What to do when the high watermark has passed an append, or will not."""
+
+        def replicated(code: ErrorCode) -> None:
+            if code != ErrorCode.NONE:
+                done(KafkaError(code, f"not all in-sync replicas of {partition} have it, or none can tell"))
+            elif not partition.enough_replicas:
+                code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+                done(KafkaError(code, f"fewer replicas of {partition} are in sync than min.insync.replicas"))
+            elif self._sync_on_ack and partition.commits_at_once:
+                self._sync(partition, done)  # the others have left meanwhile: it is on this disk alone
+            else:
+                done(None)
+
+        return replicated
+
+    def advance(self, partition: Partition) -> None:
+        """A replica has come further, or one counts no more: tell whoever waited for it."""
+        moved = partition.advance()
+        if moved:
+            # Followers learn of it with their next answer; nobody wakes them for it.
+            partition.notify_followers(wake=False)
+            if partition.waits:
+                self._arrivals.note(partition, 1)
+        if partition.acks:
+            for done in partition.acks.committed(partition.high_watermark):
+                done(ErrorCode.NONE)
+
+    def expire(self) -> None:
+        """Answer acknowledgements that have waited for other replicas for too long."""
+        now_s = self._commit.loop.time()
+        for partition in list(self._awaited):
+            partition.acks.expire(now_s)
+            if not partition.acks:
+                del self._awaited[partition]
 
     def sync_all(self) -> None:
         """Have everything written so far made durable in the background."""
-        unsynced, self.unsynced = self.unsynced, set()
+        unsynced, self.unsynced = self.unsynced, {}
         self._commit.sync_soon([partition.log for partition in unsynced if not partition.log.offline])
 
 
-def _synced(request: Unacknowledged, result: Appended) -> Callable[[StorageError | None], None]:
-    def done(error: StorageError | None) -> None:
+def _settling(request: Unacknowledged, result: Appended) -> Callable[[KafkaError | None], None]:
+    def done(error: KafkaError | None) -> None:
         if error is not None:
             result.fail(error)
-        request.syncs_left -= 1
-        if request.syncs_left == 0:
+        request.waits_left -= 1
+        if request.waits_left == 0:
             request.settle()
 
     return done

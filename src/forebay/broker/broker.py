@@ -23,11 +23,13 @@ from forebay.broker.endpoints import ENDPOINTS
 from forebay.broker.group_commit import GroupCommit
 from forebay.broker.groups import Groups
 from forebay.broker.housekeeping import Housekeeping
+from forebay.broker.membership import Membership
 from forebay.broker.metrics import Metrics
 from forebay.broker.peers import Peers
 from forebay.broker.ports import Ports, real_ports
 from forebay.broker.producer_ids import ProducerIds
 from forebay.broker.replicas import Replicas
+from forebay.broker.replication.manager import Replication
 from forebay.broker.server import Server
 from forebay.broker.sockets import Address
 from forebay.broker.transactions import Transactions
@@ -35,10 +37,11 @@ from forebay.broker.verifying import VerifyTransaction, refuse_transactions
 from forebay.broker.waiters import Arrivals
 from forebay.config import BrokerConfig
 from forebay.coordination.keys import Keys
-from forebay.coordination.metadata import Metadata, ensure_cluster_id, register_broker
+from forebay.coordination.metadata import Metadata, ensure_cluster_id
+from forebay.coordination.node_ids import allocate_node_id
 from forebay.coordination.store import Store
 from forebay.core.fetch_session import FetchSessions
-from forebay.core.image import ALL_BROKERS, BrokerRegistration, ClusterImage
+from forebay.core.image import ALL_BROKERS, ClusterImage
 from forebay.core.topics import NewTopic, create_topic
 from forebay.storage.datadir import DataDir
 
@@ -46,7 +49,6 @@ log = logging.getLogger(__name__)
 
 _LAST_WORDS_S = 0.02
 """When the broker is stopped, so long its connections stay, for those who wait for a coordinator's answer."""
-_LEASE_TTL_S = 8.0
 _READING_THREADS = 2
 _HOUSEKEEPING_THREADS = 2
 
@@ -68,8 +70,14 @@ class Broker:
         self.loop = asyncio.get_running_loop()
         self.arrivals = Arrivals()
         self.commit = GroupCommit(self.loop, self.metrics, ports.executor(1, "forebay-sync"))
+        self.membership = Membership(self)
+        self.replication = Replication(self)
         self.appends = Appends(
-            self.commit, self.arrivals, self.metrics, sync_on_ack=config.storage.flush_on_ack
+            self.commit,
+            self.arrivals,
+            self.metrics,
+            sync_on_ack=config.storage.flush_on_ack,
+            may_lead=self.membership.valid,
         )
         self.cold_reads = ColdReads(self.loop, self.metrics, ports.executor(_READING_THREADS, "forebay-read"))
         self.compactor = Compactor(self)
@@ -128,16 +136,16 @@ class Broker:
     async def _run_with_store(self, on_ready: Callable[[Address], None]) -> None:
         self.store = await self.ports.open_store(self.config)
         try:
-            keys = Keys()
-            await self._open_metadata(keys)
+            await self._open_metadata(Keys(self.config.cluster.name))
             self.replicas = Replicas(self)
             self.groups = Groups(self)
             self.transactions = Transactions(self)
             self.verify_transaction = self.transactions.verify
             try:
                 self.replicas.open_all(self.image)
-                await self._serve(keys, on_ready)
+                await self._serve(on_ready)
             finally:
+                self.replication.close()
                 self.peers.close()
                 self.server.close()
                 self.commit.close()
@@ -148,14 +156,17 @@ class Broker:
 
     async def _open_metadata(self, keys: Keys) -> None:
         cluster_id = await ensure_cluster_id(self.store, keys, self.data.cluster_id or self._new_cluster_id())
+        if self.config.node.node_id is None:
+            self.node_id = self.data.node_id or await allocate_node_id(self.store, keys)
+            self.config = self.config.with_node_id(self.node_id)
         self.data.claim(cluster_id, self.node_id)
         self.metadata = await Metadata.open(self.store, keys)
         self.producer_ids = ProducerIds(self.store, keys)
         self._apply_dynamic_config(self.image)
 
-    async def _serve(self, keys: Keys, on_ready: Callable[[Address], None]) -> None:
+    async def _serve(self, on_ready: Callable[[Address], None]) -> None:
         listener = self.config.node.listeners[0]
-        host, port = self.server.listen(listener.host, listener.port)
+        address = self.server.listen(listener.host, listener.port)
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             background = [tasks.create_task(self.metadata.follow())]
@@ -163,28 +174,26 @@ class Broker:
             self.metadata.listen(self.peers.follow)
             self.metadata.listen(self.replicas.follow)
             self.metadata.listen(self._follow_coordinators)
+            await self.membership.join(address)
             self.groups.coordinator.follow()
             self.transactions.coordinator.follow()
-            await self._register(keys, host, port)
             background += Housekeeping(self).start(tasks)
+            background += self.replication.start(tasks)
+            background.append(tasks.create_task(self.membership.keep()))
             self.server.start()
-            on_ready((host, port))
+            on_ready(address)
             await self._stopping.wait()
+            await self.membership.leave()
             self.groups.coordinator.close()
-            self.transactions.coordinator.close()
+            self.transactions.close()
             for task in background:
                 task.cancel()
             await asyncio.sleep(_LAST_WORDS_S)
             # From here on nothing new begins, else it would come to a task group that has finished.
             self._tasks = None
+            self.replication.close()
             self.peers.close()
             self.server.close()
-
-    async def _register(self, keys: Keys, host: str, port: int) -> None:
-        lease = await self.store.lease(_LEASE_TTL_S)
-        registration = BrokerRegistration(id=self.node_id, host=host, port=port, rack=self.config.node.rack)
-        epoch = await register_broker(self.store, keys, registration, lease)
-        await self.metadata.wait_for(epoch)
 
     def _follow_config(self, before: ClusterImage, after: ClusterImage) -> None:
         if after.broker_configs is not before.broker_configs:

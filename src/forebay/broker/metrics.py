@@ -25,6 +25,7 @@ _EXPORTED = {
     "segments_deleted": "forebay_segments_deleted_total",
     "logs_compacted": "forebay_logs_compacted_total",
     "compaction_bytes_freed": "forebay_compaction_freed_bytes_total",
+    "replication_bytes_in": "kafka_server_brokertopicmetrics_replicationbytesin_total",
 }
 
 
@@ -48,6 +49,7 @@ class Metrics:
     segments_deleted: int
     logs_compacted: int
     compaction_bytes_freed: int
+    replication_bytes_in: int
 
     def __init__(self) -> None:
         for name in self.__slots__:

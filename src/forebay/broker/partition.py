@@ -1,7 +1,11 @@
-"""One partition on this broker: its log, the state of its producers, and who waits for it.
+"""One partition on this broker: its log, its role, the state of its producers, and who waits for it.
 
 The event loop owns it. An append is decided and given its offset at once, but written together with the
-other appends of the same event (`write`); only then does the high watermark move and may anyone be told.
+other appends of the same event (`write`); only then may the high watermark move and may anyone be told.
+
+The broker leads the partition for a term, the leader epoch, or follows another that does (`lead`, `follow`);
+the object lives through all of them. Where nobody else is in sync, what is written is committed. Otherwise
+the high watermark follows the slowest in-sync replica (`advance`), and acknowledgements of all replicas wait.
 
 Readers of committed messages get what lies below the last stable offset: nothing there belongs to a
 transaction whose outcome is open. A partition without transactions does nothing for this.
@@ -11,10 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from forebay.broker.acks import PendingAcks
 from forebay.broker.waiters import FetchWait
 from forebay.config import TopicConfig
 from forebay.core.append import AppendPolicy, patch_place, place, placed, restore, rewrite, validate
+from forebay.core.fetch_session import FetchTarget
+from forebay.core.image import PartitionState
 from forebay.core.producers import Duplicate, ProducerTable
+from forebay.core.replica import Leadership
 from forebay.core.verification import Verifications
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.epochs import LeaderEpochs
@@ -68,7 +76,10 @@ def log_config(config: TopicConfig) -> LogConfig:
 
 class Partition:
     __slots__ = (
+        "_written",
+        "acks",
         "closed",
+        "commits_at_once",
         "config",
         "enough_replicas",
         "epochs",
@@ -76,6 +87,7 @@ class Partition:
         "index",
         "is_leader",
         "leader_epoch",
+        "leadership",
         "log",
         "on_marker",
         "policy",
@@ -84,6 +96,7 @@ class Partition:
         "topic_id",
         "verifications",
         "waits",
+        "watchers",
     )
 
     def __init__(
@@ -92,29 +105,39 @@ class Partition:
         topic: str,
         topic_id: bytes,
         index: int,
-        leader_epoch: int,
         log: Log,
         epochs: LeaderEpochs,
         producers: ProducerTable,
         config: TopicConfig,
         policy: AppendPolicy,
+        high_watermark: int = 0,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
-        self.leader_epoch = leader_epoch
-        self.is_leader = True
+        self.leader_epoch = -1
+        """The newest that this broker has heard of."""
+        self.is_leader = False
         """Whether this broker leads it, in `leader_epoch`."""
+        self.leadership: Leadership | None = None
+        """What is known of the followers, while this broker leads."""
         self.log = log
         self.epochs = epochs
+        log.before_sync = epochs.datasync
         self.producers = producers
         self.config = config
         self.policy = policy
-        self.enough_replicas = True
+        self.enough_replicas = False
         """Whether as many replicas are in sync as min.insync.replicas asks for acks=all."""
-        self.high_watermark = log.end_offset
-        """On a single replica every written message is committed."""
+        self.commits_at_once = False
+        """Whether acks=all waits for nobody else: no other replica is in sync, and none need be."""
+        self.high_watermark = min(max(high_watermark, log.start_offset), log.end_offset)
+        """Everything below it is committed."""
+        self._written = log.end_offset
+        self.acks = PendingAcks()
         self.waits: set[FetchWait] = set()
+        self.watchers: dict[FetchTarget, None] = {}
+        """Followers' fetches that have read to the end: told when there is more."""
         self.verifications = Verifications()
         self.on_marker: Callable[[EndTxnMarker], None] | None = None
         """Told of every marker as soon as it is appended: a coordinator whose state this partition holds."""
@@ -128,6 +151,61 @@ class Partition:
         self.config = config
         self.policy = append_policy(config, decompress_max_bytes)
         self.log.configure(log_config(config))
+        self.count_replicas()
+
+    # -- roles -----------------------------------------------------------------------------------------
+
+    def lead(self, me: int, state: PartitionState, now_ms: int) -> None:
+        """Take up the leadership of a new epoch, or hear of a new in-sync set in the same."""
+        if self.leadership is None or self.leader_epoch != state.leader_epoch:
+            self._end_term(state)
+            self.leadership = Leadership(me=me, state=state, end_offset=self.log.end_offset, now_ms=now_ms)
+            self.epochs.assign(state.leader_epoch, self.log.end_offset)
+            self.is_leader = True
+        else:
+            self.leadership.update(state)
+        self.count_replicas()
+
+    def follow(self, state: PartitionState) -> None:
+        """Another leads, or nobody does."""
+        if self.is_leader or self.leader_epoch != state.leader_epoch:
+            self._end_term(state)
+        self.count_replicas()
+
+    def _end_term(self, state: PartitionState) -> None:
+        self.is_leader = False
+        self.leadership = None
+        self.leader_epoch = state.leader_epoch
+        self.verifications = Verifications()
+        self.acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.notify_followers()
+
+    def count_replicas(self) -> None:
+        """Find out anew whether enough replicas are in sync, and whether any other counts."""
+        leadership = self.leadership
+        if leadership is None:
+            self.enough_replicas = self.commits_at_once = False
+            return
+        wanted = self.config.insync_replicas_min(len(leadership.replicas))
+        self.enough_replicas = len(leadership.isr) >= wanted
+        self.commits_at_once = self.enough_replicas and leadership.alone
+
+    def advance(self) -> bool:
+        """Move the high watermark to where the in-sync replicas have come; whether it moved."""
+        if self.leadership is None:
+            return False
+        high_watermark = self.leadership.high_watermark(self._written)
+        if high_watermark <= self.high_watermark:
+            return False
+        self.high_watermark = high_watermark
+        return True
+
+    def notify_followers(self, *, wake: bool = True) -> None:
+        """Have the fetches of followers look at this partition again: at once, or when they next do."""
+        for target in self.watchers:
+            target.changed(wake=wake)
+        if wake:
+            self.watchers.clear()
 
     @property
     def transactional(self) -> bool:
@@ -154,6 +232,8 @@ class Partition:
         A batch that begins a transaction needs the guard of its verification. Raises KafkaError with the code
         to answer with; then nothing has changed.
         """
+        if not self.is_leader:
+            raise self.not_leader()
         log, policy = self.log, self.policy
         header = validate(records, policy, now_ms)
         assert records is not None
@@ -191,6 +271,8 @@ class Partition:
 
         Its offset. Raises KafkaError when the producer's epoch is over or the log cannot be written.
         """
+        if not self.is_leader:
+            raise self.not_leader()
         header = read_header(batch)
         known = header.producer_id >= 0
         if known:
@@ -207,6 +289,8 @@ class Partition:
         `bumps_epoch`: the marker carries the epoch after the transaction's (transaction version 2). Raises
         KafkaError when the coordinator or the producer's epoch is no longer the one to speak.
         """
+        if not self.is_leader:
+            raise self.not_leader()
         producers, log = self.producers, self.log
         producers.check_marker(marker, bumps_epoch=bumps_epoch)
         batch = memoryview(build_marker(marker, timestamp=now_ms))
@@ -223,15 +307,33 @@ class Partition:
             self.on_marker(marker)
         return header
 
-    def write(self) -> None:
-        """Write what was queued, in one call; raises StorageError when the log went offline over it."""
+    def write(self) -> int:
+        """Write what was queued, in one call; how many offsets it is.
+
+        Raises StorageError when the log went offline over it. What the high watermark makes of it is seen
+        to by `advance`, or here if nobody else counts.
+        """
+        before = self._written
         try:
             self.log.write_pending()
         except StorageError:
             self.producers.truncate(self.log.end_offset)
             raise
         finally:
-            self.high_watermark = self.log.end_offset
+            self._written = self.log.end_offset
+            if self.commits_at_once or (self.leadership is not None and self.leadership.alone):
+                self.high_watermark = self._written
+        return self._written - before
+
+    def truncated(self) -> None:
+        """The log was cut: nothing beyond its end is written or committed."""
+        self._written = self.log.end_offset
+        self.high_watermark = min(max(self.high_watermark, self.log.start_offset), self.log.end_offset)
+
+    def not_leader(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {self}; ask for the metadata again"
+        )
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Refuse a client whose idea of the leadership is older or newer than ours; -1 means it has none."""

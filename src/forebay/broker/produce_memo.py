@@ -115,7 +115,7 @@ class ProduceMemo:
                 partition = self._partitions[index] = self._find(index)
             except KafkaError:
                 return False
-        if self._acks_all and not partition.enough_replicas:
+        if self._acks_all and not partition.commits_at_once:
             return False
         log = partition.log
         end_offset = log.end_offset

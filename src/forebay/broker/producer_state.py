@@ -1,6 +1,7 @@
 """The producers of a partition across restarts: a snapshot, and the batches behind it read again.
 
-Reading again also restores the index of aborted transactions where a crash may have taken entries with it.
+Reading again also restores what a crash may have taken: leader epochs that were not yet in their file, and
+entries of the index of aborted transactions.
 Entries below the recovery point are on the disk. So the snapshot to begin with must not be newer than that
 point: every marker from there on has to be met.
 """
@@ -11,6 +12,7 @@ import logging
 
 from forebay.core.producers import ProducerTable
 from forebay.errors import ProtocolError
+from forebay.storage.epochs import LeaderEpochs
 from forebay.storage.log import Log
 from forebay.storage.txn_index import AbortedTxn
 from forebay.wire.batch import BatchHeader, read_marker
@@ -18,12 +20,13 @@ from forebay.wire.batch import BatchHeader, read_marker
 log = logging.getLogger(__name__)
 
 
-def load_producers(log_: Log) -> ProducerTable:
+def load_producers(log_: Log, epochs: LeaderEpochs) -> ProducerTable:
     """The producers' state as of the end of the log. Blocks."""
     offset, table = _newest_snapshot(log_)
     if offset < log_.end_offset:
         # The log may begin in the middle of a batch, whose transaction counts all the same.
         for batch, header in log_.scan(max(offset, log_.start_offset)):
+            epochs.assign(header.partition_leader_epoch, header.base_offset)
             _replay(log_, table, batch, header)
     return table
 
@@ -48,15 +51,20 @@ def _newest_snapshot(log_: Log) -> tuple[int, ProducerTable]:
 
 
 def _replay(log_: Log, table: ProducerTable, batch: memoryview, header: BatchHeader) -> None:
+    aborted = accept_batch(table, batch, header)
+    if header.is_control:
+        table.transactions.settle(header.next_offset)
+    if aborted is not None:
+        log_.restore_aborted(aborted)
+
+
+def accept_batch(table: ProducerTable, batch: memoryview, header: BatchHeader) -> AbortedTxn | None:
+    """Take note of a batch that is in the log; the transaction that it aborted, if it is such a marker."""
     if not header.is_control:
         table.accept(header)
-        return
+        return None
     marker = read_marker(batch) if header.record_count else None  # compaction leaves empty ones
-    if marker is None:
-        return
-    ended = table.accept_marker(header, marker)
-    table.transactions.settle(header.next_offset)
-    if ended is not None and not ended.commit:
-        log_.restore_aborted(
-            AbortedTxn(ended.producer_id, ended.first_offset, ended.last_offset, ended.last_stable_offset)
-        )
+    ended = None if marker is None else table.accept_marker(header, marker)
+    if ended is None or ended.commit:
+        return None
+    return AbortedTxn(ended.producer_id, ended.first_offset, ended.last_offset, ended.last_stable_offset)

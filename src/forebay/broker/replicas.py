@@ -1,4 +1,4 @@
-"""The partitions that this broker holds, kept in step with the cluster image.
+"""The partitions that this broker holds, kept in step with the cluster image: which, and in which role.
 
 A partition whose log cannot be opened is remembered with the reason: clients that ask for it are told, and
 the others are served.
@@ -41,24 +41,44 @@ class Replicas:
     # -- lookup --------------------------------------------------------------------------------------
 
     def get(self, topic: str, index: int) -> Partition:
+        """A partition that this broker leads; raises KafkaError with a code that sends clients elsewhere."""
+        partition = self._partitions.get((topic, index))
+        if partition is None:
+            raise self._absent(topic, index)
+        if not partition.is_leader:
+            raise partition.not_leader()
+        return partition
+
+    def held(self, topic: str, index: int) -> Partition:
+        """A partition that this broker has a replica of, whoever leads it."""
         partition = self._partitions.get((topic, index))
         if partition is None:
             raise self._absent(topic, index)
         return partition
 
     def by_id(self, topic_id: bytes, index: int) -> Partition:
+        return self.get(self.name_of(topic_id), index)
+
+    def name_of(self, topic_id: bytes) -> str:
         topic = self._broker.image.topic_names.get(topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id.hex()}")
-        return self.get(topic, index)
+        return topic
 
     def all(self) -> list[Partition]:
         return list(self._partitions.values())
 
     def _absent(self, topic: str, index: int) -> KafkaError:
         broken = self._broken.get((topic, index))
-        return broken or KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of topic {topic!r} here"
+        if broken is not None:
+            return broken
+        if self._broker.image.partition(topic, index) is not None:
+            return KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"partition {index} of topic {topic!r} is on other brokers; ask for the metadata again",
+            )
+        return KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of topic {topic!r}"
         )
 
     # -- following the image ---------------------------------------------------------------------------
@@ -68,28 +88,48 @@ class Replicas:
         wanted = list(self._assigned(image))
         self._warn_of_strays({(topic.name, state.index) for topic, state in wanted})
         with self._broker.ports.executor(_OPENING_THREADS, "forebay-open") as pool:
-            list(pool.map(lambda item: self._open(image, *item), wanted))
+            opened = list(pool.map(lambda item: self._open(image, *item), wanted))
+        for partition, (_, state) in zip(opened, wanted, strict=True):
+            if partition is not None:
+                self._take_role(partition, state)
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
         """Make, drop and reconfigure partitions after a change of the image."""
         if after.topics is not before.topics:
+            self._broker.appends.finish()  # what was appended in one term is written and waits in that term
             self._drop_gone(after)
-            for topic, state in self._assigned(after):
-                if (topic.name, state.index) not in self._partitions:
-                    self._open(after, topic, state)
+            for topic, state in self._assigned(after, before):
+                partition = self._partitions.get((topic.name, state.index))
+                partition = partition or self._open(after, topic, state)
+                if partition is not None:
+                    self._take_role(partition, state)
+            self._broker.appends.finish_soon()  # and tell who waited for the end of that term
         if (
             after.topic_configs is not before.topic_configs
             or after.broker_configs is not before.broker_configs
         ):
             self._reconfigure(after)
 
-    def _assigned(self, image: ClusterImage) -> Iterator[tuple[TopicImage, PartitionState]]:
+    def _assigned(
+        self, image: ClusterImage, before: ClusterImage | None = None
+    ) -> Iterator[tuple[TopicImage, PartitionState]]:
+        """What is assigned to this broker: everything, or what may have changed since an image before."""
         for topic in image.topics.values():
-            for state in topic.partitions:
-                if self._broker.node_id in state.replicas:
-                    yield topic, state
+            if before is None or before.topics.get(topic.name) is not topic:
+                for state in topic.partitions:
+                    if self._broker.node_id in state.replicas:
+                        yield topic, state
 
-    def _open(self, image: ClusterImage, topic: TopicImage, state: PartitionState) -> None:
+    def _take_role(self, partition: Partition, state: PartitionState) -> None:
+        """Lead or follow, as the image says."""
+        me = self._broker.node_id
+        if state.leader == me:
+            partition.lead(me, state, self._broker.now_ms())
+        else:
+            partition.follow(state)
+        self._broker.replication.role_taken(partition, state)
+
+    def _open(self, image: ClusterImage, topic: TopicImage, state: PartitionState) -> Partition | None:
         key = (topic.name, state.index)
         config = self._config(image, topic.name)
         try:
@@ -97,37 +137,39 @@ class Replicas:
                 *key, log_config(config), topic_id=topic.topic_id, clock=self._broker.clock
             )
             epochs = LeaderEpochs(self._disk, log_.directory)
-            epochs.assign(state.leader_epoch, log_.end_offset)
-            producers = load_producers(log_)
+            producers = load_producers(log_, epochs)
         except (OSError, StorageError) as error:
             log.exception("a partition cannot be opened", extra={"partition": f"{topic.name}-{state.index}"})
             self._broken[key] = StorageError(f"partition {state.index} of {topic.name!r}: {error}")
-            return
-        log_.on_roll = lambda _: save_producers(log_, producers)
+            return None
         self._broken.pop(key, None)
         partition = self._partitions[key] = Partition(
             topic=topic.name,
             topic_id=topic.topic_id,
             index=state.index,
-            leader_epoch=state.leader_epoch,
             log=log_,
             epochs=epochs,
             producers=producers,
             config=config,
             policy=append_policy(config, self._broker.config.storage.decompress_max_bytes),
+            high_watermark=self._data.high_watermark(*key),
         )
-        partition.enough_replicas = _enough_replicas(config, state)
+        log_.on_roll = lambda _: save_producers(log_, partition.producers)
+        return partition
 
     def _drop_gone(self, image: ClusterImage) -> None:
+        """Partitions of deleted topics, and those that were moved away, are deleted here."""
         for key, partition in list(self._partitions.items()):
-            topic = image.topics.get(partition.topic)
-            if topic is None or topic.topic_id != partition.topic_id:
+            topic = image.topic_by_id(partition.topic_id)
+            if topic is None or self._broker.node_id not in topic.partitions[partition.index].replicas:
                 del self._partitions[key]
                 self._drop(partition)
         self._broken = {key: error for key, error in self._broken.items() if key[0] in image.topics}
 
     def _drop(self, partition: Partition) -> None:
         partition.closed = True
+        partition.is_leader = False
+        self._broker.replication.dropped(partition)
         try:
             self._deleted.append(self._data.delete_log(partition.topic, partition.index, partition.log))
         except (OSError, StorageError):
@@ -139,8 +181,6 @@ class Replicas:
             config = self._config(image, partition.topic)
             if config != partition.config:
                 partition.configure(config, self._broker.config.storage.decompress_max_bytes)
-                state = image.topics[partition.topic].partitions[partition.index]
-                partition.enough_replicas = _enough_replicas(config, state)
 
     def _config(self, image: ClusterImage, topic: str) -> TopicConfig:
         return TopicConfig.resolve(self._broker.config, image.topic_config(topic).overrides)
@@ -194,7 +234,3 @@ class Replicas:
             log.exception("no checkpoints were written; the logs are looked at when the broker starts again")
             clean = False
         return clean
-
-
-def _enough_replicas(config: TopicConfig, state: PartitionState) -> bool:
-    return len(state.isr) >= config.insync_replicas_min(len(state.replicas))

@@ -68,6 +68,11 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._sizes: dict[Watched, int] = {}
+        self._calls: dict[Callable[[], None], None] = {}
+
+    def call(self, callback: Callable[[], None]) -> None:
+        """Have something else done when the waits are next looked at."""
+        self._calls[callback] = None
 
     def note(self, partition: Watched, size: int) -> None:
         if partition.waits:
@@ -78,6 +83,10 @@ class Arrivals:
             partition, size = self._sizes.popitem()
             for wait in list(partition.waits):
                 wait.arrived(partition, size)
+        if self._calls:
+            calls, self._calls = self._calls, {}
+            for callback in calls:
+                callback()
 
 
 def release(partition: Watched) -> None:

@@ -48,12 +48,17 @@ class FetchTarget:
         self.log_start_offset = -1
         """What the client was last told; -1 makes the next answer tell it again."""
 
-    def changed(self) -> bool:
-        """Have the next request look at this target again; False when nobody is interested any more."""
+    def changed(self, *, wake: bool = True) -> bool:
+        """Have the next request look at this target again; False when nobody is interested any more.
+
+        With `wake` a request of the session that waits is told at once.
+        """
         session = self.session
         if session is None or session.closed:
             return False
         session.unsettled[self] = None
+        if wake and session.on_changed is not None:
+            session.on_changed()
         return True
 
     def settle(self) -> None:
@@ -63,7 +68,17 @@ class FetchTarget:
 
 
 class FetchSession:
-    __slots__ = ("by_id", "closed", "epoch", "id", "last_used_ms", "privileged", "targets", "unsettled")
+    __slots__ = (
+        "by_id",
+        "closed",
+        "epoch",
+        "id",
+        "last_used_ms",
+        "on_changed",
+        "privileged",
+        "targets",
+        "unsettled",
+    )
 
     def __init__(self, session_id: int, *, by_id: bool, privileged: bool, now_ms: int) -> None:
         self.id = session_id
@@ -75,6 +90,8 @@ class FetchSession:
         """That of the request which must come next."""
         self.last_used_ms = now_ms
         self.closed = False
+        self.on_changed: Callable[[], None] | None = None
+        """Called when a target has changed: a request that waits for it."""
         self.targets: dict[tuple[TopicKey, int], FetchTarget] = {}
         self.unsettled: dict[FetchTarget, None] = {}
         """Those to look at, the one that gave records last at the end."""
@@ -104,18 +121,19 @@ class FetchSession:
 class FetchContext:
     """One Fetch request, seen through its session."""
 
-    __slots__ = ("error_code", "incremental", "session_id", "targets")
+    __slots__ = ("error_code", "incremental", "session", "session_id", "targets")
 
     def __init__(
         self,
         targets: list[FetchTarget],
-        session_id: int = NO_SESSION,
+        session: FetchSession | None = None,
         incremental: bool = False,
         error_code: int = ErrorCode.NONE,
     ) -> None:
         self.targets = targets
         """What to read, in this order."""
-        self.session_id = session_id
+        self.session = session
+        self.session_id = NO_SESSION if session is None else session.id
         """What to answer."""
         self.incremental = incremental
         self.error_code = error_code
@@ -182,7 +200,7 @@ class FetchSessions:
         if epoch == FULL_FETCH_EPOCH and self._slots_max:
             session = self._open(request, by_id, privileged, now_ms)
             if session is not None:
-                return FetchContext(list(session.unsettled), session.id)
+                return FetchContext(list(session.unsettled), session)
         return FetchContext(_sessionless(request, by_id))
 
     def _incremental(self, request: FetchRequest, by_id: bool, now_ms: int) -> FetchContext:
@@ -204,7 +222,7 @@ class FetchSessions:
         session.epoch = session.epoch + 1 if session.epoch < EPOCH_MAX else 1
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session.id)
-        return FetchContext(list(session.unsettled), session.id, True)
+        return FetchContext(list(session.unsettled), session, True)
 
     def _update(self, session: FetchSession, request: FetchRequest) -> None:
         before = len(session.targets)

@@ -27,6 +27,8 @@ class BrokerRegistration:
     host: str
     port: int
     rack: str | None = None
+    directory: str = ""
+    """The id of its data directory: a node that comes back with another has lost its data."""
     epoch: int = 0
     """The create revision of the broker's key: a broker that comes back has a larger one."""
 

@@ -96,7 +96,14 @@ def decode_overrides(name: str, value: bytes) -> dict[str, str]:
 
 
 def encode_broker(registration: BrokerRegistration) -> bytes:
-    return _dump({"host": registration.host, "port": registration.port, "rack": registration.rack})
+    return _dump(
+        {
+            "host": registration.host,
+            "port": registration.port,
+            "rack": registration.rack,
+            "directory": registration.directory,
+        }
+    )
 
 
 def decode_broker(broker_id: int, value: bytes, create_revision: int) -> BrokerRegistration:
@@ -107,6 +114,7 @@ def decode_broker(broker_id: int, value: bytes, create_revision: int) -> BrokerR
             host=str(fields["host"]),
             port=int(fields["port"]),
             rack=None if rack is None else str(rack),
+            directory=str(fields.get("directory", "")),
             epoch=create_revision,
         )
 

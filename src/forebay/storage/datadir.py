@@ -1,7 +1,9 @@
 """A broker's data directory: who may use it, whose it is, which logs are in it, and how far they had come.
 
 - `.lock` is held by the one process that uses the directory and names its pid.
-- `meta.properties` names the cluster and the node that the data belongs to.
+- `meta.properties` names the cluster and the node that the data belongs to, and the directory itself.
+- `boot-id` says since which boot of the machine it is used: an unclean stop within the same boot has lost
+  nothing that was written, because the system still had it.
 - `.kafka_cleanshutdown` exists only between a clean stop and the next start: its absence means that logs
   are checked.
 - The checkpoint files are read once and written by `write_checkpoints`, for all logs together.
@@ -16,6 +18,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 
 from forebay.clock import Clock
@@ -39,6 +42,7 @@ from forebay.storage.writer import LogConfig
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 META = "meta.properties"
+BOOT_ID = "boot-id"
 
 _PARTITION_NAME = re.compile(r"(.+)-(\d+)")
 _DELETED_SUFFIX = "-delete"
@@ -64,6 +68,8 @@ class DataDir:
         self.path = path
         self._meta = _read_meta(disk, path)
         self.clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN}")
+        self.power_lost = not self.clean and self._booted_since()
+        """Whether writes that nobody synced may be gone."""
         self._points = {
             name: read_offsets(disk, f"{path}/{name}")
             for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANED_OFFSETS)
@@ -94,6 +100,22 @@ class DataDir:
             if name.endswith(_DELETED_SUFFIX):
                 self._disk.remove_tree(f"{self.path}/{name}")
 
+    def _booted_since(self) -> bool:
+        path, boot_id = f"{self.path}/{BOOT_ID}", self._disk.boot_id()
+        before = self._disk.read_bytes(path).decode("utf-8", "replace") if self._disk.exists(path) else ""
+        return not boot_id or before != boot_id
+
+    @property
+    def node_id(self) -> int | None:
+        """The node that the data belongs to; None for a new directory."""
+        text = self._meta.get("node.id")
+        return int(text) if text is not None and text.isdigit() else None
+
+    @property
+    def directory_id(self) -> str:
+        """What tells this directory from any other of the same node, once it is claimed."""
+        return self._meta["directory.id"]
+
     @property
     def cluster_id(self) -> str | None:
         """The cluster that the data belongs to; None for a new directory."""
@@ -108,10 +130,16 @@ class DataDir:
                     f"{self.path}/{META} says {key}={self._meta.get(key)}, not {value}: "
                     "this is another node's data, choose another directory"
                 )
-        if not self._meta:
-            text = "".join(f"{key}={value}\n" for key, value in mine.items())
+        if "directory.id" not in self._meta:
+            self._meta = {**mine, "directory.id": urlsafe_b64encode(self._entropy(16)).decode().rstrip("=")}
+            text = "".join(f"{key}={value}\n" for key, value in self._meta.items())
             self._disk.write_atomic(f"{self.path}/{META}", text.encode())
-            self._meta = mine
+
+    def accept_power_loss(self) -> None:
+        """Whatever a loss of power has taken has been seen to: do not count it again."""
+        if self._booted_since():
+            self._disk.write_atomic(f"{self.path}/{BOOT_ID}", self._disk.boot_id().encode())
+        self.power_lost = False
 
     def directory(self, topic: str, partition: int) -> str:
         return f"{self.path}/{topic}-{partition}"

@@ -1,12 +1,16 @@
 """Leader epochs of a partition: the offset at which each leader began; so replicas find where they differ.
 
-Kept in memory in order, and in `leader-epoch-checkpoint` beside the log, written whenever it changes
-(each write waits for the device: it happens once per change of leader).
+Kept in memory in order, and in `leader-epoch-checkpoint` beside the log. A new epoch is written to the file
+by `datasync`, which waits for the device, in any thread: when a thousand partitions change their leader,
+nobody waits for a thousand syncs. It has to happen before the log itself is synced beyond the epoch's start.
+Until then a crash loses nothing: every batch carries its epoch, and those behind the recovery point are read
+again.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from threading import Lock
 
 from forebay.errors import StorageError
 from forebay.storage.checkpoint import read_lines, write_lines
@@ -20,6 +24,7 @@ UNDEFINED_OFFSET = -1
 class LeaderEpochs:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
+        self._lock = Lock()
         self._path = f"{directory}/{LEADER_EPOCHS}"
         self._entries: list[tuple[int, int]] = []
         for line in read_lines(disk, self._path):
@@ -31,6 +36,7 @@ class LeaderEpochs:
                 ) from None
             self._entries.append((epoch, start_offset))
         self._entries.sort()
+        self._saved = self._entries
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -47,7 +53,7 @@ class LeaderEpochs:
             return
         # Epochs that began at or after it wrote nothing that is left.
         kept = [entry for entry in self._entries if entry[1] < start_offset]
-        self._replace([*kept, (epoch, start_offset)])
+        self._entries = [*kept, (epoch, start_offset)]
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest epoch not above the one asked for, and where it ended; (-1, -1) if not known."""
@@ -74,10 +80,22 @@ class LeaderEpochs:
         in_force = [entry[0] for entry in self._entries if entry[1] <= start_offset]
         self._replace([(in_force[-1], start_offset), *kept] if in_force else kept)
 
+    def datasync(self) -> None:
+        """Make the file say what is in memory. Blocks; any thread."""
+        with self._lock:
+            if self._entries is not self._saved:
+                self._write()
+
     def _replace(self, entries: list[tuple[int, int]]) -> None:
+        """Forget epochs, at once: what the file says too much would be believed."""
         if entries != self._entries:
-            # Of an empty log nothing could be known wrongly, so making a partition waits for no device.
-            sync = bool(entries) and entries[-1][1] > 0
-            lines = (f"{epoch} {offset}" for epoch, offset in entries)
-            write_lines(self._disk, self._path, lines, sync=sync)
-            self._entries = entries
+            with self._lock:
+                self._entries = entries
+                self._write()
+
+    def _write(self) -> None:
+        entries = self._entries
+        # Of an empty log nothing could be known wrongly.
+        sync = bool(entries) and entries[-1][1] > 0
+        write_lines(self._disk, self._path, (f"{epoch} {offset}" for epoch, offset in entries), sync=sync)
+        self._saved = entries

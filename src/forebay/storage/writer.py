@@ -79,6 +79,7 @@ class LogWriter:
         "_sync_lock",
         "_unsynced",
         "_written_end",
+        "before_sync",
         "directory",
         "discarded",
         "end_offset",
@@ -126,6 +127,8 @@ class LogWriter:
         """Deleted: nothing that is known of it may be written down any more."""
         self.report: RecoveryReport = opened.report
         self.offline: str | None = None
+        self.before_sync: Callable[[], None] | None = None
+        """Called before the files are synced, in the same thread: what must be on the disk before them."""
         self.on_roll: Callable[[int], None] | None = None
         """Called with the end offset when a new segment begins, before anything is in it."""
         self.recovery_point = 0
@@ -341,6 +344,8 @@ class LogWriter:
         if end <= self.recovery_point and not new_files:
             return self.recovery_point
         try:
+            if self.before_sync is not None:
+                self.before_sync()
             self._sync_files(active, sealed, new_files)
         except OSError as error:
             self._take_offline(f"cannot sync {active.file.path}: {error}")

@@ -1,10 +1,12 @@
 """Fetch: batches straight from the segments, at once or when enough of them have come.
 
 Nothing is read here. Each partition answers with a range of a file, which the connection hands to sendfile.
-A range whose bytes would have to come from the device first is loaded by a thread before the answer goes out.
 
 Who reads committed messages gets batches up to the last stable offset, and a list of the aborted
 transactions in them: it is the client that passes over those, because the batches go out as they are stored.
+
+Consumers read from the leader, or from any replica if they know how to (version 11); one that names its rack
+is sent to an in-sync replica there (KIP-392). The fetches of followers are in `replica_fetch`.
 """
 
 from __future__ import annotations
@@ -14,19 +16,14 @@ from typing import TYPE_CHECKING
 
 from forebay.broker.connection import Reply
 from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.fetching import NO_RECORDS, Fetch, diverging
 from forebay.broker.partition import Partition
+from forebay.broker.replication.replica_fetch import ReplicaFetch, replica_id
 from forebay.broker.waiters import FetchWait
 from forebay.core.fetch_session import FetchContext, FetchTarget
-from forebay.errors import KafkaError, StorageError
-from forebay.storage.log import LogSlice
-from forebay.wire.messages.fetch import (
-    AbortedTransaction,
-    EpochEndOffset,
-    FetchableTopicResponse,
-    FetchRequest,
-    FetchResponse,
-    PartitionData,
-)
+from forebay.core.replica import closest_replica
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.messages.fetch import AbortedTransaction, FetchRequest, FetchResponse, PartitionData
 
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
@@ -34,40 +31,35 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TOPIC_IDS_FROM = 13
+ANY_REPLICA_FROM = 11
 READ_COMMITTED = 1
-_NO_RECORDS = b""
 
 
 def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | Reply:
     broker.metrics.fetch_requests += 1
     by_id = context.api_version >= TOPIC_IDS_FROM
-    session = broker.sessions.resolve(request, by_id=by_id, now_ms=broker.now_ms())
+    follower = replica_id(request)
+    session = broker.sessions.resolve(request, by_id=by_id, now_ms=broker.now_ms(), privileged=follower >= 0)
     if session.error_code:
         return FetchResponse(error_code=session.error_code)
-    return _Fetch(broker, request, session).start(context)
+    if not broker.membership.valid():
+        return FetchResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if follower >= 0:
+        return ReplicaFetch(broker, request, session, follower).start(context)
+    return _ConsumerFetch(broker, request, session, context.api_version).start(context)
 
 
-class _Fetch:
-    """One request: read, and read again when its wait is over."""
+class _ConsumerFetch(Fetch):
+    """One request of a consumer: read, and read again when its wait is over."""
 
-    __slots__ = (
-        "_broker",
-        "_committed",
-        "_early",
-        "_found",
-        "_partitions",
-        "_request",
-        "_seen",
-        "_session",
-        "_size",
-        "_slices",
-    )
+    __slots__ = ("_any_replica", "_committed", "_early", "_seen")
 
-    def __init__(self, broker: Broker, request: FetchRequest, session: FetchContext) -> None:
-        self._broker = broker
-        self._request = request
-        self._session = session
+    def __init__(self, broker: Broker, request: FetchRequest, session: FetchContext, version: int) -> None:
+        super().__init__(broker, request, session)
         self._committed = request.isolation_level == READ_COMMITTED
+        self._any_replica = version >= ANY_REPLICA_FROM
+        self._seen: dict[Partition, int] = {}
+        self._early = False
 
     def start(self, context: RequestContext) -> FetchResponse | Reply:
         healthy = self._read()
@@ -79,8 +71,11 @@ class _Fetch:
                 self._load(reply)
                 return reply
             return self._response()
-        # What was appended in this event is still to be written, and may lie before the offset asked for.
-        self._early = any(p.high_watermark < p.log.end_offset for p in self._partitions)
+        # What was appended in this event is still to be written, and may lie before the offset asked for;
+        # and where other replicas count, what comes can be read only when they have it.
+        self._early = any(
+            not p.commits_at_once or p.high_watermark < p.log.end_offset for p in self._partitions
+        )
         reply = context.defer()
         wait = FetchWait(
             self._partitions,
@@ -118,27 +113,6 @@ class _Fetch:
 
     # -- reading -------------------------------------------------------------------------------------
 
-    def _read(self) -> bool:
-        """Look at every partition that the request wants; whether all of them are well."""
-        left = min(self._request.max_bytes, self._broker.config.fetch.max_bytes)
-        self._found: list[tuple[FetchTarget, PartitionData, int]] = []
-        self._partitions: list[Partition] = []
-        self._slices: list[tuple[Partition, LogSlice]] = []
-        self._seen: dict[Partition, int] = {}
-        self._size = 0
-        healthy = True
-        for target in self._session.targets:
-            try:
-                data, size = self._read_target(target, left)
-            except KafkaError as error:
-                data, size = _failed(target, error), 0
-                healthy = False
-                self._broker.metrics.fetch_failures += 1
-            self._found.append((target, data, size))
-            self._size += size
-            left -= size
-        return healthy
-
     def _read_target(self, target: FetchTarget, left: int) -> tuple[PartitionData, int]:
         wanted = target.request
         partition = self._partition(target)
@@ -151,80 +125,52 @@ class _Fetch:
             last_stable_offset=stable,
             log_start_offset=partition.log.start_offset,
             aborted_transactions=[] if committed else None,
-            records=_NO_RECORDS,
+            records=NO_RECORDS,
         )
-        if _diverges(partition, wanted.last_fetched_epoch, wanted.fetch_offset, data):
+        diverged = diverging(partition, wanted.last_fetched_epoch, wanted.fetch_offset)
+        if diverged is not None:
+            data.diverging_epoch = diverged
             return data, 0
-        max_bytes = min(wanted.partition_max_bytes, left)
-        found = partition.log.read(
-            wanted.fetch_offset,
-            max(max_bytes, 0),
-            min_one=self._size == 0,
-            upper_offset=end,
-        )
-        self._partitions.append(partition)
+        if self._request.rack_id and self._sent_elsewhere(partition, wanted.fetch_offset, data):
+            return data, 0
+        found = self._slice(partition, target, left, end)
         self._seen[partition] = end
         if found.range is None:
             return data, 0
         if committed and partition.log.has_aborted:
             data.aborted_transactions = _aborted(partition, wanted.fetch_offset, found.next_offset)
-        self._slices.append((partition, found))
         data.records = found.range
         return data, found.range.length
 
     def _partition(self, target: FetchTarget) -> Partition:
-        replicas, index = self._broker.replicas, target.request.partition
-        if isinstance(target.topic, bytes):
-            return replicas.by_id(target.topic, index)
-        return replicas.get(target.topic, index)
+        replicas, topic, index = self._broker.replicas, self._topic_name(target), target.request.partition
+        if not self._any_replica:
+            return replicas.get(topic, index)
+        partition = replicas.held(topic, index)
+        if not partition.is_leader:
+            self._check_follower(partition, target.request.fetch_offset)
+        return partition
 
-    # -- answering -----------------------------------------------------------------------------------
+    def _check_follower(self, partition: Partition, offset: int) -> None:
+        state = self._broker.image.partition(partition.topic, partition.index)
+        if state is None or self._broker.node_id not in state.isr:
+            raise partition.not_leader()
+        if offset > partition.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_NOT_AVAILABLE, f"offset {offset} of {partition} has not come here yet"
+            )
 
-    def _cold(self) -> list[tuple[Partition, LogSlice]]:
-        return [(p, found) for p, found in self._slices if not p.log.is_warm(found)]
-
-    def _load(self, reply: Reply) -> None:
-        """Have the device's bytes brought into memory and checked, then answer."""
-
-        def done(error: KafkaError | None) -> None:
-            if reply.abandoned:
-                return
-            if error is not None:
-                self._give_up(error)
-            reply.resolve(self._response())
-
-        self._broker.cold_reads.load([(p.log, found) for p, found in self._cold()], done)
-
-    def _give_up(self, error: KafkaError) -> None:
-        """Damaged bytes are never sent: the partitions that were cold answer with the error."""
-        cold = {id(found.range) for _, found in self._cold()}
-        for i, (target, data, _) in enumerate(self._found):
-            if id(data.records) in cold:
-                self._found[i] = (target, _failed(target, error), 0)
-
-    def _response(self) -> FetchResponse:
-        session = self._session
-        topics: dict[str | bytes, list[PartitionData]] = {}
-        for target, data, size in self._found:
-            if session.must_answer(
-                target,
-                data.high_watermark,
-                data.log_start_offset,
-                size,
-                data.error_code,
-                forced=data.diverging_epoch.epoch >= 0,
-            ):
-                topics.setdefault(target.topic, []).append(data)
-        self._broker.metrics.bytes_out += self._size
-        return FetchResponse(
-            session_id=session.session_id,
-            responses=[self._topic(topic, partitions) for topic, partitions in topics.items()],
-        )
-
-    def _topic(self, topic: str | bytes, partitions: list[PartitionData]) -> FetchableTopicResponse:
-        if isinstance(topic, bytes):
-            return FetchableTopicResponse(topic_id=topic, partitions=partitions)
-        return FetchableTopicResponse(topic=topic, partitions=partitions)
+    def _sent_elsewhere(self, partition: Partition, offset: int, data: PartitionData) -> bool:
+        """Whether the client is sent to a replica in its own rack."""
+        leadership, image = partition.leadership, self._broker.image
+        state = image.partition(partition.topic, partition.index)
+        if leadership is None or state is None or not self._broker.config.replication.rack_aware_reads:
+            return False
+        node = closest_replica(image, state, rack=self._request.rack_id, leadership=leadership, offset=offset)
+        if node is None:
+            return False
+        data.preferred_read_replica = node
+        return True
 
 
 def _aborted(partition: Partition, offset: int, next_offset: int) -> list[AbortedTransaction]:
@@ -232,31 +178,6 @@ def _aborted(partition: Partition, offset: int, next_offset: int) -> list[Aborte
         AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
         for aborted in partition.log.aborted_transactions(offset, next_offset)
     ]
-
-
-def _diverges(partition: Partition, epoch: int, offset: int, data: PartitionData) -> bool:
-    """Tell a reader whose last epoch ended earlier than it believes where to go back to."""
-    if epoch < 0 or epoch == partition.leader_epoch:
-        return False
-    known, end_offset = partition.epochs.end_offset_for(epoch, partition.log.end_offset)
-    if known == epoch and end_offset >= offset:
-        return False
-    data.diverging_epoch = EpochEndOffset(epoch=known, end_offset=end_offset)
-    return True
-
-
-def _failed(target: FetchTarget, error: KafkaError) -> PartitionData:
-    if isinstance(error, StorageError):  # everything else is between the client and us
-        log.warning(
-            "a fetch failed",
-            extra={"partition": target.request.partition, "code": error.code.name, "reason": error.message},
-        )
-    return PartitionData(
-        partition_index=target.request.partition,
-        error_code=error.code,
-        high_watermark=-1,
-        records=_NO_RECORDS,
-    )
 
 
 ENDPOINT = Endpoint(1, 4, 18, handle)

@@ -94,7 +94,7 @@ def _append_all(
     def settle() -> None:
         answer.resolve(ProduceResponse(responses=[_topic(topic, of_topic) for topic, of_topic in topics]))
 
-    broker.appends.add(Unacknowledged(results, request.acks, settle))
+    broker.appends.add(Unacknowledged(results, request.acks, settle, max(request.timeout_ms, 0)))
     return answer
 
 

@@ -1,0 +1,177 @@
+"""What every fetch does: look at the partitions it names, and answer with ranges of files.
+
+Nothing is read here. A range whose bytes would have to come from the device first is loaded by a thread
+before the answer goes out; damaged bytes are never sent.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from forebay.broker.connection import Reply
+from forebay.broker.partition import Partition
+from forebay.core.fetch_session import FetchContext, FetchTarget
+from forebay.core.image import NO_LEADER
+from forebay.errors import ErrorCode, KafkaError, StorageError
+from forebay.storage.log import LogSlice
+from forebay.wire.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+NO_RECORDS = b""
+_LOOK_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class Fetch:
+    """One request. Who derives from it says what may be read of a partition."""
+
+    __slots__ = ("_broker", "_found", "_partitions", "_request", "_session", "_size", "_slices")
+
+    def __init__(self, broker: Broker, request: FetchRequest, session: FetchContext) -> None:
+        self._broker = broker
+        self._request = request
+        self._session = session
+
+    # -- reading -------------------------------------------------------------------------------------
+
+    def _read(self) -> bool:
+        """Look at every partition that the request wants; whether all of them are well."""
+        left = min(self._request.max_bytes, self._broker.config.fetch.max_bytes)
+        self._found: list[tuple[FetchTarget, PartitionData, int]] = []
+        self._partitions: list[Partition] = []
+        self._slices: list[tuple[Partition, LogSlice]] = []
+        self._size = 0
+        healthy = True
+        for target in self._session.targets:
+            try:
+                data, size = self._read_target(target, left)
+            except KafkaError as error:
+                data, size = self._failed(target, error), 0
+                healthy = False
+                self._broker.metrics.fetch_failures += 1
+            self._found.append((target, data, size))
+            self._size += size
+            left -= size
+        return healthy
+
+    def _read_target(self, target: FetchTarget, left: int) -> tuple[PartitionData, int]:
+        """What there is for one partition, and its size; KafkaError with the code to answer with."""
+        raise NotImplementedError
+
+    def _slice(self, partition: Partition, target: FetchTarget, left: int, end: int) -> LogSlice:
+        """The batches below `end` that fit."""
+        wanted = target.request
+        max_bytes = min(wanted.partition_max_bytes, left)
+        found = partition.log.read(
+            wanted.fetch_offset, max(max_bytes, 0), min_one=self._size == 0, upper_offset=end
+        )
+        self._partitions.append(partition)
+        if found.range is not None:
+            self._slices.append((partition, found))
+        return found
+
+    # -- answering -----------------------------------------------------------------------------------
+
+    def _cold(self) -> list[tuple[Partition, LogSlice]]:
+        return [(p, found) for p, found in self._slices if not p.log.is_warm(found)]
+
+    def _load(self, reply: Reply) -> None:
+        """Have the device's bytes brought into memory and checked, then answer."""
+
+        def done(error: KafkaError | None) -> None:
+            if reply.abandoned:
+                return
+            if error is not None:
+                self._give_up(error)
+            reply.resolve(self._response())
+
+        self._broker.cold_reads.load([(p.log, found) for p, found in self._cold()], done)
+
+    def _give_up(self, error: KafkaError) -> None:
+        """Damaged bytes are never sent: the partitions that were cold answer with the error."""
+        cold = {id(found.range) for _, found in self._cold()}
+        for i, (target, data, _) in enumerate(self._found):
+            if id(data.records) in cold:
+                self._found[i] = (target, self._failed(target, error), 0)
+
+    def _response(self) -> FetchResponse:
+        session = self._session
+        topics: dict[str | bytes, list[PartitionData]] = {}
+        for target, data, size in self._found:
+            if session.must_answer(
+                target,
+                data.high_watermark,
+                data.log_start_offset,
+                size,
+                data.error_code,
+                forced=data.diverging_epoch.epoch >= 0,
+            ):
+                topics.setdefault(target.topic, []).append(data)
+        self._broker.metrics.bytes_out += self._size
+        return FetchResponse(
+            session_id=session.session_id,
+            responses=[self._topic(topic, partitions) for topic, partitions in topics.items()],
+            node_endpoints=self._leaders(topics),
+        )
+
+    def _leaders(self, topics: dict[str | bytes, list[PartitionData]]) -> list[NodeEndpoint]:
+        """Where the leaders are that the answer names (KIP-951): a client need not ask for them."""
+        nodes = {data.current_leader.leader_id for found in topics.values() for data in found} - {-1}
+        brokers = self._broker.image.brokers
+        known = (brokers[node] for node in sorted(nodes) if node in brokers)
+        return [NodeEndpoint(node_id=b.id, host=b.host, port=b.port, rack=b.rack) for b in known]
+
+    def _topic(self, topic: str | bytes, partitions: list[PartitionData]) -> FetchableTopicResponse:
+        if isinstance(topic, bytes):
+            return FetchableTopicResponse(topic_id=topic, partitions=partitions)
+        return FetchableTopicResponse(topic=topic, partitions=partitions)
+
+    def _failed(self, target: FetchTarget, error: KafkaError) -> PartitionData:
+        if isinstance(error, StorageError):  # everything else is between the client and us
+            log.warning(
+                "a fetch failed",
+                extra={"partition": target.request.partition, "code": error.code.name, "reason": str(error)},
+            )
+        data = PartitionData(
+            partition_index=target.request.partition,
+            error_code=error.code,
+            high_watermark=-1,
+            records=NO_RECORDS,
+        )
+        if error.code in _LOOK_ELSEWHERE:
+            data.current_leader = self._current_leader(target)
+        return data
+
+    def _topic_name(self, target: FetchTarget) -> str:
+        topic = target.topic
+        return topic if isinstance(topic, str) else self._broker.replicas.name_of(topic)
+
+    def _current_leader(self, target: FetchTarget) -> LeaderIdAndEpoch:
+        image, topic = self._broker.image, target.topic
+        name = image.topic_names.get(topic) if isinstance(topic, bytes) else topic
+        state = None if name is None else image.partition(name, target.request.partition)
+        if state is None or state.leader == NO_LEADER:
+            return LeaderIdAndEpoch()
+        return LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
+
+
+def diverging(partition: Partition, epoch: int, offset: int) -> EpochEndOffset | None:
+    """Where a reader has to go back to whose last epoch ended earlier than it believes; None: nowhere."""
+    if epoch < 0:
+        return None
+    known, end_offset = partition.epochs.end_offset_for(epoch, partition.log.end_offset)
+    if known == epoch and end_offset >= offset:
+        return None
+    return EpochEndOffset(epoch=known, end_offset=end_offset)

@@ -1,0 +1,231 @@
+"""A follower's way to one leader: one connection, one fetch at a time, for all partitions it leads.
+
+The fetch session remembers at the leader what was asked for, so a request names only the partitions that have
+moved since the last. One that fails is taken out of the session and asked for again a little later; the
+others go on. When the connection or the session breaks, everything is named anew.
+
+The leader holds a fetch back until there is something to send. A partition that is added meanwhile would
+wait as long, which is when a leader has died: so the fetch is given up and made again with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from forebay.broker.partition import Partition
+from forebay.broker.peers import PeerConnection
+from forebay.broker.replication.appending import last_fetched_epoch, take_over
+from forebay.core.image import BrokerRegistration
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+_NEWCOMER_DELAY_S = 0.02
+"""Partitions come in crowds when a leader dies: the fetch is interrupted once for those of so long."""
+
+Key = tuple[bytes, int]
+
+
+class Fetcher:
+    def __init__(self, broker: Broker, leader: int) -> None:
+        self._broker = broker
+        self.leader = leader
+        self._partitions: dict[Key, Partition] = {}
+        self._named: dict[Key, int] = {}
+        """What the leader's session holds, and the leader epoch it was asked in."""
+        self._moved: dict[Key, None] = {}
+        """What the next request has to name."""
+        self._session_id = self._session_epoch = 0
+        self._connection: PeerConnection | None = None
+        self._work = asyncio.Event()
+        self._interruption: asyncio.TimerHandle | None = None
+        self._interrupted = False
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def add(self, partition: Partition) -> None:
+        key = (partition.topic_id, partition.index)
+        if self._partitions.get(key) is partition and self._named.get(key) == partition.leader_epoch:
+            return
+        self._partitions[key] = partition
+        self._moved[key] = None
+        self._work.set()
+        if self._interruption is None:
+            self._interruption = self._broker.loop.call_later(_NEWCOMER_DELAY_S, self._interrupt)
+
+    def remove(self, partition: Partition) -> None:
+        key = (partition.topic_id, partition.index)
+        if self._partitions.get(key) is partition:
+            del self._partitions[key]
+            self._moved.pop(key, None)
+
+    def _interrupt(self) -> None:
+        self._interruption = None
+        if self._moved and self._connection is not None:
+            self._interrupted = True
+            self._hang_up()
+
+    def close(self) -> None:
+        if self._interruption is not None:
+            self._interruption.cancel()
+        self._hang_up()
+
+    # -- running -------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        backoff_s = self._broker.config.replication.fetch_backoff_ms / 1000
+        while True:
+            if not self._partitions:
+                self._work.clear()
+                await self._work.wait()
+            try:
+                await self._fetch(await self._connected())
+            except KafkaError as error:
+                self._hang_up()
+                if not self._interrupted:
+                    log.debug("no fetch", extra={"leader": self.leader, "reason": error.message})
+                    await asyncio.sleep(backoff_s)
+                self._interrupted = False
+                self._begin_anew()
+
+    async def _connected(self) -> PeerConnection:
+        if self._connection is None or self._connection.closed:
+            self._begin_anew()
+            registration = self._registration()
+            config = self._broker.config
+            self._connection = await PeerConnection.open(
+                self._broker.ports.network.connect,
+                registration.host,
+                registration.port,
+                client_id=f"forebay-replica-{self._broker.node_id}",
+                response_bytes_max=config.socket.request_max_bytes,
+            )
+        return self._connection
+
+    def _registration(self) -> BrokerRegistration:
+        registration = self._broker.image.brokers.get(self.leader)
+        if registration is None:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"broker {self.leader} is not there")
+        return registration
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _begin_anew(self) -> None:
+        self._session_id = self._session_epoch = 0
+        self._named.clear()
+        self._moved = dict.fromkeys(self._partitions)
+
+    # -- asking --------------------------------------------------------------------------------------
+
+    async def _fetch(self, connection: PeerConnection) -> None:
+        config = self._broker.config.replication
+        timeout_s = config.socket_timeout_ms / 1000
+        response = await connection.ask(self._request(), timeout_s=timeout_s)
+        assert isinstance(response, FetchResponse)
+        if response.error_code != ErrorCode.NONE:
+            raise KafkaError(ErrorCode(response.error_code), f"broker {self.leader} refuses to be followed")
+        self._session_id = response.session_id
+        self._session_epoch = self._session_epoch + 1 if response.session_id else 0
+        for topic in response.responses:
+            for data in topic.partitions:
+                self._take((topic.topic_id, data.partition_index), data)
+        if not response.session_id:
+            self._begin_anew()
+
+    def _request(self) -> FetchRequest:
+        config = self._broker.config.replication
+        gone = [key for key in self._named if key not in self._partitions]
+        for key in gone:
+            del self._named[key]
+        moved, self._moved = self._moved, {}
+        membership = self._broker.membership
+        return FetchRequest(
+            replica_state=ReplicaState(replica_id=self._broker.node_id, replica_epoch=membership.epoch),
+            max_wait_ms=config.fetch_wait_ms,
+            min_bytes=1,
+            max_bytes=config.fetch_response_max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            topics=[
+                FetchTopic(
+                    topic_id=topic_id, partitions=[self._wanted((topic_id, index)) for index in indexes]
+                )
+                for topic_id, indexes in _by_topic(moved).items()
+            ],
+            forgotten_topics_data=[
+                ForgottenTopic(topic_id=topic_id, partitions=indexes)
+                for topic_id, indexes in _by_topic(gone).items()
+            ]
+            if self._session_epoch
+            else [],
+        )
+
+    def _wanted(self, key: Key) -> FetchPartition:
+        partition = self._partitions[key]
+        self._named[key] = partition.leader_epoch
+        return FetchPartition(
+            partition=partition.index,
+            current_leader_epoch=partition.leader_epoch,
+            fetch_offset=partition.log.end_offset,
+            last_fetched_epoch=last_fetched_epoch(partition),
+            log_start_offset=partition.log.start_offset,
+            partition_max_bytes=self._broker.config.replication.fetch_max_bytes,
+        )
+
+    # -- taking --------------------------------------------------------------------------------------
+
+    def _take(self, key: Key, data: PartitionData) -> None:
+        partition = self._partitions.get(key)
+        if partition is None or partition.closed or self._named.get(key) != partition.leader_epoch:
+            return  # it has another leader, or another term has begun: this answer is not for it any more
+        end_offset = partition.log.end_offset
+        try:
+            size = take_over(self._broker, partition, data)
+        except (KafkaError, OSError) as error:
+            log.warning(
+                "a partition cannot follow", extra={"partition": str(partition), "reason": str(error)}
+            )
+            self._pause(key, self._broker.config.replication.fetch_backoff_ms / 1000)
+            return
+        if partition.log.end_offset != end_offset or data.diverging_epoch.epoch >= 0 or data.error_code:
+            self._moved[key] = None
+        if size and not self._in_sync(partition):
+            wait_s = self._broker.replication.throttle.wait_s(size, self._broker.loop.time())
+            if wait_s:
+                self._pause(key, wait_s)
+
+    def _in_sync(self, partition: Partition) -> bool:
+        state = self._broker.image.partition(partition.topic, partition.index)
+        return state is not None and self._broker.node_id in state.isr
+
+    def _pause(self, key: Key, seconds: float) -> None:
+        """Leave a partition out for a while; the leader forgets it, and hears of it again then."""
+        partition = self._partitions.pop(key)
+        self._moved.pop(key, None)
+        self._broker.loop.call_later(seconds, self._broker.replication.resume, partition)
+
+
+def _by_topic(keys: Iterable[Key]) -> dict[bytes, list[int]]:
+    topics: dict[bytes, list[int]] = {}
+    for topic_id, index in keys:
+        topics.setdefault(topic_id, []).append(index)
+    return topics

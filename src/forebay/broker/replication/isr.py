@@ -1,0 +1,177 @@
+"""Who is in sync, as this broker's leaderships would have it, brought to the store.
+
+A leader proposes: a follower that has caught up joins, one that lags leaves. Each proposal is a write that
+succeeds only if the partition is as the leader knows it, the leader is still the broker it was, and so is
+each follower that joins. What the store then says comes back with the image, like every other change.
+
+When the outcome of a write is not known, a join goes on counting for the high watermark until a later write
+has settled the matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from forebay.broker.partition import Partition
+from forebay.coordination.store import Compare, StoreError
+from forebay.core.image import Change, PartitionPut, PartitionState
+from forebay.core.replica import Leadership
+from forebay.errors import KafkaError, StorageError
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+_RETRY_S = 0.2
+_CHECKS_PER_LIMIT = 4
+_PARTITIONS_PER_STEP = 100
+
+
+class InSyncReplicas:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._wanted: dict[Partition, None] = {}
+        """Partitions whose in-sync set should be looked at."""
+        self._work = asyncio.Event()
+
+    def consider(self, partition: Partition) -> None:
+        """Somebody may join or leave: have it looked at soon."""
+        self._wanted[partition] = None
+        self._work.set()
+
+    async def check_lag(self) -> None:
+        """Look at every leadership now and then, for followers that fall behind without a sound."""
+        interval_s = self._broker.config.replication.lag_ms_max / _CHECKS_PER_LIMIT / 1000
+        while True:
+            await asyncio.sleep(interval_s)
+            for number, partition in enumerate(self._broker.replicas.all()):
+                if partition.leadership is not None and self._proposal(partition) is not None:
+                    self.consider(partition)
+                if number % _PARTITIONS_PER_STEP == 0:
+                    await asyncio.sleep(0)
+
+    async def run(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            partitions, self._wanted = list(self._wanted), {}
+            try:
+                await self._propose(partitions)
+            except StoreError as error:
+                log.warning("the in-sync replicas could not be written", extra={"reason": str(error)})
+                for partition in partitions:
+                    self.consider(partition)
+                await asyncio.sleep(_RETRY_S)
+
+    # -- proposing -----------------------------------------------------------------------------------
+
+    async def _propose(self, partitions: list[Partition]) -> None:
+        changes: list[Change] = []
+        guards = [Compare.created(self._key(self._broker.node_id), self._broker.membership.epoch)]
+        joined: dict[int, int] = {}
+        for partition in partitions:
+            state = self._proposal(partition)
+            if state is None:
+                continue
+            if not await self._safe_alone(partition, state):
+                continue
+            joined.update(self._join(partition, state))
+            changes.append(PartitionPut(topic_id=partition.topic_id, state=state))
+        guards += [Compare.created(self._key(node), epoch) for node, epoch in joined.items()]
+        failed = await self._broker.metadata.change_all(changes, guards) if changes else []
+        self._settle(changes, failed)
+
+    def _proposal(self, partition: Partition) -> PartitionState | None:
+        """The state as it should be; None when it is so already, or this broker has no say."""
+        broker, leadership = self._broker, partition.leadership
+        state = broker.image.partition(partition.topic, partition.index)
+        if leadership is None or state is None or partition.closed:
+            return None
+        if state.leader != broker.node_id or state.leader_epoch != leadership.leader_epoch:
+            return None
+        if partition.log.offline is not None:
+            return _handed_over(broker.node_id, state, set(broker.image.brokers))
+        isr = self._isr(partition, leadership)
+        # While it is not known whether somebody has joined, even the same state is worth writing: then it is.
+        settled = set(isr) == set(state.isr) and not leadership.joining
+        return None if settled else replace(state, isr=isr)
+
+    def _isr(self, partition: Partition, leadership: Leadership) -> tuple[int, ...]:
+        broker = self._broker
+        late = leadership.lagging(
+            end_offset=partition.log.end_offset,
+            now_ms=broker.now_ms(),
+            lag_ms_max=broker.config.replication.lag_ms_max,
+            heard_ms=broker.replication.heard_ms,
+        )
+        caught_up = [
+            node
+            for node, follower in leadership.followers.items()
+            if node not in late
+            and (node in leadership.joining or leadership.may_join(node, partition.high_watermark))
+            and _registered(broker, node, follower.broker_epoch)
+        ]
+        stay = leadership.isr_without(late)
+        return (*stay, *(node for node in caught_up if node not in stay))
+
+    def _join(self, partition: Partition, state: PartitionState) -> dict[int, int]:
+        """Let those who are about to join count; their broker epochs."""
+        leadership = partition.leadership
+        assert leadership is not None
+        new = [node for node in state.isr if node not in leadership.isr]
+        leadership.joining = tuple(dict.fromkeys((*leadership.joining, *new)))
+        partition.count_replicas()
+        return {node: leadership.followers[node].broker_epoch for node in new}
+
+    async def _safe_alone(self, partition: Partition, state: PartitionState) -> bool:
+        """Before this broker is the only one with the committed messages, they are synced to its disk."""
+        if state.isr != (self._broker.node_id,) or not self._broker.config.storage.flush_on_ack:
+            return True
+        synced: asyncio.Future[StorageError | None] = self._broker.loop.create_future()
+
+        def done(error: StorageError | None) -> None:
+            if not synced.done():
+                synced.set_result(error)
+
+        self._broker.commit.wait(partition.log, done)
+        return await synced is None and self._proposal(partition) == state
+
+    def _settle(self, changes: list[Change], failed: list[Change]) -> None:
+        """A definite answer: the image shows what was written; what was not is looked at again."""
+        for change in changes:
+            assert isinstance(change, PartitionPut)
+            try:
+                topic = self._broker.image.topic_names[change.topic_id]
+                partition = self._broker.replicas.held(topic, change.state.index)
+            except (KeyError, KafkaError):
+                continue
+            leadership = partition.leadership
+            if leadership is not None:
+                leadership.joining = ()
+                partition.count_replicas()
+                self._broker.appends.advance(partition)
+                if change in failed:
+                    self._broker.loop.call_later(_RETRY_S, self.consider, partition)
+        if changes:
+            self._broker.appends.finish_soon()
+
+    def _key(self, node: int) -> str:
+        return self._broker.metadata.keys.broker(node)
+
+
+def _registered(broker: Broker, node: int, epoch: int) -> bool:
+    registration = broker.image.brokers.get(node)
+    return registration is not None and registration.epoch == epoch
+
+
+def _handed_over(me: int, state: PartitionState, alive: set[int]) -> PartitionState | None:
+    """A leader whose disk fails lets another in-sync replica lead."""
+    others = tuple(node for node in state.isr if node != me)
+    heir = next((node for node in state.replicas if node in others and node in alive), None)
+    if heir is None:
+        return None
+    return replace(state, leader=heir, leader_epoch=state.leader_epoch + 1, isr=others)

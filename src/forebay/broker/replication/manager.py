@@ -1,0 +1,115 @@
+"""Replication on this broker: whom it follows, who follows it, and what becomes of that.
+
+Every change of a partition's role comes through here (`role_taken`). Followed partitions are handed to the
+fetcher of their leader; of led ones the followers' progress is kept, and who is in sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from forebay.broker.partition import Partition
+from forebay.broker.replication.fetcher import Fetcher
+from forebay.broker.replication.isr import InSyncReplicas
+from forebay.broker.replication.throttle import Throttle
+from forebay.broker.waiters import release
+from forebay.core.image import NO_LEADER, PartitionState
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+_EXPIRY_INTERVAL_S = 0.5
+
+
+class Replication:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.isr = InSyncReplicas(broker)
+        self.heard_ms: dict[int, int] = {}
+        """When each broker last fetched from this one."""
+        self.throttle = Throttle(None)
+        self._fetchers: dict[int, Fetcher] = {}
+        self._following: dict[Partition, Fetcher] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._running: list[asyncio.Task[None]] = []
+
+    def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """Begin to fetch and to look after the in-sync sets; the tasks to cancel at the end."""
+        self._tasks = tasks
+        self._running += [
+            tasks.create_task(self.isr.run()),
+            tasks.create_task(self.isr.check_lag()),
+            tasks.create_task(self._expire_acks()),
+            *(tasks.create_task(fetcher.run()) for fetcher in self._fetchers.values()),
+        ]
+        return self._running
+
+    def close(self) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.close()
+
+    # -- roles ---------------------------------------------------------------------------------------
+
+    def role_taken(self, partition: Partition, state: PartitionState) -> None:
+        leads = state.leader == self._broker.node_id
+        leader = NO_LEADER if leads else state.leader
+        before = self._following.get(partition)
+        if before is not None and before.leader != leader:
+            before.remove(partition)
+            del self._following[partition]
+        if leader != NO_LEADER:
+            fetcher = self._following[partition] = self._fetcher(leader)
+            fetcher.add(partition)
+        if leads:
+            self._broker.appends.advance(partition)
+            self.isr.consider(partition)
+        else:
+            release(partition)  # who waits for the leader's data has to look for the leader
+
+    def dropped(self, partition: Partition) -> None:
+        fetcher = self._following.pop(partition, None)
+        if fetcher is not None:
+            fetcher.remove(partition)
+
+    def resume(self, partition: Partition) -> None:
+        """Follow a partition again that was left out for a while."""
+        fetcher = self._following.get(partition)
+        if fetcher is not None and not partition.closed:
+            fetcher.add(partition)
+
+    def _fetcher(self, leader: int) -> Fetcher:
+        fetcher = self._fetchers.get(leader)
+        if fetcher is None:
+            fetcher = self._fetchers[leader] = Fetcher(self._broker, leader)
+            if self._tasks is not None:
+                self._running.append(self._tasks.create_task(fetcher.run()))
+        return fetcher
+
+    # -- followers -----------------------------------------------------------------------------------
+
+    def heard_of(self, follower: int) -> None:
+        self.heard_ms[follower] = self._broker.now_ms()
+
+    def fetched(self, partition: Partition, follower: int, offset: int, broker_epoch: int) -> None:
+        """A follower asks for what comes at this offset, so it has everything before."""
+        leadership = partition.leadership
+        assert leadership is not None
+        leadership.fetched(
+            follower,
+            offset,
+            end_offset=partition.log.end_offset,
+            now_ms=self._broker.now_ms(),
+            broker_epoch=broker_epoch,
+        )
+        self._broker.appends.advance(partition)
+        if leadership.may_join(follower, partition.high_watermark):
+            self.isr.consider(partition)
+
+    async def _expire_acks(self) -> None:
+        while True:
+            await asyncio.sleep(_EXPIRY_INTERVAL_S)
+            self._broker.appends.expire()

@@ -1,0 +1,155 @@
+"""The fetches of followers, as the leader answers them.
+
+A fetch says how far its follower has come, which is what moves the high watermark. Only one in the present
+leader epoch says anything, and only from a broker that is registered as the one it claims to be: what an
+older incarnation of it had on its disk proves nothing.
+
+Followers have sessions with hundreds of partitions, of which few change at a time. A partition that was read
+to its end is settled: it is looked at again when something is appended, which also ends the wait of the
+session's fetch. So a quiet partition costs nothing, neither here nor at the follower.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from forebay.broker.connection import Reply
+from forebay.broker.dispatch import RequestContext
+from forebay.broker.fetching import NO_RECORDS, Fetch, diverging
+from forebay.broker.partition import Partition
+from forebay.core.fetch_session import FetchContext, FetchTarget
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+_WATCHERS_MAX = 32
+
+
+def replica_id(request: FetchRequest) -> int:
+    """The broker that fetches; below 0: a consumer."""
+    return max(request.replica_id, request.replica_state.replica_id)
+
+
+class ReplicaFetch(Fetch):
+    __slots__ = ("_broker_epoch", "_follower", "_reply", "_timer")
+
+    def __init__(self, broker: Broker, request: FetchRequest, session: FetchContext, follower: int) -> None:
+        super().__init__(broker, request, session)
+        self._follower = follower
+        self._broker_epoch = request.replica_state.replica_epoch
+        self._reply: Reply | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, context: RequestContext) -> FetchResponse | Reply:
+        registered = self._broker.image.brokers.get(self._follower)
+        if registered is None or registered.epoch != self._broker_epoch:
+            return FetchResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        self._broker.replication.heard_of(self._follower)
+        healthy = self._read()
+        request, session = self._request, self._session.session
+        if self._size >= request.min_bytes or request.max_wait_ms <= 0 or not healthy or session is None:
+            return self._answer(context)
+        if any(data.diverging_epoch.epoch >= 0 for _, data, _ in self._found):
+            return self._answer(context)
+        reply = self._reply = context.defer()
+        reply.on_abandoned = self._stop_waiting
+        session.on_changed = self._changed
+        self._timer = self._broker.loop.call_later(request.max_wait_ms / 1000, self._woken)
+        return reply
+
+    def _answer(self, context: RequestContext) -> FetchResponse | Reply:
+        if not self._cold():
+            return self._response()
+        reply = context.defer()
+        self._load(reply)
+        return reply
+
+    # -- waiting -------------------------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        """Called within an append: answer when its producer has been served."""
+        self._broker.arrivals.call(self._woken)
+
+    def _stop_waiting(self) -> None:
+        session = self._session.session
+        if session is not None and session.on_changed == self._changed:
+            session.on_changed = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _woken(self) -> None:
+        reply, self._reply = self._reply, None
+        self._stop_waiting()
+        if reply is None or reply.abandoned:
+            return
+        session = self._session.session
+        try:
+            if session is not None:
+                self._session.targets = list(session.unsettled)
+            self._read()
+            if self._cold():
+                self._load(reply)
+            else:
+                reply.resolve(self._response())
+        except Exception:
+            log.exception("a follower's fetch could not be answered")
+            reply.abort()
+
+    # -- reading -------------------------------------------------------------------------------------
+
+    def _read_target(self, target: FetchTarget, left: int) -> tuple[PartitionData, int]:
+        wanted = target.request
+        partition = self._partition(target)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        log_ = partition.log
+        data = PartitionData(
+            partition_index=wanted.partition,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.high_watermark,
+            log_start_offset=log_.start_offset,
+            records=NO_RECORDS,
+        )
+        diverged = diverging(partition, wanted.last_fetched_epoch, wanted.fetch_offset)
+        if diverged is not None:
+            data.diverging_epoch = diverged
+            return data, 0
+        if not log_.start_offset <= wanted.fetch_offset <= log_.end_offset:
+            # The log start, told with the error, is where a follower that has too little begins anew.
+            data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            return data, 0
+        self._broker.replication.fetched(partition, self._follower, wanted.fetch_offset, self._broker_epoch)
+        data.high_watermark = partition.high_watermark
+        found = self._slice(partition, target, left, log_.end_offset)
+        if found.range is None:
+            if wanted.fetch_offset == log_.end_offset:
+                self._settle(partition, target)
+            return data, 0
+        data.records = found.range
+        return data, found.range.length
+
+    def _settle(self, partition: Partition, target: FetchTarget) -> None:
+        """There is nothing more: the partition says when there is."""
+        told = target.high_watermark == partition.high_watermark
+        if told and target.log_start_offset == partition.log.start_offset:
+            target.settle()
+        watchers = partition.watchers
+        if len(watchers) > _WATCHERS_MAX:  # sessions that have ended since the last append
+            partition.watchers = {each: None for each in watchers if each.session and not each.session.closed}
+        partition.watchers[target] = None
+
+    def _partition(self, target: FetchTarget) -> Partition:
+        partition = self._broker.replicas.get(self._topic_name(target), target.request.partition)
+        leadership = partition.leadership
+        if leadership is None or self._follower not in leadership.followers:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"broker {self._follower} holds no replica of {partition}",
+            )
+        return partition

@@ -1,0 +1,22 @@
+"""How fast a broker may be filled: a bucket of bytes that runs full at a rate."""
+
+from __future__ import annotations
+
+_BURST_S = 1.0
+
+
+class Throttle:
+    """`rate` in bytes per second; None means no limit."""
+
+    def __init__(self, rate: int | None) -> None:
+        self.rate = rate
+        self._debt = 0.0
+        self._seen_at = 0.0
+
+    def wait_s(self, size: int, now_s: float) -> float:
+        """How long to wait after so many bytes have come, so that the rate is kept over a second."""
+        if not self.rate:
+            return 0.0
+        self._debt = max(self._debt - (now_s - self._seen_at) * self.rate, 0.0) + size
+        self._seen_at = now_s
+        return max(self._debt / self.rate - _BURST_S, 0.0)
