@@ -135,7 +135,7 @@ class Partition:
         """Everything below it is committed."""
         self._written = log.end_offset
         self.acks = PendingAcks()
-        self.waits: set[FetchWait] = set()
+        self.waits: dict[FetchWait, None] = {}
         self.watchers: dict[FetchTarget, None] = {}
         """Followers' fetches that have read to the end: told when there is more."""
         self.verifications = Verifications()

@@ -43,7 +43,7 @@ class Server:
         """As many connections are taken as the system allows beside the files of the logs."""
         self._metrics = metrics
         self._network = network
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}
         self._per_address: Counter[str] = Counter()
         self._listener: Listening | None = None
 
@@ -70,7 +70,7 @@ class Server:
             stream.close()
             return
         self._per_address[host] += 1
-        self._connections.add(Connection(stream, self))
+        self._connections[Connection(stream, self)] = None
         self._metrics.connections_accepted += 1
 
     def _refusal(self, host: str) -> str | None:
@@ -83,7 +83,7 @@ class Server:
         return None
 
     def forget(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         host = connection.peer[0]
         self._per_address[host] -= 1
         if not self._per_address[host]:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 class Watched(Protocol):
     """Something that long polls wait for: a partition."""
 
-    waits: set[FetchWait]
+    waits: dict[FetchWait, None]
 
 
 class FetchWait:
@@ -41,7 +41,7 @@ class FetchWait:
         self._recount = recount
         self.done = False
         for partition in self._watched:
-            partition.waits.add(self)
+            partition.waits[self] = None
         self._timer = loop.call_later(timeout_s, self.finish)
 
     def arrived(self, partition: Watched, size: int) -> None:
@@ -59,7 +59,7 @@ class FetchWait:
         self.done = True
         self._timer.cancel()
         for partition in self._watched:
-            partition.waits.discard(self)
+            partition.waits.pop(self, None)
         self._complete()
 
 

@@ -108,7 +108,7 @@ class Keyspace:
             if position > self.revision:
                 await changed.wait()
                 continue
-            events = [event for event in self._since(position) if event.kv.key.startswith(prefix)]
+            events = [event for event in self.since(position) if event.kv.key.startswith(prefix)]
             seen = self.revision
             position = seen + 1
             if events:
@@ -159,7 +159,8 @@ class Keyspace:
         kv = KeyValue(key=key, value=b"", create_revision=0, mod_revision=self.revision + 1)
         return Event(kind=EventKind.DELETE, kv=kv)
 
-    def _since(self, revision: int) -> list[Event]:
+    def since(self, revision: int) -> list[Event]:
+        """The events of this revision and later that are still kept."""
         start = bisect_left(self._history, revision, key=lambda event: event.kv.mod_revision)
         return [self._history[index] for index in range(start, len(self._history))]
 
