@@ -1,10 +1,23 @@
-"""A real broker for tests: `with Broker() as broker:` and the pytest fixtures of `forebay.testing.plugin`.
+"""Real brokers for tests: `with Broker() as broker:`, `with Cluster() as cluster:`, and pytest fixtures.
 
 Importing this is cheap on purpose: pytest loads the plugin in every run, also in those that start no broker.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from forebay.testing.broker import Broker, BrokerFailed
 
-__all__ = ["Broker", "BrokerFailed"]
+if TYPE_CHECKING:
+    from forebay.testing.cluster import Cluster
+
+__all__ = ["Broker", "BrokerFailed", "Cluster"]
+
+
+def __getattr__(name: str) -> object:
+    if name != "Cluster":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from forebay.testing.cluster import Cluster
+
+    return Cluster

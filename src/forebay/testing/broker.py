@@ -59,7 +59,7 @@ class Broker:
         self.process = process
         self.bootstrap_servers = ""
         """host:port, once started; the same after every restart()."""
-        self._settings = {name: _text(value) for name, value in (settings or {}).items()}
+        self._settings = {name: setting_text(value) for name, value in (settings or {}).items()}
         self._data_dir = Path(data_dir) if data_dir is not None else None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._runner: Runner | None = None
@@ -149,7 +149,8 @@ class Broker:
             self._data_dir = None
 
 
-def _text(value: object) -> str:
+def setting_text(value: object) -> str:
+    """A setting as a config file has it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

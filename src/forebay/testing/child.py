@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import IO
 
 from forebay.testing.broker import BrokerFailed
@@ -25,11 +27,28 @@ _LOG_BYTES_SHOWN = 4000
 
 
 class ChildBroker:
-    def __init__(self) -> None:
+    """What the broker logs goes to a file of yours, or to one that is gone with the child."""
+
+    def __init__(self, log_path: Path | None = None) -> None:
         self._child: subprocess.Popen[bytes] | None = None
-        self._log: IO[bytes] = tempfile.TemporaryFile(prefix="forebay-log-")  # noqa: SIM115 - closed by kill
+        self._asked_to_stop = False
+        self._log = _open_log(log_path)
+
+    @property
+    def pid(self) -> int:
+        assert self._child is not None, "start first"
+        return self._child.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._child is not None and self._child.poll() is None
 
     def start(self, settings: Mapping[str, str]) -> str:
+        self.launch(settings)
+        return self.wait_until_ready()
+
+    def launch(self, settings: Mapping[str, str]) -> None:
+        """Returns at once, so that several brokers can start side by side."""
         self._child = child = subprocess.Popen(
             [sys.executable, "-m", "forebay.testing.serve"],
             stdin=subprocess.PIPE,
@@ -37,30 +56,39 @@ class ChildBroker:
             stderr=self._log,
         )
         assert child.stdin is not None
-        assert child.stdout is not None
         try:
             child.stdin.write(json.dumps(dict(settings)).encode() + b"\n")
             child.stdin.flush()
         except BrokenPipeError:
-            raise BrokerFailed(f"the broker did not start: {self._log_text()}") from None
+            raise BrokerFailed(f"the broker did not start: {self.log_text()}") from None
+
+    def wait_until_ready(self) -> str:
+        """host:port, once clients can connect."""
+        child = self._child
+        assert child is not None
+        assert child.stdout is not None
         line = _read_line(child.stdout.fileno(), _SECONDS_MAX)
         if not line.endswith(b"\n"):
-            raise BrokerFailed(f"the broker did not start: {self._log_text()}")
+            raise BrokerFailed(f"the broker did not start: {self.log_text()}")
         return line.decode().strip()
+
+    def terminate(self) -> None:
+        """SIGTERM; `stop` waits for what comes of it."""
+        if self.alive:
+            os.kill(self.pid, signal.SIGTERM)
+            self._asked_to_stop = True
 
     def stop(self) -> None:
         child = self._child
         if child is None:
             return
-        gone = child.poll() is not None
-        if not gone:
-            child.terminate()
+        self.terminate()
         try:
             code = child.wait(_SECONDS_MAX)
-            if gone or code != 0:
-                raise BrokerFailed(f"the broker ended with exit code {code}: {self._log_text()}")
+            if code != 0 or not self._asked_to_stop:
+                raise BrokerFailed(f"the broker ended with exit code {code}: {self.log_text()}")
         except subprocess.TimeoutExpired:
-            raise BrokerFailed(f"the broker ignored SIGTERM: {self._log_text()}") from None
+            raise BrokerFailed(f"the broker ignored SIGTERM: {self.log_text()}") from None
         finally:
             self.kill()
 
@@ -75,11 +103,17 @@ class ChildBroker:
             if pipe is not None:
                 pipe.close()
 
-    def _log_text(self) -> str:
+    def log_text(self) -> str:
         """The end of what the broker had to say."""
         end = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, end - _LOG_BYTES_SHOWN))
         return self._log.read().decode(errors="replace").strip() or "it said nothing"
+
+
+def _open_log(path: Path | None) -> IO[bytes]:
+    if path is None:
+        return tempfile.TemporaryFile(prefix="forebay-log-")
+    return path.open("a+b")
 
 
 def _read_line(fd: int, seconds_max: float) -> bytes:

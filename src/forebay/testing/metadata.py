@@ -1,0 +1,47 @@
+"""What a broker believes about its cluster, as any client would ask it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    brokers: tuple[int, ...]
+    controller_id: int
+    leaders: dict[int, int]
+    """How many partitions each broker leads."""
+    replicas: dict[int, int]
+    partitions: int
+    under_replicated: int
+    """Partitions with fewer replicas in sync than they have."""
+    leaderless: int
+
+
+def seen_by(address: str) -> Seen | None:
+    """None when the broker does not answer."""
+    settings: dict[str, Any] = {"bootstrap.servers": address, "log_level": 0, "error_cb": _ignore}
+    try:
+        found = AdminClient(settings).list_topics(timeout=_SECONDS)
+    except KafkaException:
+        return None
+    partitions = [part for topic in found.topics.values() for part in topic.partitions.values()]
+    return Seen(
+        brokers=tuple(sorted(found.brokers)),
+        controller_id=found.controller_id,
+        leaders={node: sum(part.leader == node for part in partitions) for node in found.brokers},
+        replicas={node: sum(node in part.replicas for part in partitions) for node in found.brokers},
+        partitions=len(partitions),
+        under_replicated=sum(len(part.isrs) < len(part.replicas) for part in partitions),
+        leaderless=sum(part.leader < 0 for part in partitions),
+    )
+
+
+def _ignore(_error: KafkaError) -> None:
+    """A broker that is down is no news here."""
