@@ -21,6 +21,7 @@ from forebay.broker.producer_state import load_producers
 from forebay.clock import ManualClock
 from forebay.core.cleaning import last_batches
 from forebay.core.producers import ProducerTable
+from forebay.storage.epochs import LeaderEpochs
 from forebay.storage.log import Log, LogConfig
 from forebay.storage.txn_index import AbortedTxn
 from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, build_marker, read_header, records, split
@@ -73,7 +74,7 @@ class CompactionMachine(RuleBasedStateMachine):
         )
         assert self.log.offline is None
         assert self.log.report.lossless
-        self.producers = load_producers(self.log)
+        self.producers = load_producers(self.log, LeaderEpochs(self.disk, self.log.directory))
 
     # --- writing -------------------------------------------------------------------------------------------
 

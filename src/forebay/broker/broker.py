@@ -178,12 +178,14 @@ class Broker:
             self.groups.coordinator.follow()
             self.transactions.coordinator.follow()
             background += Housekeeping(self).start(tasks)
-            background += self.replication.start(tasks)
-            background.append(tasks.create_task(self.membership.keep()))
+            self.replication.start(tasks)
+            keeping = tasks.create_task(self.membership.keep())
             self.server.start()
             on_ready(address)
             await self._stopping.wait()
+            keeping.cancel()
             await self.membership.leave()
+            self.replication.close()
             self.groups.coordinator.close()
             self.transactions.close()
             for task in background:
@@ -191,7 +193,6 @@ class Broker:
             await asyncio.sleep(_LAST_WORDS_S)
             # From here on nothing new begins, else it would come to a task group that has finished.
             self._tasks = None
-            self.replication.close()
             self.peers.close()
             self.server.close()
 

@@ -68,7 +68,7 @@ class DataDir:
         self.path = path
         self._meta = _read_meta(disk, path)
         self.clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN}")
-        self.power_lost = not self.clean and self._booted_since()
+        self.power_lost = bool(self._meta) and not self.clean and self._booted_since()
         """Whether writes that nobody synced may be gone."""
         self._points = {
             name: read_offsets(disk, f"{path}/{name}")

@@ -37,8 +37,8 @@ class Replication:
         self._tasks: asyncio.TaskGroup | None = None
         self._running: list[asyncio.Task[None]] = []
 
-    def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        """Begin to fetch and to look after the in-sync sets; the tasks to cancel at the end."""
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Begin to fetch and to look after the in-sync sets, until `close`."""
         self._tasks = tasks
         self._running += [
             tasks.create_task(self.isr.run()),
@@ -46,9 +46,11 @@ class Replication:
             tasks.create_task(self._expire_acks()),
             *(tasks.create_task(fetcher.run()) for fetcher in self._fetchers.values()),
         ]
-        return self._running
 
     def close(self) -> None:
+        self._tasks = None
+        for task in self._running:
+            task.cancel()
         for fetcher in self._fetchers.values():
             fetcher.close()
 
