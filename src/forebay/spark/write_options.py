@@ -47,6 +47,7 @@ _SINK = {
 }
 _MEANINGLESS = {
     "checkpointlocation",
+    "queryname",
     "includeheaders",
     "kafka.buffer.memory",
     "kafka.client.dns.lookup",
