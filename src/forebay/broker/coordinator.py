@@ -20,19 +20,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic
 
 from forebay.broker.administration import new_topic_id
 from forebay.broker.appends import ACKS_ALL, Appended, Unacknowledged
-from forebay.broker.partition import Partition
+from forebay.broker.shard import Commit, EndTransaction, M, Shard, Ticket, can_coordinate
 from forebay.core.hashing import partition_for
 from forebay.core.image import NO_LEADER
-from forebay.core.step import Effect, RequestInfo, StateRecord, Step
+from forebay.core.step import Effect, RequestInfo, Step
 from forebay.core.topics import NewTopic, create_topic
 from forebay.errors import ErrorCode, KafkaError
-from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, build_batch, read_marker, records
+from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, build_batch
 from forebay.wire.fields import Request, Response
 from forebay.wire.records import Record
 
@@ -44,70 +43,10 @@ log = logging.getLogger(__name__)
 _BATCHES_PER_TURN = 64
 """While loading, after so many batches the loop serves others."""
 _RELOAD_DELAY_S = 1.0
+_LEASE_DELAY_S = 0.1
 _TERM_OVER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
-
-class Machine(Protocol):
-    @property
-    def replay(self) -> Callable[..., None]:
-        """Change state as a record says. The producer id follows if the record is part of a transaction."""
-
-    def loaded(self, now_ms: int) -> Step: ...
-
-    def tick(self, now_ms: int) -> Step: ...
-
-
-M = TypeVar("M", bound=Machine)
 Failure = Callable[[Request, RequestInfo, ErrorCode], Response]
-
-
-class Ticket:
-    """A request that waits for a machine's answer."""
-
-    __slots__ = ("answer", "info", "request")
-
-    def __init__(self, request: Request, info: RequestInfo, answer: asyncio.Future[Any]) -> None:
-        self.request = request
-        self.info = info
-        self.answer = answer
-
-    def resolve(self, response: Response) -> None:
-        if not self.answer.done():  # it is, when the broker is being stopped
-            self.answer.set_result(response)
-
-
-@dataclass(slots=True, eq=False)
-class _Commit:
-    """Replies and effects that wait for records to be committed, and those that came after them."""
-
-    replies: list[tuple[Any, Response]]
-    effects: list[Effect]
-    followers: list[_Commit] = field(default_factory=list)
-
-
-class Shard(Generic[M]):
-    """One partition of the internal topic, and the machine on it for one term."""
-
-    def __init__(self, partition: Partition, machine: M) -> None:
-        self.partition = partition
-        self.leader_epoch = partition.leader_epoch
-        self.machine = machine
-        self.ready = False
-        """Whether the machine is loaded, and its term goes on."""
-        self.last: _Commit | None = None
-        """The newest step whose records are not committed yet."""
-        self.tickets: dict[Ticket, None] = {}
-        """Requests that have not been answered, the oldest first."""
-        self.timer: asyncio.TimerHandle | None = None
-
-    @property
-    def in_term(self) -> bool:
-        return can_coordinate(self.partition) and self.partition.leader_epoch == self.leader_epoch
-
-
-def can_coordinate(partition: Partition) -> bool:
-    """Whether what is appended here can be committed, as far as this broker knows."""
-    return partition.is_leader and partition.enough_replicas and not partition.closed
 
 
 class Coordinator(Generic[M]):
@@ -121,7 +60,7 @@ class Coordinator(Generic[M]):
         make: Callable[[int], M],
         failure: Failure,
         perform: Callable[[Effect], None],
-        end_transaction: Callable[[M, EndTxnMarker], None] | None = None,
+        end_transaction: EndTransaction[M] | None = None,
         catch_up: Callable[[M], Step] | None = None,
     ) -> None:
         """`make` gives the machine of a leader epoch; `failure` the answer to a request that no machine could
@@ -138,6 +77,7 @@ class Coordinator(Generic[M]):
         self._catch_up = catch_up
         self._failure = failure
         self._shards: dict[int, Shard[M]] = {}
+        self._again: asyncio.TimerHandle | None = None
         self._closed = False
 
     # -- asking --------------------------------------------------------------------------------------
@@ -179,6 +119,10 @@ class Coordinator(Generic[M]):
 
     def at(self, index: int) -> Shard[M]:
         """The shard on a partition; raises KafkaError while it cannot answer."""
+        if not self._broker.membership.valid():
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker has lost touch with its cluster; try again"
+            )
         shard = self._shards.get(index)
         if shard is None:
             raise self._absent(index)
@@ -228,15 +172,24 @@ class Coordinator(Generic[M]):
 
     def follow(self) -> None:
         """Let go of shards whose term is over, and take up partitions that this broker has come to lead."""
-        if self._closed:
-            return
         for shard in list(self._shards.values()):
             if not shard.in_term:
                 self._let_go(shard, self._absent(shard.partition.index).code)
+        if not self._broker.membership.valid():
+            self._follow_later(_LEASE_DELAY_S)  # nothing could be committed now
+            return
         topic = self._broker.image.topics.get(self.topic)
-        for index in range(len(topic.partitions) if topic else 0):
+        for index in range(len(topic.partitions) if topic and not self._closed else 0):
             if index not in self._shards:
                 self._take_up(index)
+
+    def _follow_later(self, delay_s: float) -> None:
+        if self._again is None and not self._closed:
+            self._again = self._broker.loop.call_later(delay_s, self._follow_again)
+
+    def _follow_again(self) -> None:
+        self._again = None
+        self.follow()
 
     def _take_up(self, index: int) -> None:
         try:
@@ -260,7 +213,7 @@ class Coordinator(Generic[M]):
     async def _load(self, shard: Shard[M]) -> None:
         count = 0
         try:
-            for _ in self._replay_log(shard):
+            for _ in shard.replay_log(self._end_transaction):
                 count += 1
                 if count % _BATCHES_PER_TURN == 0:
                     await asyncio.sleep(0)
@@ -284,33 +237,15 @@ class Coordinator(Generic[M]):
         )
         self._begin(shard)
 
-    def _replay_log(self, shard: Shard[M]) -> Iterator[None]:
-        """Replay batch by batch, also those that are appended meanwhile."""
-        log_, machine = shard.partition.log, shard.machine
-        offset, seen = log_.start_offset, -1
-        while seen < offset < log_.end_offset:
-            seen = offset
-            for batch, header in log_.scan(offset):
-                offset = header.next_offset
-                # Compaction may have left a control batch without its marker.
-                marker = read_marker(batch) if header.is_control and header.record_count else None
-                if marker is None:
-                    producer = (header.producer_id,) if header.is_transactional else ()
-                    for record in records(batch):
-                        machine.replay(StateRecord(record.key or b"", record.value), *producer)
-                elif self._end_transaction is not None:
-                    self._end_transaction(machine, marker)
-                yield
-
     def _marked(self, shard: Shard[M], marker: EndTxnMarker) -> None:
         if shard.ready and self._end_transaction is not None:  # while loading it is read from the log
             self._end_transaction(shard.machine, marker)
-            self._await_commit(shard, _Commit([], []))  # nobody is told of it before
+            self._await_commit(shard, Commit([], []))  # nobody is told of it before
 
     def _begin(self, shard: Shard[M]) -> None:
         shard.ready = True
         if shard.partition.log.end_offset > shard.partition.log.start_offset:
-            self._await_commit(shard, _Commit([], []))
+            self._await_commit(shard, Commit([], []))
         self.carry_out(shard, shard.machine.loaded(self._broker.now_ms()))
         if self._catch_up is not None and shard.ready:
             self.carry_out(shard, self._catch_up(shard.machine))
@@ -319,7 +254,7 @@ class Coordinator(Generic[M]):
 
     def carry_out(self, shard: Shard[M], step: Step) -> None:
         """Do what an operation of the shard's machine has answered with."""
-        commit = _Commit(step.replies, step.effects)
+        commit = Commit(step.replies, step.effects)
         if step.records:
             try:
                 self._append(shard, step)
@@ -352,7 +287,7 @@ class Coordinator(Generic[M]):
         for record in step.records:
             shard.machine.replay(record, *producer)
 
-    def _await_commit(self, shard: Shard[M], commit: _Commit) -> None:
+    def _await_commit(self, shard: Shard[M], commit: Commit) -> None:
         shard.last = commit
         result = Appended(shard.partition.index, shard.partition)
 
@@ -370,7 +305,7 @@ class Coordinator(Generic[M]):
         self._broker.appends.add(Unacknowledged([result], ACKS_ALL, settle))
         self._broker.appends.finish_soon()
 
-    def _deliver(self, shard: Shard[M], commit: _Commit) -> None:
+    def _deliver(self, shard: Shard[M], commit: Commit) -> None:
         for ticket, response in commit.replies:
             shard.tickets.pop(ticket, None)
             ticket.resolve(response)
@@ -406,7 +341,7 @@ class Coordinator(Generic[M]):
                 extra={"partition": str(shard.partition), "reason": error.message},
             )
             self._let_go(shard, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        self._broker.loop.call_later(_RELOAD_DELAY_S, self.follow)
+        self._follow_later(_RELOAD_DELAY_S)
 
     def _let_go(self, shard: Shard[M], error: ErrorCode) -> None:
         if self._is_current(shard):
@@ -421,5 +356,7 @@ class Coordinator(Generic[M]):
     def close(self) -> None:
         """Stop all clocks; who still waits is told to find another coordinator."""
         self._closed = True
+        if self._again is not None:
+            self._again.cancel()
         for shard in list(self._shards.values()):
             self._let_go(shard, ErrorCode.NOT_COORDINATOR)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from forebay.broker.coordinator import Coordinator, Ticket
+from forebay.broker.coordinator import Coordinator
+from forebay.broker.shard import Ticket
 from forebay.core.groups.failures import failure
 from forebay.core.groups.shard import GroupShard, TopicInfo, TopicsView
 from forebay.core.image import ClusterImage

@@ -7,8 +7,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from forebay.broker.coordinator import Coordinator, Shard
+from forebay.broker.coordinator import Coordinator
 from forebay.broker.markers import BUMPS_EPOCH_FROM, write_markers
+from forebay.broker.shard import Shard
 from forebay.broker.verifying import Verdict, Verification
 from forebay.core.step import Effect, RequestInfo
 from forebay.core.transactions import TransactionShard, WriteMarkers
