@@ -335,6 +335,14 @@ class Partition:
             ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {self}; ask for the metadata again"
         )
 
+    def check_end_known(self) -> None:
+        """A new leader does not tell where the log ends before its followers have said what is committed.
+
+        Until then its high watermark may lie below what the leader before has shown to consumers.
+        """
+        if self.leadership is not None and self.high_watermark < self.leadership.start_offset:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self} has a new leader; try again")
+
     def check_leader_epoch(self, epoch: int) -> None:
         """Refuse a client whose idea of the leadership is older or newer than ours; -1 means it has none."""
         if epoch < 0 or epoch == self.leader_epoch:

@@ -48,6 +48,7 @@ def _delete(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> Delet
             partition_index=wanted.partition_index, low_watermark=-1, error_code=error.code
         )
     release(partition)  # a fetch that waits below the new start has to hear of it
+    partition.notify_followers(wake=False)
     return DeleteRecordsPartitionResult(
         partition_index=wanted.partition_index, low_watermark=partition.log.start_offset
     )

@@ -54,7 +54,7 @@ def _partitions(broker: Broker, topic: str, indexes: list[int]) -> list[Describe
     found = []
     for index in indexes:
         try:
-            partition = broker.replicas.get(topic, index)
+            partition = broker.replicas.held(topic, index)
         except KafkaError:
             continue  # not on this broker: the answer tells only of what is here
         found.append(DescribeLogDirsPartition(partition_index=index, partition_size=partition.log.size))

@@ -53,6 +53,7 @@ def _partition(
     try:
         partition = broker.replicas.get(topic, wanted.partition_index)
         partition.check_leader_epoch(wanted.current_leader_epoch)
+        partition.check_end_known()
         end_offset = partition.last_stable_offset if committed else partition.high_watermark
         timestamp, offset = _find(partition, wanted.timestamp, end_offset)
     except KafkaError as error:
