@@ -46,6 +46,8 @@ class Chunk(NamedTuple):
 
 class Piece(NamedTuple):
     batches: list[Batch]
+    start: int
+    """The offset asked for; the first batch may begin before it."""
     next_offset: int
     """Where to fetch next; the offset asked for when there was not one whole batch."""
 
@@ -79,7 +81,7 @@ def select(
             )
         first = position + HEADER_SIZE
         chosen.append(Batch(first, position + size, base_offset, base_time, max_time, attributes, count))
-    return Piece(chosen, next_offset)
+    return Piece(chosen, start, next_offset)
 
 
 def _headers(data: memoryview) -> Iterator[tuple[int, int, tuple[int, ...]]]:

@@ -9,14 +9,14 @@ Only the columns that the schema names are made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from forebay.errors import ProtocolError
-from forebay.spark.batches import Batch, Chunk, chunks
+from forebay.spark.batches import Chunk, Piece, chunks
 from forebay.spark.columnar import Columns, Field, Ints, check_within, columns, field, varints
 from forebay.spark.offsets import OffsetRange
 
@@ -47,17 +47,17 @@ class Decoder:
         self._rows = rows
         self._makers = [_MAKERS[name] for name in schema.names]
 
-    def decode(self, data: memoryview, batches: Sequence[Batch]) -> Iterator[pa.RecordBatch]:
+    def decode(self, data: memoryview, piece: Piece) -> Iterator[pa.RecordBatch]:
         """A record batch for every few megabytes; none for a chunk without rows."""
-        for chunk in chunks(data, batches):
-            found = self._chosen(_parsed(chunk))
+        for chunk in chunks(data, piece.batches):
+            found = self._chosen(_parsed(chunk), piece.start)
             if found.offset.size:
                 arrays = [make(found, self._wanted) for make in self._makers]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _chosen(self, found: Columns) -> Columns:
+    def _chosen(self, found: Columns, start: int) -> Columns:
         """Batches are fetched whole, so that the first and last may hold offsets that were not asked for."""
-        low, high = np.searchsorted(found.offset, (self._wanted.start, self._wanted.end))
+        low, high = np.searchsorted(found.offset, (start, self._wanted.end))
         if low > 0 or high < found.offset.size:
             found = found.pick(slice(int(low), int(high)))
         if self._rows.all:

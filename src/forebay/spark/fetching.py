@@ -63,7 +63,7 @@ class Reading:
         try:
             while (fetched := fetches.next_piece()) is not None:
                 data, piece = fetched
-                yield from decoder.decode(data, piece.batches)
+                yield from decoder.decode(data, piece)
         finally:
             fetches.abandon()
 

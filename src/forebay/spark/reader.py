@@ -32,7 +32,7 @@ class _PushFilters:
     cannot know the setting. With it, Spark calls this; without, it evaluates all filters by itself.
     """
 
-    __func__ = DataSourceReader.pushFilters
+    __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __init__(self, reader: TopicReader) -> None:
         self._reader = reader

@@ -1,0 +1,42 @@
+"""One Spark session for all tests: it takes seconds to start, and every query on it some hundred
+milliseconds.
+
+So tests of what a source decides call its readers directly (`spark_reading.py`), against the real broker but
+without a JVM; the tests that need Spark are few, and look at what only Spark can show.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forebay.errors import ForebayError
+from forebay.spark.session import find_java, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session on two cores of this machine; leave its settings as they are."""
+    try:
+        find_java()
+    except ForebayError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PySpark's own imports are not ours to tidy
+        started = session(
+            "forebay tests",
+            "local[2]",
+            quick=True,
+            **{"spark.sql.shuffle.partitions": 2, "spark.sql.warehouse.dir": "/nonexistent"},
+        )
+    yield started
+    started.stop()
