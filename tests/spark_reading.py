@@ -61,7 +61,7 @@ def batch_reader(bootstrap: str, schema: StructType | None = None, **options: An
     return TopicReader(parsed, schema or spark_schema(headers=parsed.include_headers))
 
 
-def stream_reader(bootstrap: str, **options: object) -> TopicStreamReader:
+def stream_reader(bootstrap: str, **options: Any) -> TopicStreamReader:
     parsed = stream_options(_options(bootstrap, options))
     return TopicStreamReader(parsed, spark_schema(headers=parsed.include_headers))
 

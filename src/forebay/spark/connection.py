@@ -338,9 +338,10 @@ class Cluster:
         self._leaders.clear()
         self._coordinators.clear()
 
-    def attempt(self, work: Callable[[], T]) -> T:
+    def attempt(self, work: Callable[[], T], *, limit_s: float | None = None) -> T:
         """What the work returns, once it succeeds; its KafkaError when that is final or time is up."""
         started = time.monotonic()
+        patience_s = self.timing.attempts_s if limit_s is None else min(limit_s, self.timing.attempts_s)
         backoff_s = 0.0  # a connection that died of old age is replaced without a pause
         while True:
             try:
@@ -349,8 +350,8 @@ class Cluster:
                 if not error.code.retriable:
                     raise
                 unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                limit_s = min(self.timing.attempts_s, _UNKNOWN_TOPIC_S) if unknown else self.timing.attempts_s
-                if time.monotonic() - started + backoff_s > limit_s:
+                until_s = (min(patience_s, _UNKNOWN_TOPIC_S) if unknown else patience_s) + started
+                if time.monotonic() + backoff_s > until_s:
                     raise
             self.forget()
             time.sleep(backoff_s)

@@ -140,7 +140,7 @@ def resolve(
 
 
 def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Say how far a group is that has no members; tried once, KafkaError when it did not work."""
+    """Say how far a group is that has no members; KafkaError when it did not work."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
     for at in sorted(offsets):
         topics[at.topic].append(

@@ -66,6 +66,9 @@ log = logging.getLogger(__name__)
 BACKLOG_KEY = "backlog:rows"
 """Beside the topics in the reported offset; the colon keeps it apart from every topic's name."""
 
+COMMIT_S_MAX = 5.0
+"""How long a trigger is held up by a coordinator that does not answer."""
+
 Json = dict[str, Any]
 
 
@@ -196,11 +199,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not group or not offsets or offsets == self._committed:
             return
         try:
-            commit_offsets(self._cluster(), group, offsets)
+            cluster = self._cluster()
+            cluster.attempt(lambda: commit_offsets(cluster, group, offsets), limit_s=COMMIT_S_MAX)
         except KafkaError as error:
             if not error.code.retriable:
                 raise
-            self._cluster().forget()
             log.warning("offsets were not committed, and will be with the next batch: %s", error)
         else:
             self._committed = offsets
