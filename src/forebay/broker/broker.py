@@ -219,6 +219,10 @@ class Broker:
         else:
             self._tasks.create_task(work)
 
+    def uptime_ms(self) -> int:
+        """Time that only goes forward: what one measures how long something takes by."""
+        return int(self.clock.monotonic() * 1000)
+
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run what blocks, and is in no hurry, beside the event loop."""
         return await self.loop.run_in_executor(self._pool, work)

@@ -124,7 +124,7 @@ class Replicas:
         """Lead or follow, as the image says."""
         me = self._broker.node_id
         if state.leader == me:
-            partition.lead(me, state, self._broker.now_ms())
+            partition.lead(me, state, self._broker.uptime_ms())
         else:
             partition.follow(state)
         self._broker.replication.role_taken(partition, state)

@@ -104,7 +104,7 @@ class InSyncReplicas:
         broker = self._broker
         late = leadership.lagging(
             end_offset=partition.log.end_offset,
-            now_ms=broker.now_ms(),
+            now_ms=broker.uptime_ms(),
             lag_ms_max=broker.config.replication.lag_ms_max,
             heard_ms=broker.replication.heard_ms,
         )

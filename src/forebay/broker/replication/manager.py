@@ -94,7 +94,7 @@ class Replication:
     # -- followers -----------------------------------------------------------------------------------
 
     def heard_of(self, follower: int) -> None:
-        self.heard_ms[follower] = self._broker.now_ms()
+        self.heard_ms[follower] = self._broker.uptime_ms()
 
     def fetched(self, partition: Partition, follower: int, offset: int, broker_epoch: int) -> None:
         """A follower asks for what comes at this offset, so it has everything before."""
@@ -104,7 +104,7 @@ class Replication:
             follower,
             offset,
             end_offset=partition.log.end_offset,
-            now_ms=self._broker.now_ms(),
+            now_ms=self._broker.uptime_ms(),
             broker_epoch=broker_epoch,
         )
         self._broker.appends.advance(partition)
