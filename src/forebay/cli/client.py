@@ -61,7 +61,7 @@ class Client:
     def _connected(self, kind: Callable[[dict[str, Any]], T], settings: Mapping[str, Any]) -> T:
         from confluent_kafka import KafkaException
 
-        self._knock()
+        self.knock()
         quiet = {"log_level": 0, "error_cb": _ignore, "log.connection.close": False}
         common = {"bootstrap.servers": self.bootstrap, "client.id": "forebay-cli", **quiet}
         try:
@@ -69,11 +69,11 @@ class Client:
         except KafkaException as error:
             raise failed(error) from None
 
-    def _knock(self) -> None:
+    def knock(self) -> None:
         """Succeeds as soon as one of the addresses takes a connection."""
         problems = []
         for address in self.bootstrap.split(","):
-            host, port = _split_address(address.strip())
+            host, port = split_address(address.strip())
             try:
                 socket.create_connection((host, port), CONNECT_SECONDS).close()
                 return
@@ -187,7 +187,7 @@ def _no_answer_codes() -> tuple[int, ...]:
     return (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
 
 
-def _split_address(address: str) -> tuple[str, int]:
+def split_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not host:
         host, port = address, "9092"

@@ -25,6 +25,8 @@ VERBS = {
     "consume": "forebay.cli.consume:consume",
     "group": "forebay.cli.group:group",
     "config": "forebay.cli.config:config",
+    "cluster": "forebay.cli.cluster:cluster",
+    "pipeline": "forebay.cli.pipeline:pipeline",
     "log": "forebay.cli.log:log",
 }
 

@@ -74,7 +74,7 @@ def archive(
     writer = BatchWriter(lake, open_table(lake, position), position)
     stream = rows.writeStream.queryName(f"archive {topic}").option("checkpointLocation", checkpoint)
     query = settings.trigger.apply(stream.foreachBatch(writer)).start()
-    return Job(f"archive of {topic}", query, writer.facts)
+    return Job(f"archive of {topic}", query, writer.facts, ends=settings.trigger.once)
 
 
 def _begin(lake: Lake, brokers: Brokers, topic: str, format: str) -> Position:

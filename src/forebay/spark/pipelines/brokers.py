@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forebay.errors import ForebayError
 from forebay.spark.connection import Cluster
+from forebay.spark.lookup import offsets_at
+from forebay.spark.offsets import EARLIEST, LATEST, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +43,16 @@ class Brokers:
 
     def read(self, spark: SparkSession, topic: str, **options: str) -> DataFrame:
         return spark.read.format(SOURCE).options(**self._reading(topic), **options).load()
+
+    def read_first(self, spark: SparkSession, topic: str, records: int) -> DataFrame:
+        """Some of the oldest messages, about as many from each partition."""
+        cluster = self.cluster()
+        places = [TopicPartition(topic, at) for at in range(self.partitions(topic))]
+        first = offsets_at(cluster, dict.fromkeys(places, EARLIEST))
+        last = offsets_at(cluster, dict.fromkeys(places, LATEST), read_committed=True)
+        share = -(-records // len(places))
+        ends = {str(at.partition): min(last[at], first[at] + share) for at in places}
+        return self.read(spark, topic, endingOffsets=json.dumps({topic: ends}))
 
     def read_stream(self, spark: SparkSession, topic: str, **options: str) -> DataFrame:
         return spark.readStream.format(SOURCE).options(**self._reading(topic), **options).load()

@@ -6,6 +6,7 @@ That is what makes all of them restartable in the same way.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
@@ -13,7 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import StreamingQueryException
+
 from forebay.errors import ForebayError
+from forebay.spark.stream_reader import BACKLOG_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -72,12 +76,16 @@ class Job:
         title: str,
         query: StreamingQuery,
         facts: Callable[[], Mapping[str, Any]] = dict,
+        *,
+        ends: bool,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         self.title = title
         self.query = query
         self._facts = facts
         self._ended = ended
+        self.ends = ends
+        """Whether it comes to an end by itself."""
         self._stopped = False
         self._started_s = time.monotonic()
         self._last_batch = -1
@@ -87,7 +95,8 @@ class Job:
     def wait(self, report: Callable[[Progress], None] = lambda _progress: None) -> Summary:
         """Until the query ends; PipelineError when it failed."""
         while self.advance(report):
-            self.query.awaitTermination(POLL_SECONDS)
+            with contextlib.suppress(StreamingQueryException):  # `advance` tells of it
+                self.query.awaitTermination(POLL_SECONDS)
         if not self._stopped:
             self._ended()
         return self.summary()
@@ -150,6 +159,8 @@ def _loaded(offset: Any) -> Any:
 
 def _distance(end: Any, latest: Any) -> int | None:
     """Offsets are numbers in a tree of topics and partitions; what is new in the tree begins at 0."""
+    if isinstance(latest, dict) and BACKLOG_KEY in latest:
+        return int(latest[BACKLOG_KEY])
     if isinstance(latest, dict):
         ends = end if isinstance(end, dict) else {}
         below = [_distance(ends.get(name, 0), value) for name, value in latest.items()]

@@ -58,7 +58,8 @@ def replay(
         lock.release()
         Lake(checkpoint).remove()
 
-    return Job(f"replay of {lake.location} to {topic}", query, lambda: {"partitions kept": same}, ended)
+    facts = {"topic": topic, "partitions kept": same}
+    return Job(f"replay of {lake.location}", query, lambda: facts, ends=True, ended=ended)
 
 
 def _stream(spark: SparkSession, lake: Lake, settings: ReplaySettings) -> DataFrame:

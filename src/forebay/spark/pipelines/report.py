@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forebay.spark.pipelines.jobs import PipelineError
-from forebay.spark.pipelines.stats import Stats, summary_facts
+from forebay.spark.pipelines.stats import Stats
 from forebay.spark.pipelines.tables import require
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def page(stats: Stats, picture: bytes) -> str:
         for found in stats.partitions
     ]
     tables = [
-        _table("Summary", ("", ""), summary_facts(stats).items()),
+        _table("Summary", ("", ""), stats.facts().items()),
         _table(
             "Partitions",
             ("partition", "messages", "bytes", "first offset", "last offset", "missing"),

@@ -71,7 +71,8 @@ def sql(
         started = settings.trigger.apply(writer.option("checkpointLocation", checkpoint)).start()
     except PySparkException as error:
         raise PipelineError(f"the query cannot be run: {explain(error)}") from None
-    return Job(f"query to {to}", started, lambda: {"topic": to, "checkpoint": checkpoint})
+    facts = {"topic": to, "checkpoint": checkpoint}
+    return Job(f"query to {to}", started, lambda: facts, ends=settings.trigger.once)
 
 
 def _check_names(calls: list[StreamCall], settings: SqlSettings) -> None:

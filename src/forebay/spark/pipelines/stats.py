@@ -8,6 +8,7 @@ many), and the largest keys.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.spark.pipelines.brokers import Brokers
 from forebay.spark.pipelines.compact import LOCK, archive_files
-from forebay.spark.pipelines.jobs import PipelineError
+from forebay.spark.pipelines.jobs import PipelineError, Summary
 from forebay.spark.pipelines.lake import Lake
 from forebay.spark.pipelines.layout import require_position
 from forebay.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -120,9 +121,36 @@ class Stats:
     def missing_offsets(self) -> int:
         return sum(found.missing_offsets for found in self.partitions)
 
+    def summary(self, report: str | None = None, *, full: bool = False) -> Summary:
+        """What a person wants to know first, or everything."""
+        facts = self.to_dict() if full else dict(self.facts())
+        return Summary(
+            title=f"stats of {self.source}", facts={**facts, **({"report": report} if report else {})}
+        )
+
+    def facts(self) -> Mapping[str, Any]:
+        return {
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "stored bytes": self.stored_bytes,
+            "compression ratio": round(self.compression_ratio, 2),
+            "partitions": len(self.partitions),
+            "skew": round(self.skew, 2),
+            "keys": self.keys,
+            "top key share": f"{self.top_key_share:.1%}",
+            "without key": self.without_key,
+            "without value": self.without_value,
+            "missing offsets": self.missing_offsets,
+            "duplicates": self.duplicates,
+            "longest quiet": f"{self.quiet_s} s",
+        }
+
     def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it."""
         derived = ("compression_ratio", "skew", "top_key_share", "missing_offsets")
-        return {**asdict(self), **{name: getattr(self, name) for name in derived}}
+        values = {**asdict(self), **{name: getattr(self, name) for name in derived}}
+        loaded: dict[str, Any] = json.loads(json.dumps(values, default=datetime.isoformat))
+        return loaded
 
 
 def topic_stats(spark: SparkSession, brokers: Brokers, topic: str) -> Stats:
@@ -297,22 +325,3 @@ def _readable(key: bytes | bytearray) -> str:
     except UnicodeDecodeError:
         return f"0x{bytes(key).hex()}"
     return text if text.isprintable() else f"0x{bytes(key).hex()}"
-
-
-def summary_facts(stats: Stats) -> Mapping[str, Any]:
-    """What a person wants to know first."""
-    return {
-        "messages": stats.messages,
-        "bytes": stats.bytes,
-        "stored bytes": stats.stored_bytes,
-        "compression ratio": round(stats.compression_ratio, 2),
-        "partitions": len(stats.partitions),
-        "skew": round(stats.skew, 2),
-        "keys": stats.keys,
-        "top key share": f"{stats.top_key_share:.1%}",
-        "without key": stats.without_key,
-        "without value": stats.without_value,
-        "missing offsets": stats.missing_offsets,
-        "duplicates": stats.duplicates,
-        "longest quiet": f"{stats.quiet_s} s",
-    }

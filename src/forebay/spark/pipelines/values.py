@@ -62,8 +62,8 @@ def _content(path: Path) -> str:
 
 def infer(spark: SparkSession, brokers: Brokers, topic: str) -> ValueFormat:
     """The schema of JSON that fits the first messages of a topic."""
-    first = brokers.read(spark, topic).selectExpr("CAST(value AS STRING) AS value").where("value IS NOT NULL")
-    texts = [row["value"] for row in first.limit(SAMPLE_RECORDS).collect()]
+    first = brokers.read_first(spark, topic, SAMPLE_RECORDS).where("value IS NOT NULL")
+    texts = [row["value"] for row in first.selectExpr("CAST(value AS STRING) AS value").collect()]
     found = spark.read.json(spark.sparkContext.parallelize(texts, 1)).schema if texts else None
     fields = [field for field in found or [] if field.name != CORRUPT]
     if not fields:

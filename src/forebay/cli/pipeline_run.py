@@ -1,0 +1,189 @@
+"""Runs the steps of pipelines: one Spark session for all, progress while they work, a summary of each.
+
+A step that ends by itself is waited for before the next one begins. A step that runs on stays while the
+later ones work; when no other is left, all that run are waited for until Ctrl-C, which is their ordinary end.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forebay.cli.client import Client, CommandError, pairs
+from forebay.cli.output import print_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from forebay.spark.pipelines import Brokers, Job, Progress, Summary
+
+INSTALL = "pipelines need Spark: pip install 'forebay[spark]'"
+SHUFFLE_PARTITIONS = 8
+"""Spark's 200 would be 200 tasks for every aggregate; --conf spark.sql.shuffle.partitions says otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """Where Spark runs, and its settings."""
+
+    master: str
+    conf: Mapping[str, str]
+
+    def session(self) -> SparkSession:
+        try:
+            from forebay.spark.pipelines import shipping
+            from forebay.spark.session import session
+        except ImportError as error:
+            raise CommandError(f"{INSTALL} ({error})") from None
+        # PySpark warns of newer versions of pandas, which these commands use nothing of.
+        warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+        # What fails is said in one line; Spark's own pages about it are for who asks for them.
+        ours: dict[str, Any] = {"spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS, "spark.log.level": "OFF"}
+        return session(
+            "forebay pipeline", self.master, **{**ours, **shipping.settings(self.master), **self.conf}
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    name: str
+    start: Callable[[SparkSession, Brokers], Job | Summary]
+
+
+@dataclass(slots=True)
+class Collected:
+    """Given as a click object, it takes the steps of commands instead of running them."""
+
+    steps: list[Step] = field(default_factory=list)
+
+
+def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options about Spark; the command gets them as `engine`."""
+
+    @click.option(
+        "--master",
+        metavar="URL",
+        default="local[*]",
+        show_default=True,
+        help="Where Spark runs: spark://HOST:7077, yarn.",
+    )
+    @click.option(
+        "--conf",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=pairs,
+        help="A setting of Spark, such as spark.executor.memory=4g; may be repeated.",
+    )
+    @functools.wraps(command)
+    def with_engine(*arguments: Any, master: str, conf: list[tuple[str, str]], **options: Any) -> Any:
+        return command(*arguments, engine=Engine(master=master, conf=dict(conf)), **options)
+
+    return with_engine
+
+
+def run_or_collect(step: Step, engine: Engine, client: Client | None, as_json: bool) -> None:
+    collected = click.get_current_context().find_object(Collected)
+    if collected is not None:
+        collected.steps.append(step)
+        return
+    summaries = run_steps([step], engine, client)
+    print_summaries(summaries, as_json)
+
+
+def run_steps(steps: Sequence[Step], engine: Engine, client: Client | None) -> list[Summary]:
+    """All steps, to their ends or to Ctrl-C."""
+    with ExitStack() as stack:
+        spark = engine.session()
+        stack.callback(spark.stop)
+        return _Run(spark, _brokers(client)).run(steps)
+
+
+def _brokers(client: Client | None) -> Brokers:
+    from forebay.spark.pipelines import Brokers
+
+    if client is None:
+        return Brokers(bootstrap="")
+    client.knock()
+    return Brokers(
+        bootstrap=client.bootstrap,
+        options={f"kafka.{name}": value for name, value in client.properties.items()},
+    )
+
+
+class _Run:
+    def __init__(self, spark: SparkSession, brokers: Brokers) -> None:
+        self._spark = spark
+        self._brokers = brokers
+        self._running: list[Job] = []
+
+    def run(self, steps: Sequence[Step]) -> list[Summary]:
+        summaries: list[Summary] = []
+        try:
+            for step in steps:
+                _tell(f"{step.name} ...")
+                summaries += self._begin(step)
+            summaries += [job.wait(_teller(job)) for job in self._running]
+        except KeyboardInterrupt:
+            _tell("stopping")
+            summaries += [self._stopped(job) for job in self._running]
+        return summaries
+
+    def _begin(self, step: Step) -> list[Summary]:
+        """Its summary, unless it runs on."""
+        from forebay.spark.pipelines import Job
+
+        started = step.start(self._spark, self._brokers)
+        if not isinstance(started, Job):
+            return [started]
+        self._running.append(started)
+        if not started.ends:
+            return []
+        summary = started.wait(_teller(started))
+        self._running.remove(started)
+        return [summary]
+
+    def _stopped(self, job: Job) -> Summary:
+        job.stop()
+        return job.summary()
+
+
+def _teller(job: Job) -> Callable[[Progress], None]:
+    def tell(progress: Progress) -> None:
+        backlog = "" if progress.backlog is None else f", {progress.backlog:,} to go"
+        rows = f"{progress.rows:,} rows, {progress.rows_per_s:,.0f}/s"
+        _tell(f"{job.title}: batch {progress.batch}, {rows}{backlog}")
+
+    return tell
+
+
+def _tell(line: str) -> None:
+    """Progress is for people: a line that overwrites the last at a terminal, all lines in a file."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[2K{line}", nl=False, err=True)
+    else:
+        click.echo(line, err=True)
+
+
+def print_summaries(summaries: Sequence[Summary], as_json: bool) -> None:
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[2K", nl=False, err=True)
+    if as_json:
+        values = [{"pipeline": summary.title, **_json_names(summary.facts)} for summary in summaries]
+        print_json(values[0] if len(values) == 1 else values)
+        return
+    for summary in summaries:
+        click.echo(summary.title)
+        width = max(map(len, summary.facts), default=0)
+        for name, value in summary.facts.items():
+            click.echo(f"  {name.ljust(width)}  {f'{value:,}' if isinstance(value, int) else value}")
+
+
+def _json_names(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.replace(" ", "_"): value for name, value in facts.items()}
