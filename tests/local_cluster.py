@@ -1,0 +1,223 @@
+"""Several brokers on the event loop of a test, around one store in memory.
+
+Everything but the processes and etcd is real: sockets, files, replication. A broker that is killed says
+nothing to anybody; its lease ends when the test says so (`bury`). Elections are made by `settle`, by the same
+plan that a controller follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from forebay.broker.broker import Broker
+from forebay.broker.peer_connection import PeerConnection
+from forebay.broker.ports import real_ports
+from forebay.broker.sockets import SocketNetwork
+from forebay.config import BrokerConfig, broker_config
+from forebay.coordination.memory import MemoryLease, MemoryStore
+from forebay.coordination.store import Compare, Delete, Put, Store, TxnResult
+from forebay.core.controller import plan
+from forebay.core.image import PartitionPut, PartitionState
+from forebay.errors import KafkaError
+from forebay.wire.fields import Request
+
+_SECONDS_MAX = 20.0
+
+
+class _Session:
+    """One broker's share of the store: when it is closed, the others go on."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.range, self.get, self.watch = store.range, store.get, store.watch
+        self.leases: list[MemoryLease] = []
+
+    async def txn(
+        self, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[Delete] = ()
+    ) -> TxnResult:
+        return await self._store.txn(compares, puts, deletes)
+
+    async def lease(self, ttl_s: float) -> MemoryLease:
+        lease = await self._store.lease(ttl_s)
+        self.leases.append(lease)
+        return lease
+
+    async def close(self) -> None:
+        """What it held stays until its lease ends."""
+
+
+@dataclass(slots=True)
+class _Running:
+    broker: Broker
+    task: asyncio.Task[None]
+    session: _Session
+    address: tuple[str, int]
+
+
+class LocalCluster:
+    def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
+        self._directory = directory
+        self._settings = settings
+        self._store = MemoryStore()
+        self._running: dict[int, _Running] = {}
+        self._dead: dict[int, _Session] = {}
+        self._clients: dict[int, PeerConnection] = {}
+
+    # -- brokers ---------------------------------------------------------------------------------------
+
+    async def start(self, node_id: int) -> None:
+        await self.bury(node_id)
+        session = _Session(self._store)
+
+        async def open_store(_: BrokerConfig) -> Store:
+            return session
+
+        config = broker_config(
+            {
+                "log.dirs": str(self._directory / f"node-{node_id}"),
+                "listeners": "PLAINTEXT://127.0.0.1:0",
+                "forebay.cluster": "etcd://in-memory:1/test",
+                "node.id": str(node_id),
+                **self._settings,
+            }
+        )
+        broker = Broker(config, replace(real_ports(config), open_store=open_store))
+        ready: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(broker.run(ready.set_result))
+        task.add_done_callback(lambda _: ready.cancel())
+        try:
+            await ready
+        except asyncio.CancelledError:
+            await task  # it says why
+            raise
+        self._running[node_id] = _Running(broker, task, session, ready.result())
+
+    async def kill(self, node_id: int) -> None:
+        """End a broker without a word. It is missed only when it is buried."""
+        running = self._running.pop(node_id)
+        client = self._clients.pop(node_id, None)
+        if client is not None:
+            client.close()
+        running.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running.task
+        self._dead[node_id] = running.session
+
+    async def bury(self, node_id: int) -> None:
+        """The lease of a dead broker ends, and others are elected."""
+        session = self._dead.pop(node_id, None)
+        if session is not None:
+            for lease in session.leases:
+                self._store.expire(lease)
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Carry out what a controller would."""
+        for running in list(self._running.values())[:1]:
+            revision = (await self._store.range("/"))[1]
+            image = await running.broker.metadata.wait_for(revision)
+            await running.broker.metadata.change_all(plan(image, running.broker.config.controller))
+
+    async def close(self) -> None:
+        for node_id in list(self._running):
+            await self.kill(node_id)
+        await self._store.close()
+
+    def __getitem__(self, node_id: int) -> Broker:
+        return self._running[node_id].broker
+
+    @property
+    def nodes(self) -> list[int]:
+        return list(self._running)
+
+    # -- asking ----------------------------------------------------------------------------------------
+
+    async def ask(self, node_id: int, request: Request, version: int) -> Any:
+        """What a broker answers to a client."""
+        client = self._clients.get(node_id)
+        if client is None or client.closed:
+            client = self._clients[node_id] = await PeerConnection.open(
+                SocketNetwork().connect,
+                *self._running[node_id].address,
+                client_id="test",
+                response_bytes_max=1 << 24,
+            )
+        return await client.ask(request, version, timeout_s=_SECONDS_MAX)
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def state(self, topic: str, index: int = 0) -> PartitionState:
+        state = self._anyone.image.partition(topic, index)
+        assert state is not None, f"there is no {topic}-{index}"
+        return state
+
+    def leader(self, topic: str, index: int = 0) -> int:
+        return self.state(topic, index).leader
+
+    @property
+    def _anyone(self) -> Broker:
+        return next(iter(self._running.values())).broker
+
+    # -- changing --------------------------------------------------------------------------------------
+
+    async def change(self, topic: str, index: int, **changes: Any) -> None:
+        """Write another state of a partition, and wait until all brokers have heard of it."""
+        anyone = self._anyone
+        put = PartitionPut(
+            topic_id=anyone.image.topics[topic].topic_id, state=replace(self.state(topic, index), **changes)
+        )
+        image = await anyone.metadata.change(lambda _: [put])
+        for running in self._running.values():
+            await running.broker.metadata.wait_for(image.revision)
+
+    async def lead(self, topic: str, index: int, node_id: int) -> None:
+        """Have another broker elected."""
+        epoch = self.state(topic, index).leader_epoch
+        await self.change(topic, index, leader=node_id, leader_epoch=epoch + 1)
+
+    async def in_sync(self, topic: str, index: int = 0) -> None:
+        """Wait until every live replica of a partition is in sync."""
+        await eventually(
+            lambda: (
+                set(self.state(topic, index).isr) >= set(self.state(topic, index).replicas) & {*self.nodes}
+            )
+        )
+
+
+async def eventually(condition: Callable[[], Any]) -> Any:
+    """Wait until something is true; what it was."""
+    async with asyncio.timeout(_SECONDS_MAX):
+        while True:
+            found = condition()
+            if found:
+                return found
+            await asyncio.sleep(0.01)
+
+
+async def retried(attempt: Callable[[], Any], *errors: int) -> Any:
+    """What `attempt` answers in the end, when some errors are no answer: it is what clients do."""
+    async with asyncio.timeout(_SECONDS_MAX):
+        while True:
+            with contextlib.suppress(KafkaError):  # the connection broke
+                answer, code = await attempt()
+                if code not in errors:
+                    return answer
+            await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def local_cluster(
+    directory: Path, settings: Mapping[str, str] | None = None, *, brokers: int = 3
+) -> AsyncIterator[LocalCluster]:
+    cluster = LocalCluster(directory, settings or {})
+    try:
+        for node_id in range(1, brokers + 1):
+            await cluster.start(node_id)
+        yield cluster
+    finally:
+        await cluster.close()
