@@ -54,6 +54,7 @@ class ChildBroker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
+            process_group=0,  # a Ctrl-C at the terminal is for the parent, which then ends its children
         )
         assert child.stdin is not None
         try:

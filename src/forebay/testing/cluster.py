@@ -33,7 +33,7 @@ _NAME = "local"
 class Cluster:
     """Use it with `with`, or with open() and close().
 
-    `settings` are those of every broker and win over TEST_SETTINGS; `racks` names the rack of each. A
+    `settings` are those of every broker; `racks` names the rack of each. A
     `data_dir` of yours is kept, and what is in it comes back; otherwise all is gone after close(). With
     `port` the brokers listen on that port and the following ones, else on free ones.
     """
@@ -88,9 +88,12 @@ class Cluster:
     def broker_data_dir(self, node_id: int) -> Path:
         return self.data_dir / f"broker-{node_id}"
 
+    def log_path(self, node_id: int) -> Path:
+        return self.data_dir / f"broker-{node_id}.log"
+
     def log(self, node_id: int) -> str:
         """Everything that the broker has logged, over all its lives."""
-        return self._log_path(node_id).read_text(errors="replace")
+        return self.log_path(node_id).read_text(errors="replace")
 
     # -- life ----------------------------------------------------------------------------------------
 
@@ -186,7 +189,7 @@ class Cluster:
         fresh = [node for node in node_ids if node not in self.running]
         for node in fresh:
             self.data_dir.mkdir(parents=True, exist_ok=True)
-            self._children[node] = ChildBroker(self._log_path(node))
+            self._children[node] = ChildBroker(self.log_path(node))
             self._children[node].launch(self._settings_of(node))
         for node in fresh:
             self._addresses[node] = self._children[node].wait_until_ready()
@@ -202,15 +205,14 @@ class Cluster:
         }
         if node_id <= len(self._racks) and self._racks[node_id - 1]:
             own["broker.rack"] = self._racks[node_id - 1]
-        return {**TEST_SETTINGS, **self._settings, **own}
+        # Data that is kept is kept as safe as a broker would by itself.
+        defaults = {} if self._kept else TEST_SETTINGS
+        return {**defaults, **self._settings, **own}
 
     def _child(self, node_id: int) -> ChildBroker:
         if node_id not in self._children:
             raise BrokerFailed(f"broker {node_id} does not run; running are {self.running}")
         return self._children[node_id]
-
-    def _log_path(self, node_id: int) -> Path:
-        return self.data_dir / f"broker-{node_id}.log"
 
     def _check_alive(self, node_ids: Iterable[int]) -> None:
         for node in node_ids:

@@ -113,6 +113,7 @@ class EtcdServer:
                 stdout=log,
                 stderr=log,
                 env=_environment(),
+                process_group=0,  # a Ctrl-C at the terminal is for the parent, which then ends its children
             )
 
     def wait_until_ready(self) -> None:
