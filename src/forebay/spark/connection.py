@@ -20,7 +20,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any, Final, TypeVar
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
 
 from forebay.errors import ConfigError, ErrorCode, ForebayError, KafkaError, ProtocolError
 from forebay.spark.security import Security, security
@@ -231,7 +232,7 @@ class Leader:
 class Cluster:
     """The brokers behind `kafka.bootstrap.servers`, and who leads what as far as was last heard.
 
-    Closing it drops its connections; using it afterwards opens new ones.
+    Closing it, or leaving its `with` block, drops its connections; using it afterwards opens new ones.
     """
 
     def __init__(self, bootstrap: str, options: Mapping[str, str] | None = None) -> None:
@@ -250,6 +251,14 @@ class Cluster:
     def shared(cls, bootstrap: str, options: Mapping[str, str] | None = None) -> Cluster:
         """This thread's cluster for these servers and connection options, with its open connections."""
         return _pool().get(bootstrap, options or {})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     # -- brokers -------------------------------------------------------------------------------------
 
