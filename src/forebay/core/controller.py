@@ -83,7 +83,7 @@ def settle(state: PartitionState, alive: Container[int], *, unclean: bool = Fals
         else:
             if state.leader in state.isr:
                 return state
-    return _elect(_finish_move(_drop_dead(state, alive), alive), alive, unclean=unclean)
+    return _elect(_finish_move(_in_sync(state, alive, unclean=unclean), alive), alive)
 
 
 def can_lead(state: PartitionState, broker_id: int, alive: Container[int]) -> bool:
@@ -99,10 +99,13 @@ def lead(state: PartitionState, leader: int) -> PartitionState:
     return replace(state, leader=leader, leader_epoch=state.leader_epoch + 1)
 
 
-def _drop_dead(state: PartitionState, alive: Container[int]) -> PartitionState:
-    live = tuple(member for member in state.isr if member in alive)
+def _in_sync(state: PartitionState, alive: Container[int], *, unclean: bool) -> PartitionState:
+    isr = tuple(member for member in state.isr if member in alive)
+    if not isr and unclean:
+        # What the first of these has is what the partition holds from now on.
+        isr = tuple(replica for replica in state.replicas if replica in alive)[:1]
     # With no member alive all of them stay: each has every acknowledged message, and may come back first.
-    return replace(state, isr=live) if live and live != state.isr else state
+    return replace(state, isr=isr) if isr and isr != state.isr else state
 
 
 def _finish_move(state: PartitionState, alive: Container[int]) -> PartitionState:
@@ -114,16 +117,11 @@ def _finish_move(state: PartitionState, alive: Container[int]) -> PartitionState
     return replace(state, replicas=target, isr=_within(state.isr, target), adding=(), removing=())
 
 
-def _elect(state: PartitionState, alive: Container[int], *, unclean: bool) -> PartitionState:
+def _elect(state: PartitionState, alive: Container[int]) -> PartitionState:
     if can_lead(state, state.leader, alive):
         return state
     leader = first_able(state, alive)
-    if leader == NO_LEADER and unclean:
-        leader = next((replica for replica in state.replicas if replica in alive), NO_LEADER)
-    if leader == state.leader:
-        return state
-    after = lead(state, leader)
-    return after if leader == NO_LEADER or leader in state.isr else replace(after, isr=(leader,))
+    return state if leader == state.leader else lead(state, leader)
 
 
 # -- leaving ----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from forebay.core.controller import can_lead, first_able, lead, settle
+from forebay.core.controller import can_lead, lead, settle
 from forebay.core.image import NO_LEADER, ClusterImage, PartitionPut, PartitionState, TopicImage
 from forebay.core.topics import existing_topic
 from forebay.errors import ErrorCode, KafkaError
@@ -40,7 +40,8 @@ def reassign(
         raise _bad_assignment(
             f"{topic}-{partition}: none of the replicas that would stay is in sync; wait until one is"
         )
-    after = settle(_led_from_within(wanted, image), image.brokers)
+    # This also elects another leader if the present one came with a move that is now given up.
+    after = settle(wanted, image.brokers)
     return [] if after == state else [PartitionPut(topic_id=owner.topic_id, state=after)]
 
 
@@ -107,13 +108,6 @@ def _with_replicas(
 ) -> PartitionState:
     isr = tuple(member for member in state.isr if member in replicas)
     return replace(state, replicas=replicas, isr=isr, adding=adding, removing=removing)
-
-
-def _led_from_within(state: PartitionState, image: ClusterImage) -> PartitionState:
-    # A replica that came with the move that is now given up may be its leader already.
-    if state.leader == NO_LEADER or state.leader in state.replicas:
-        return state
-    return lead(state, first_able(state, image.brokers))
 
 
 # -- elections --------------------------------------------------------------------------------------------
