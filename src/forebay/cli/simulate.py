@@ -1,0 +1,68 @@
+"""`forebay simulate`: a whole cluster in this process, on virtual time, among the faults of a seed.
+
+The same seed tells the same story to the last event; its trace hash proves it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from forebay.cli.output import json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from forebay.sim.simulation import Ending
+
+_LINES_SHOWN = 60
+
+
+@click.command()
+@click.option("--seed", type=click.IntRange(min=0), required=True, help="The story to tell.")
+@click.option(
+    "--steps", type=click.IntRange(0, 10_000), default=12, show_default=True, help="How many faults happen."
+)
+@click.option(
+    "--brokers", type=click.IntRange(1, 9), default=3, show_default=True, help="How large the cluster is."
+)
+@click.option("--trace", is_flag=True, help="Print every event as it happens.")
+@json_option
+def simulate(seed: int, steps: int, brokers: int, trace: bool, as_json: bool) -> None:
+    """Run a cluster through the faults of a seed and check what it promises.
+
+    Kills, power losses, pauses, cut networks, a store that fails, disks that fail and clocks that jump, all in
+    this process and on virtual time. Exits with 1 if a promise was broken, with the last events before it.
+    """
+    from forebay.sim.simulation import Story
+    from forebay.sim.simulation import simulate as tell
+
+    story = Story(seed=seed, steps=steps, brokers=brokers)
+    ending = tell(story, on_line=click.echo if trace else None)
+    if as_json:
+        print_json(_summary(ending))
+    else:
+        print_table(["", ""], [[name, str(value)] for name, value in _summary(ending).items()])
+    if ending.breach is not None:
+        if not as_json and not trace:
+            click.echo("The last events:", err=True)
+            for line in ending.recent[-_LINES_SHOWN:]:
+                click.echo(f"  {line}", err=True)
+        raise click.ClickException(f"a promise was broken: {ending.breach}")
+
+
+def _summary(ending: Ending) -> dict[str, object]:
+    counts = ending.counts
+    return {
+        "seed": ending.story.seed,
+        "trace hash": ending.trace_hash,
+        "outcome": "every promise was kept" if ending.breach is None else "a promise was broken",
+        "virtual seconds": round(ending.virtual_s, 3),
+        "events": ending.events,
+        "messages sent": counts.sent,
+        "acknowledged by all": counts.acknowledged,
+        "read": counts.read,
+        "transactions committed": counts.committed,
+        "transactions aborted": counts.aborted,
+        "offsets committed": counts.offsets,
+        "faults": ", ".join(f"{name} {count}" for name, count in sorted(ending.faults.items())) or "none",
+    }

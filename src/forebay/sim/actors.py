@@ -1,0 +1,50 @@
+"""What the actors of the workload have in common: a client of their own, and patience."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from forebay.sim.client import Client, Failed
+from forebay.sim.model import Model
+from forebay.sim.world import World
+
+T = TypeVar("T")
+
+_RETRY_S = (0.02, 0.4)
+
+
+class Actor:
+    def __init__(self, world: World, client: Client, model: Model) -> None:
+        self.name = client.name
+        self.client = client
+        self.model = model
+        self.world = world
+        self.chance = world.chance(f"actor/{client.name}")
+        self.stopping = False
+        """Told to finish what it does, and to begin nothing new."""
+        self.done = False
+
+    async def run(self) -> None:
+        await self.act()
+        self.done = True
+
+    async def act(self) -> None:
+        raise NotImplementedError
+
+    async def rest(self, seconds: float) -> None:
+        await asyncio.sleep(self.chance.expovariate(1.0) * seconds)
+
+    async def retry(self, attempt: Callable[[], Awaitable[T]], forget: Callable[[], None] | None = None) -> T:
+        """Try until it works; `forget` is called before another attempt."""
+        while True:
+            try:
+                return await attempt()
+            except Failed:
+                if forget is not None:
+                    forget()
+                await asyncio.sleep(self.chance.uniform(*_RETRY_S))
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + int(self.world.now * 1000)

@@ -1,0 +1,222 @@
+"""A client of the simulated cluster: finds leaders and coordinators, asks them, forgets them when they fail.
+
+It speaks the wire protocol over the simulated network, on connections of the kind that brokers have to each
+other. What it does not do is retry: the actors of the workload decide that, because they know what a lost
+answer means for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from forebay.broker.peer_connection import PeerConnection
+from forebay.broker.sockets import Address
+from forebay.errors import ErrorCode, KafkaError
+from forebay.sim.node import SimProcess
+from forebay.wire.fields import Request, Response
+from forebay.wire.frames import request_frame
+from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from forebay.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from forebay.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from forebay.wire.parts import FileRange
+
+TopicPartition = tuple[str, int]
+R = TypeVar("R", bound=Response)
+
+GROUP = 0
+TRANSACTION = 1
+
+_TIMEOUT_S = 6.0
+_RESPONSE_BYTES_MAX = 16 * 1024 * 1024
+_PRODUCE_VERSION = 11
+_FETCH_VERSION = 12
+_FETCH_MAX_BYTES = 64 * 1024
+
+
+class Failed(Exception):
+    """No answer, or one that says to try again: nobody knows whether the request was carried out."""
+
+
+class Refused(Exception):
+    """The broker says no, and asking again would not help."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(ErrorCode(code).name)
+        self.code = ErrorCode(code)
+
+
+def check(code: int) -> None:
+    """Raise what an error code of a response means."""
+    if code != ErrorCode.NONE:
+        raise Failed(ErrorCode(code).name) if ErrorCode(code).retriable else Refused(code)
+
+
+class Client:
+    def __init__(self, process: SimProcess, name: str, bootstrap: Sequence[Address]) -> None:
+        self.loop = process.loop
+        self.name = name
+        self._process = process
+        self._bootstrap = list(bootstrap)
+        self._chance = process.loop.world.chance(f"client/{name}")
+        self._connections: dict[Address, PeerConnection] = {}
+        self._leaders: dict[TopicPartition, tuple[Address, int]] = {}
+        self._coordinators: dict[tuple[int, str], Address] = {}
+
+    # -- asking --------------------------------------------------------------------------------------------
+
+    async def ask(
+        self, address: Address, request: Request, response: type[R], version: int | None = None
+    ) -> R:
+        try:
+            connection = await self._connection(address)
+            answer = await connection.ask(request, version, timeout_s=_TIMEOUT_S)
+        except KafkaError as error:
+            raise Failed(str(error)) from None
+        assert isinstance(answer, response)
+        return answer
+
+    async def ask_any(self, request: Request, response: type[R], version: int | None = None) -> R:
+        return await self.ask(self._chance.choice(self._bootstrap), request, response, version)
+
+    async def _connection(self, address: Address) -> PeerConnection:
+        connection = self._connections.get(address)
+        if connection is None or connection.closed:
+            connection = self._connections[address] = await PeerConnection.open(
+                self._process.network.connect,
+                *address,
+                client_id=self.name,
+                response_bytes_max=_RESPONSE_BYTES_MAX,
+            )
+        return connection
+
+    # -- who is who ----------------------------------------------------------------------------------------
+
+    async def metadata(self, topics: Sequence[str]) -> MetadataResponse:
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=False
+        )
+        found = await self.ask_any(request, MetadataResponse)
+        addresses = {broker.node_id: (broker.host, broker.port) for broker in found.brokers}
+        for topic in found.topics:
+            for partition in topic.partitions:
+                leader = addresses.get(partition.leader_id)
+                if topic.name is not None and leader is not None:
+                    at = (topic.name, partition.partition_index)
+                    self._leaders[at] = leader, partition.leader_epoch
+        return found
+
+    async def leader(self, at: TopicPartition) -> tuple[Address, int]:
+        if at not in self._leaders:
+            await self.metadata([at[0]])
+        if at not in self._leaders:
+            raise Failed(f"{at[0]}-{at[1]} has no leader")
+        return self._leaders[at]
+
+    async def coordinator(self, kind: int, key: str) -> Address:
+        known = self._coordinators.get((kind, key))
+        if known is not None:
+            return known
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+        found = (await self.ask_any(request, FindCoordinatorResponse)).coordinators[0]
+        check(found.error_code)
+        address = self._coordinators[kind, key] = (found.host, found.port)
+        return address
+
+    async def ask_coordinator(
+        self, kind: int, key: str, request: Request, response: type[R], version: int | None = None
+    ) -> R:
+        return await self.ask(await self.coordinator(kind, key), request, response, version)
+
+    def forget(self, at: TopicPartition) -> None:
+        self._leaders.pop(at, None)
+
+    def forget_coordinator(self, kind: int, key: str) -> None:
+        self._coordinators.pop((kind, key), None)
+
+    # -- messages ------------------------------------------------------------------------------------------
+
+    async def produce(
+        self, at: TopicPartition, batch: bytes, *, acks: int, transactional_id: str | None = None
+    ) -> int:
+        """The base offset of a batch that was acknowledged."""
+        address, _ = await self.leader(at)
+        request = _produce_request(at, batch, acks, transactional_id)
+        try:
+            response = await self.ask(address, request, ProduceResponse, _PRODUCE_VERSION)
+        except Failed:
+            self.forget(at)
+            raise
+        found: PartitionProduceResponse = response.responses[0].partition_responses[0]
+        if found.error_code != ErrorCode.NONE:
+            self.forget(at)
+        check(found.error_code)
+        return found.base_offset
+
+    async def produce_and_forget(self, at: TopicPartition, batch: bytes) -> None:
+        """acks=0: no answer comes, whatever happens."""
+        address, _ = await self.leader(at)
+        try:
+            stream = await self._process.network.connect(*address)
+            for part in request_frame(_produce_request(at, batch, 0, None), _PRODUCE_VERSION, 0, self.name):
+                assert not isinstance(part, FileRange)
+                stream.send(part)
+            stream.close()
+        except OSError as error:
+            self.forget(at)
+            raise Failed(str(error)) from None
+
+    async def fetch(
+        self, at: TopicPartition, offset: int, *, committed: bool, max_wait_ms: int = 500
+    ) -> PartitionData:
+        address, epoch = await self.leader(at)
+        request = FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=_FETCH_MAX_BYTES,
+            isolation_level=int(committed),
+            topics=[
+                FetchTopic(
+                    topic=at[0],
+                    partitions=[
+                        FetchPartition(
+                            partition=at[1],
+                            current_leader_epoch=epoch,
+                            fetch_offset=offset,
+                            partition_max_bytes=_FETCH_MAX_BYTES,
+                        )
+                    ],
+                )
+            ],
+        )
+        try:
+            response = await self.ask(address, request, FetchResponse, _FETCH_VERSION)
+            check(response.error_code)
+            found = response.responses[0].partitions[0]
+            check(found.error_code)
+        except (Failed, Refused):
+            self.forget(at)
+            raise
+        return found
+
+
+def _produce_request(
+    at: TopicPartition, batch: bytes, acks: int, transactional_id: str | None
+) -> ProduceRequest:
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=4000,
+        topic_data=[
+            TopicProduceData(
+                name=at[0], partition_data=[PartitionProduceData(index=at[1], records=memoryview(batch))]
+            )
+        ],
+    )

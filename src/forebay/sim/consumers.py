@@ -1,0 +1,244 @@
+"""Readers of the workload: consumers of every isolation level, keepers of group offsets, and transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from forebay.sim.actors import Actor
+from forebay.sim.client import GROUP, TRANSACTION, Client, Failed, Refused, TopicPartition, check
+from forebay.sim.model import Model, Outcome, Transaction, name_of
+from forebay.sim.producers import TransactionalProducer
+from forebay.sim.world import World
+from forebay.wire.batch import BatchHeader, read_marker, records, split
+from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from forebay.wire.messages.fetch import PartitionData
+from forebay.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from forebay.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from forebay.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+
+_OFFSET_COMMIT_VERSION = 8
+_OFFSET_FETCH_VERSION = 8
+_TXN_OFFSET_COMMIT_VERSION = 3
+_TRANSFORM_MESSAGES_MAX = 5
+
+
+def messages(
+    found: PartitionData, from_offset: int, *, committed: bool
+) -> tuple[list[tuple[int, bytes]], int]:
+    """The messages of a fetch from an offset on, as a client shows them to a program; and where to go on."""
+    data = memoryview(bytes(found.records or b""))  # type: ignore[arg-type]
+    aborted = sorted((item.first_offset, item.producer_id) for item in found.aborted_transactions or ())
+    open_aborted: set[int] = set()
+    shown: list[tuple[int, bytes]] = []
+    position = from_offset
+    for start, header in _whole(data):
+        while aborted and aborted[0][0] <= header.last_offset:
+            open_aborted.add(aborted.pop(0)[1])
+        batch = data[start : start + header.size]
+        position = max(position, header.next_offset)
+        if header.is_control:
+            marker = read_marker(batch)
+            if marker is not None and not marker.commit:
+                open_aborted.discard(marker.producer_id)
+        elif not (committed and header.is_transactional and header.producer_id in open_aborted):
+            shown += [(each.offset, bytes(each.value or b"")) for each in records(batch)]
+    return [item for item in shown if item[0] >= from_offset], position
+
+
+def _whole(data: memoryview) -> Iterator[tuple[int, BatchHeader]]:
+    return iter(split(data))
+
+
+class Consumer(Actor):
+    """Reads partitions from their start on, and goes on where it was."""
+
+    def __init__(
+        self,
+        world: World,
+        client: Client,
+        model: Model,
+        partitions: Sequence[TopicPartition],
+        *,
+        committed: bool,
+    ) -> None:
+        super().__init__(world, client, model)
+        self.partitions = list(partitions)
+        self.committed = committed
+        self.positions: dict[TopicPartition, int] = {}
+
+    async def act(self) -> None:
+        while not self.stopping:
+            for at in self.partitions:
+                await self.read(at)
+            await self.rest(0.4)
+
+    async def read(self, at: TopicPartition) -> None:
+        offset = self.positions.get(at, 0)
+        try:
+            found = await self.client.fetch(at, offset, committed=self.committed, max_wait_ms=0)
+        except Failed:
+            await self.rest(0.1)
+            return
+        except Refused as refused:
+            self.world.fail(f"{self.name} at {name_of(at, offset)}, to which it has read: {refused}")
+            return
+        shown, self.positions[at] = messages(found, offset, committed=self.committed)
+        for place, value in shown:
+            self.model.read(self.name, at, place, value, committed=self.committed)
+
+
+class OffsetKeeper(Actor):
+    """A group of one that commits growing offsets and looks whether they are kept."""
+
+    def __init__(
+        self, world: World, client: Client, model: Model, partitions: Sequence[TopicPartition]
+    ) -> None:
+        super().__init__(world, client, model)
+        self.partitions = list(partitions)
+        self._offset = 0
+
+    async def act(self) -> None:
+        while not self.stopping:
+            at = self.chance.choice(self.partitions)
+            self._offset += 1
+            offset = self._offset
+            self.model.offset_asked(self.name, at, offset)
+            await self.retry(lambda at=at, offset=offset: self._commit(at, offset), self._forget)  # type: ignore[misc]
+            await self.rest(0.5)
+            at = self.chance.choice(self.partitions)
+            await self.retry(lambda at=at: fetch_offset(self, self.name, at), self._forget)  # type: ignore[misc]
+            await self.rest(0.5)
+
+    def _forget(self) -> None:
+        self.client.forget_coordinator(GROUP, self.name)
+
+    async def _commit(self, at: TopicPartition, offset: int) -> None:
+        partition = OffsetCommitRequestPartition(
+            partition_index=at[1], committed_offset=offset, committed_metadata=None
+        )
+        request = OffsetCommitRequest(
+            group_id=self.name, topics=[OffsetCommitRequestTopic(name=at[0], partitions=[partition])]
+        )
+        response = await self.client.ask_coordinator(
+            GROUP, self.name, request, OffsetCommitResponse, _OFFSET_COMMIT_VERSION
+        )
+        check(response.topics[0].partitions[0].error_code)
+        self.model.offset_committed(self.name, at, offset)
+
+
+async def fetch_offset(actor: Actor, group: str, at: TopicPartition) -> int:
+    """A group's committed offset, -1 for none, held against what it had committed."""
+    floor = actor.model.offset_floor(group, at)
+    topic = OffsetFetchRequestTopics(name=at[0], partition_indexes=[at[1]])
+    request = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=[topic])], require_stable=True
+    )
+    response = await actor.client.ask_coordinator(
+        GROUP, group, request, OffsetFetchResponse, _OFFSET_FETCH_VERSION
+    )
+    found = response.groups[0]
+    check(found.error_code)
+    partition = found.topics[0].partitions[0]
+    check(partition.error_code)
+    actor.model.offset_fetched(group, at, partition.committed_offset, floor)
+    return partition.committed_offset
+
+
+def transformed(value: bytes, transaction: Transaction) -> bytes:
+    """Every attempt writes another value, so that it can be told which of them is seen."""
+    return value + b"#" + transaction.name.encode()
+
+
+class Transformer(TransactionalProducer):
+    """Consume, transform, produce: each message of the source is seen once in the target, come what may."""
+
+    pause_s = 0.5
+
+    def __init__(
+        self, world: World, client: Client, model: Model, source: TopicPartition, target: TopicPartition
+    ) -> None:
+        super().__init__(world, client, model, [target])
+        self.source = source
+        self.target = target
+        self.group = f"{client.name}-group"
+        self.caught_up = False
+        self._position = -1
+
+    async def init(self) -> None:
+        await super().init()
+        self._position = max(await self._committed(), 0)
+
+    async def _committed(self) -> int:
+        try:
+            return await fetch_offset(self, self.group, self.source)
+        except Failed:
+            self.client.forget_coordinator(GROUP, self.group)
+            raise
+
+    async def transaction(self) -> None:
+        found = await self.client.fetch(self.source, self._position, committed=True, max_wait_ms=100)
+        shown, position = messages(found, self._position, committed=True)
+        self.caught_up = position >= found.last_stable_offset
+        if position == self._position:
+            return
+        shown = shown[:_TRANSFORM_MESSAGES_MAX]
+        if len(shown) == _TRANSFORM_MESSAGES_MAX:
+            position = shown[-1][0] + 1
+        transaction = self.begin()
+        try:
+            await self.add_partitions([self.target])
+            if shown:
+                copies = [transformed(value, transaction) for _, value in shown]
+                await self.send_values(self.target, copies, transaction)
+            await self._send_offset(transaction, position)
+        except (Failed, Refused):
+            self.model.end(transaction, Outcome.ABORTED)
+            self.client.forget_coordinator(GROUP, self.group)
+            raise
+        await self.end(transaction, commit=self.chance.random() < 0.85)
+        self._position = position if transaction.outcome is Outcome.COMMITTED else self._position
+
+    async def _send_offset(self, transaction: Transaction, position: int) -> None:
+        added = await self.client.ask_coordinator(
+            TRANSACTION,
+            self.name,
+            AddOffsetsToTxnRequest(
+                transactional_id=self.name,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                group_id=self.group,
+            ),
+            AddOffsetsToTxnResponse,
+        )
+        check(added.error_code)
+        self.model.offset_asked(self.group, self.source, position)
+        partition = TxnOffsetCommitRequestPartition(
+            partition_index=self.source[1], committed_offset=position, committed_metadata=None
+        )
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.name,
+            group_id=self.group,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            topics=[TxnOffsetCommitRequestTopic(name=self.source[0], partitions=[partition])],
+        )
+        response = await self.client.ask_coordinator(
+            GROUP, self.group, request, TxnOffsetCommitResponse, _TXN_OFFSET_COMMIT_VERSION
+        )
+        check(response.topics[0].partitions[0].error_code)
+        transaction.offsets[self.group, self.source] = position

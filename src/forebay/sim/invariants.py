@@ -1,0 +1,111 @@
+"""What must hold inside the brokers at every moment, and what must come true when nothing is wrong any more.
+
+The simulator looks where no client can: at every replica's log, and at who believes to lead. Below a
+replica's high watermark everything is committed, so it must be the same on all of them, for ever. A leader
+epoch belongs to one broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from forebay.broker.broker import Broker
+from forebay.broker.partition import Partition
+from forebay.core.image import ClusterImage, PartitionState
+from forebay.errors import StorageError
+from forebay.sim.node import SimNode
+from forebay.sim.world import World
+
+_Key = tuple[bytes, int]
+
+
+class Invariants:
+    def __init__(self, world: World, nodes: Sequence[SimNode]) -> None:
+        self._world = world
+        self._nodes = nodes
+        self._leaders: dict[tuple[bytes, int, int], int] = {}
+        self._committed: dict[_Key, dict[int, tuple[int, int]]] = {}
+        """By topic id and partition: CRC and leader epoch of the committed batch at an offset."""
+        self._checked: dict[tuple[int, int, bytes, int], int] = {}
+        """How far a replica has been compared, by node, its start, topic id and partition."""
+
+    def check(self) -> None:
+        for node, broker in self._brokers():
+            for partition in broker.replicas.all():
+                if partition.is_leader:
+                    self._check_leader(node, partition)
+                if not partition.closed and not partition.config.compacted:
+                    self._check_committed(node, partition)
+
+    def _brokers(self) -> Iterator[tuple[SimNode, Broker]]:
+        for node in self._nodes:
+            if node.ready and node.broker is not None:
+                yield node, node.broker
+
+    def _check_leader(self, node: SimNode, partition: Partition) -> None:
+        term = (partition.topic_id, partition.index, partition.leader_epoch)
+        other = self._leaders.setdefault(term, node.node_id)
+        if other != node.node_id:
+            self._world.fail(f"{partition} is led by {other} and by {node.node_id} in epoch {term[2]}")
+
+    def _check_committed(self, node: SimNode, partition: Partition) -> None:
+        key = (partition.topic_id, partition.index)
+        place = (node.node_id, node.starts, *key)
+        start = self._checked.get(place, partition.log.start_offset)
+        if start >= partition.high_watermark:
+            return
+        committed = self._committed.setdefault(key, {})
+        try:
+            for _, header in partition.log.scan(start):
+                if header.next_offset > partition.high_watermark:
+                    break
+                found = (header.crc, header.partition_leader_epoch)
+                before = committed.setdefault(header.base_offset, found)
+                if before != found:
+                    self._world.fail(
+                        f"{partition}@{start} is committed as {before}, and {found} on {node.host}"
+                    )
+                    return
+                start = header.next_offset
+        except (OSError, StorageError):
+            return  # a disk that cannot be read tells nothing
+        self._checked[place] = start
+
+    # -- coming right ------------------------------------------------------------------------------------
+
+    def converged(self) -> bool:
+        """Whether every broker serves, and knows every partition to be led and all its replicas in sync."""
+        images = [broker.image for _, broker in self._brokers()]
+        if len(images) < len(self._nodes) or any(node.paused for node in self._nodes):
+            return False
+        return all(not any(self._lagging(image)) for image in images)
+
+    def settled(self) -> bool:
+        """Whether, beyond that, all replicas of a partition have the same end, and all of it is committed."""
+        if not self.converged():
+            return False
+        ends: dict[_Key, set[tuple[int, int]]] = {}
+        for _, broker in self._brokers():
+            for partition in broker.replicas.all():
+                end = partition.log.end_offset, partition.high_watermark
+                ends.setdefault((partition.topic_id, partition.index), set()).add(end)
+        return all(len(found) == 1 and min(found)[0] == min(found)[1] for found in ends.values())
+
+    def _lagging(self, image: ClusterImage) -> Iterator[tuple[str, PartitionState]]:
+        for topic in image.topics.values():
+            for state in topic.partitions:
+                complete = set(state.isr) == set(state.replicas)
+                if state.leader < 0 or not complete or state.adding or state.removing:
+                    yield topic.name, state
+
+    def describe(self) -> str:
+        """The state of the cluster, for who wants to know why it does not come right."""
+        parts = [f"not ready: {[node.host for node in self._nodes if not node.ready]}"]
+        for node, broker in self._brokers():
+            behind = [
+                f"{name}-{state.index} leader {state.leader} isr {state.isr} of {state.replicas}"
+                for name, state in self._lagging(broker.image)
+            ]
+            if behind:
+                parts.append(f"{node.host} sees {behind}")
+        return "; ".join(parts)

@@ -1,0 +1,282 @@
+"""The event loop of one simulated process, and the threads beside it.
+
+Every process has a loop of its own, so that it can be stopped (SIGSTOP: its callbacks and timers are held
+back, then run late) or killed without the others noticing more than they would in life. The loop behaves as
+asyncio's does: callbacks in the order they were given, timers when they are due, one turn after the other.
+Each turn takes a little virtual time that comes from the seed; that is what shuffles the processes among
+each other, and what keeps a busy loop from standing still in time.
+
+Work for a pool of threads takes effect some time after it was submitted and is reported some time after
+that: what is written in between is not covered by a sync that has already begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from contextvars import Context
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, TypeVar
+
+from forebay.sim.world import World
+
+T = TypeVar("T")
+
+_TURN_S = (5e-6, 60e-6)
+_THREAD_S = (20e-6, 800e-6)
+_SLOW_CHANCE = 0.01
+_SLOW_FACTOR = 40
+_CLOSES_MAX = 100
+
+_task_numbers = count()
+
+
+class SimTask(asyncio.Task[Any]):
+    """A task that hashes by its number: sets of tasks, as asyncio has them, have the same order always."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.number = next(_task_numbers)
+        super().__init__(*args, **options)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class ProcessLoop(asyncio.AbstractEventLoop):
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self.world = world
+        self.alive = True
+        self.paused = False
+        self.thread_delay_s: float | None = None
+        """While work of a thread is carried out: how long after it the loop hears of it."""
+        self.on_failure: Callable[[str, BaseException | None], None] = lambda _message, _error: None
+        self._chance = world.chance(f"loop/{name}")
+        self._ready: deque[asyncio.Handle] = deque()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timer_number = 0
+        self._wake_at: float | None = None
+        self._held: list[Callable[[], None]] = []
+
+    # -- turns -----------------------------------------------------------------------------------------
+
+    def _wake(self, when: float) -> None:
+        if self._wake_at is None or when < self._wake_at:
+            self._wake_at = when
+            self.world.at(when, self._turn, when)
+
+    def _wake_soon(self) -> None:
+        self._wake(self.world.now + self._chance.uniform(*_TURN_S))
+
+    def _turn(self, when: float) -> None:
+        if when != self._wake_at or not self.alive:
+            return
+        self._wake_at = None
+        if self.paused:
+            self._held.append(self._wake_soon)
+            return
+        self._collect_due()
+        events._set_running_loop(self)
+        try:
+            for _ in range(len(self._ready)):
+                handle = self._ready.popleft()
+                if not handle.cancelled():
+                    handle._run()
+                if not self.alive:
+                    break
+        finally:
+            events._set_running_loop(None)
+        self._plan_next()
+
+    def _collect_due(self) -> None:
+        timers, now = self._timers, self.world.now
+        while timers and timers[0][0] <= now:
+            self._ready.append(heappop(timers)[2])
+
+    def _plan_next(self) -> None:
+        if self._ready:
+            self._wake_soon()
+            return
+        while self._timers and self._timers[0][2].cancelled():
+            heappop(self._timers)
+        if self._timers:
+            self._wake(self._timers[0][0])
+
+    # -- stopping and ending -----------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        held, self._held = self._held, []
+        for action in held:
+            action()
+
+    def when_running(self, action: Callable[[], None]) -> None:
+        """Carry something out now, or when the process goes on."""
+        if self.paused:
+            self._held.append(action)
+        elif self.alive:
+            action()
+
+    def kill(self) -> None:
+        """End the process at once. Its coroutines are taken apart here: nothing they do counts any more."""
+        self.alive = False
+        pending = [task for task in asyncio.all_tasks(self) if isinstance(task, SimTask)]
+        for task in sorted(pending, key=lambda task: task.number):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            _take_apart(task.get_coro())
+        self._ready.clear()
+        self._timers.clear()
+        self._held.clear()
+
+    # -- asyncio's interface -----------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self.world.now
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        if self.alive:
+            self._ready.append(handle)
+            self._wake_soon()
+        return handle
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        if self.thread_delay_s is not None:
+            return self.call_later(self.thread_delay_s, callback, *args, context=context)
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.world.now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        if self.alive:
+            self._timer_number += 1
+            heappush(self._timers, (when, self._timer_number, handle))
+            self._wake(max(when, self.world.now))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """asyncio tells; a cancelled timer is skipped when its time comes."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[T]:
+        return SimTask(coro, loop=self, name=name, context=context)
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        assert executor is not None, "all threads come from ports.executor"
+        return asyncio.wrap_future(executor.submit(func, *args), loop=self)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if self.alive:
+            self.on_failure(str(context.get("message")), context.get("exception"))
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return self.alive
+
+    def is_closed(self) -> bool:
+        return not self.alive
+
+
+def _take_apart(coroutine: Any) -> None:
+    """Close a coroutine whose process is dead. It may try to await while it is closed: again, until it is."""
+    for _ in range(_CLOSES_MAX):
+        try:
+            coroutine.close()
+            return
+        except BaseException as error:
+            if not isinstance(error, RuntimeError):
+                return
+
+
+class SimThreads(Executor):
+    """A pool of threads of a simulated process."""
+
+    def __init__(self, loop: ProcessLoop, workers: int, name: str) -> None:
+        self._loop = loop
+        self._workers = workers
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._running: dict[int, tuple[Future[Any], Callable[[], Any]]] = {}
+        self._numbers = count()
+        self._chance = loop.world.chance(f"threads/{loop.name}/{name}")
+        self._closed = False
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **options: Any) -> Future[T]:
+        if self._closed:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        future: Future[T] = Future()
+        self._waiting.append((future, lambda: fn(*args, **options)))
+        self._start()
+        return future
+
+    def map(self, fn: Callable[..., T], *iterables: Iterable[Any], **_options: Any) -> Iterator[T]:
+        """The caller waits for all of it, and so does the whole loop: it may as well be done at once."""
+        return iter([fn(*args) for args in zip(*iterables, strict=False)])
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
+        """The loop waits for its threads: what they have to do is done now."""
+        self._closed = True
+        jobs = [*self._running.values(), *self._waiting]
+        self._running.clear()
+        self._waiting.clear()
+        for job in jobs:
+            if self._loop.alive:
+                self._carry_out(*job, 0.0)
+
+    def _start(self) -> None:
+        while self._waiting and len(self._running) < self._workers:
+            number = next(self._numbers)
+            self._running[number] = self._waiting.popleft()
+            self._loop.world.after(self._delay_s(), self._loop.when_running, partial(self._run, number))
+
+    def _run(self, number: int) -> None:
+        job = self._running.pop(number, None)
+        if job is not None and self._loop.alive:
+            self._carry_out(*job, self._delay_s())
+            self._start()
+
+    def _carry_out(self, future: Future[Any], work: Callable[[], Any], report_s: float) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        self._loop.thread_delay_s = report_s
+        try:
+            result = work()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+        finally:
+            self._loop.thread_delay_s = None
+
+    def _delay_s(self) -> float:
+        delay_s = self._chance.uniform(*_THREAD_S)
+        return delay_s * _SLOW_FACTOR if self._chance.random() < _SLOW_CHANCE else delay_s

@@ -1,0 +1,205 @@
+"""What the clients did and were told, and what must follow from it: the shadow of a correct cluster.
+
+Each rule is checked as soon as a client learns something that could break it; what can only be known at the
+end is checked by `finish`. A rule takes nothing for granted that a client was not told: a message without
+an acknowledge may be there or not, a transaction whose producer was not answered may have ended either way,
+but all of it the same way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+TopicPartition = tuple[str, int]
+
+
+class Outcome(Enum):
+    OPEN = "open"
+    COMMIT_ASKED = "asked to commit"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    """Whoever led it gave it up without ever asking to commit."""
+
+
+@dataclass(eq=False, slots=True)
+class Transaction:
+    name: str
+    outcome: Outcome = Outcome.OPEN
+    values: list[bytes] = field(default_factory=list)
+    offsets: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    """By group and partition: what is committed if the transaction is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    at: TopicPartition
+    producer: str
+    number: int
+    exactly_once: bool
+    transaction: Transaction | None = None
+
+
+@dataclass(slots=True)
+class Counts:
+    sent: int = 0
+    acknowledged: int = 0
+    read: int = 0
+    committed: int = 0
+    aborted: int = 0
+    offsets: int = 0
+
+
+def name_of(at: TopicPartition, offset: int | None = None) -> str:
+    return f"{at[0]}-{at[1]}" if offset is None else f"{at[0]}-{at[1]}@{offset}"
+
+
+class Model:
+    def __init__(self, fail: Callable[[str], None]) -> None:
+        self._fail = fail
+        self.counts = Counts()
+        self._sent: dict[bytes, Sent] = {}
+        self._told: dict[TopicPartition, dict[int, bytes]] = {}
+        """What somebody was told to be at an offset, by an acknowledge of all replicas or by reading."""
+        self._acknowledged: dict[bytes, tuple[TopicPartition, int]] = {}
+        self._transactions: list[Transaction] = []
+        self._floors: dict[tuple[str, TopicPartition], int] = {}
+        self._ceilings: dict[tuple[str, TopicPartition], int] = {}
+
+    # -- what clients do ---------------------------------------------------------------------------------
+
+    def send(self, value: bytes, sent: Sent) -> None:
+        self.counts.sent += 1
+        self._sent[value] = sent
+        if sent.transaction is not None:
+            sent.transaction.values.append(value)
+
+    def acknowledge(self, value: bytes, offset: int) -> None:
+        """A message was acknowledged by all replicas in sync: from now on it is there."""
+        sent = self._sent[value]
+        self.counts.acknowledged += 1
+        if offset >= 0:
+            self._acknowledged[value] = (sent.at, offset)
+            self._tell(sent.at, offset, value)
+
+    def begin(self, name: str) -> Transaction:
+        transaction = Transaction(name)
+        self._transactions.append(transaction)
+        return transaction
+
+    def end(self, transaction: Transaction, outcome: Outcome) -> None:
+        transaction.outcome = outcome
+        if outcome is Outcome.COMMITTED:
+            self.counts.committed += 1
+            for (group, at), offset in transaction.offsets.items():
+                self.offset_committed(group, at, offset)
+        elif outcome is Outcome.ABORTED:
+            self.counts.aborted += 1
+
+    def read(self, reader: str, at: TopicPartition, offset: int, value: bytes, *, committed: bool) -> None:
+        self.counts.read += 1
+        sent = self._sent.get(value)
+        if sent is None:
+            self._fail(f"{reader} read {value!r} at {name_of(at, offset)}, which nobody sent")
+        elif sent.at != at:
+            self._fail(
+                f"{reader} read {value!r} at {name_of(at, offset)}, which was sent to {name_of(sent.at)}"
+            )
+        elif committed and (problem := _why_not_visible(sent)):
+            self._fail(f"{reader} read {value!r} at {name_of(at, offset)} of a transaction that {problem}")
+        self._tell(at, offset, value)
+
+    def _tell(self, at: TopicPartition, offset: int, value: bytes) -> None:
+        before = self._told.setdefault(at, {}).setdefault(offset, value)
+        if before != value:
+            self._fail(f"{name_of(at, offset)} was {before!r} and is now {value!r}")
+
+    # -- offsets of groups -------------------------------------------------------------------------------
+
+    def offset_asked(self, group: str, at: TopicPartition, offset: int) -> None:
+        key = (group, at)
+        self._ceilings[key] = max(self._ceilings.get(key, -1), offset)
+
+    def offset_committed(self, group: str, at: TopicPartition, offset: int) -> None:
+        self.counts.offsets += 1
+        key = (group, at)
+        self._floors[key] = max(self._floors.get(key, -1), offset)
+
+    def offset_floor(self, group: str, at: TopicPartition) -> int:
+        """What a fetch of the group's offset that begins now must give at least."""
+        return self._floors.get((group, at), -1)
+
+    def offset_fetched(self, group: str, at: TopicPartition, offset: int, floor: int) -> None:
+        ceiling = self._ceilings.get((group, at), -1)
+        if not floor <= offset <= ceiling:
+            self._fail(
+                f"group {group} had committed {floor} for {name_of(at)} and asked for at most {ceiling}, "
+                f"but {offset} came back"
+            )
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def finish(
+        self,
+        stored: Mapping[TopicPartition, Mapping[int, bytes]],
+        visible: Mapping[TopicPartition, Mapping[int, bytes]],
+    ) -> None:
+        """Hold everything against what is there in the end: all of it, and what committed readers see."""
+        for content in (stored, visible):
+            for at, values in content.items():
+                for offset, value in values.items():
+                    self._tell(at, offset, value)
+        self._finish_acknowledged(stored)
+        self._finish_order(stored)
+        self._finish_transactions(visible)
+
+    def _finish_acknowledged(self, stored: Mapping[TopicPartition, Mapping[int, bytes]]) -> None:
+        for value, (at, offset) in self._acknowledged.items():
+            kept = stored.get(at, {}).get(offset)
+            if kept != value:
+                self._fail(f"{value!r} was acknowledged at {name_of(at, offset)}, where {kept!r} is now")
+        for at, told in self._told.items():
+            for offset, value in told.items():
+                if offset not in stored.get(at, {}):
+                    self._fail(f"{value!r} was read at {name_of(at, offset)} and is gone")
+
+    def _finish_order(self, stored: Mapping[TopicPartition, Mapping[int, bytes]]) -> None:
+        for at, values in stored.items():
+            last: dict[str, int] = {}
+            for offset in sorted(values):
+                sent = self._sent.get(values[offset])
+                if sent is None or not sent.exactly_once:
+                    continue
+                before = last.get(sent.producer, -1)
+                if sent.number <= before:
+                    what = "twice" if sent.number == before else "after what was sent later"
+                    self._fail(f"{values[offset]!r} is at {name_of(at, offset)} {what}")
+                last[sent.producer] = sent.number
+
+    def _finish_transactions(self, visible: Mapping[TopicPartition, Mapping[int, bytes]]) -> None:
+        seen = Counter(value for values in visible.values() for value in values.values())
+        for value, sent in self._sent.items():
+            if seen[value] and (problem := _why_not_visible(sent)):
+                self._fail(f"{value!r} is visible though its transaction {problem}")
+        for transaction in self._transactions:
+            there = sum(1 for value in transaction.values if seen[value])
+            allowed = (
+                {len(transaction.values)}
+                if transaction.outcome is Outcome.COMMITTED
+                else {0, len(transaction.values)}
+            )
+            if there not in allowed:
+                self._fail(f"{there} of {len(transaction.values)} messages of {transaction.name} are there")
+        originals = Counter(value.partition(b"#")[0] for value in seen if b"#" in value)
+        for original, count in originals.items():
+            if count > 1:
+                self._fail(f"{original!r} was transformed {count} times")
+
+
+def _why_not_visible(sent: Sent) -> str | None:
+    """Why a reader of committed messages must not see this one; None if it may."""
+    if sent.transaction is None or sent.transaction.outcome in (Outcome.COMMITTED, Outcome.COMMIT_ASKED):
+        return None
+    return "was aborted" if sent.transaction.outcome is Outcome.ABORTED else "nobody asked to commit"

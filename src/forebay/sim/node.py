@@ -1,0 +1,237 @@
+"""A simulated machine that runs a broker: its disk and its clock last, its processes come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from forebay.broker.broker import Broker
+from forebay.broker.ports import Ports
+from forebay.broker.sockets import Address
+from forebay.config import BrokerConfig, broker_config
+from forebay.coordination.store import Store
+from forebay.sim.disk import Died, DiskHandle, SimDisk
+from forebay.sim.loop import ProcessLoop, SimThreads
+from forebay.sim.network import HostNetwork, SimNetwork
+from forebay.sim.store import SimStore
+from forebay.sim.world import World
+
+PORT = 9092
+DATA_DIR = "/data"
+_EPOCH_MS = 1_700_000_000_000
+
+
+class SimClock:
+    """Wall time of one machine: off by a little from the start, and it can jump."""
+
+    def __init__(self, world: World, offset_ms: int) -> None:
+        self._world = world
+        self.offset_ms = offset_ms
+
+    def now_ms(self) -> int:
+        return _EPOCH_MS + int(self._world.now * 1000) + self.offset_ms
+
+    def monotonic(self) -> float:
+        return self._world.now
+
+
+class SimProcess:
+    """A process from its start to its end: a loop, and what its kernel holds for it."""
+
+    def __init__(self, world: World, network: SimNetwork, host: str, name: str) -> None:
+        self.loop = ProcessLoop(world, name)  # type: ignore[abstract]
+        self.network = HostNetwork(network, self.loop, host)
+        self._fabric = network
+        self._entropy = world.chance(f"entropy/{name}")
+        self._pools = 0
+
+    def threads(self, workers: int, prefix: str) -> SimThreads:
+        self._pools += 1
+        return SimThreads(self.loop, workers, f"{prefix}/{self._pools}")
+
+    def entropy(self, size: int) -> bytes:
+        return self._entropy.randbytes(size)
+
+    def spawn(self, make: Callable[[], Any]) -> None:
+        """Start a coroutine that `make` makes, inside the process."""
+        self.loop.call_soon(lambda: self.loop.create_task(make()))
+
+    def end(self) -> None:
+        self._fabric.process_ended(self.loop)
+        self.loop.kill()
+
+
+class SimNode:
+    def __init__(
+        self,
+        world: World,
+        network: SimNetwork,
+        store: SimStore,
+        node_id: int,
+        settings: Mapping[str, str],
+    ) -> None:
+        self.node_id = node_id
+        self.host = f"node{node_id}"
+        self.address: Address = (self.host, PORT)
+        self.disk = SimDisk(world.chance(f"disk/{self.host}"))
+        self.clock = SimClock(world, world.chance(f"clock/{self.host}").randint(-200, 200))
+        self.broker: Broker | None = None
+        self.ready = False
+        self.starts = 0
+        self.powerless = False
+        self.gave_up = False
+        """Whether the broker ended by itself."""
+        self.disk_failed = False
+        """Whether the disk has refused something since the broker was started."""
+        self._world = world
+        self._network = network
+        self._store = store
+        self._settings = dict(settings)
+        self._process: SimProcess | None = None
+        self._handle: DiskHandle | None = None
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
+    @property
+    def paused(self) -> bool:
+        return self._process is not None and self._process.loop.paused
+
+    @property
+    def doomed(self) -> bool:
+        """Whether the process will die in one of its next changes to the disk."""
+        return self._handle is not None and self._handle.lives is not None
+
+    def start(self) -> None:
+        if self._process is not None or self.powerless:
+            return
+        self.gave_up = False
+        self.starts += 1
+        self._world.note("node", f"{self.host} starts")
+        name = f"{self.host}/{self.starts}"
+        process = self._process = SimProcess(self._world, self._network, self.host, name)
+        process.loop.on_failure = self._failed
+        handle = self._handle = DiskHandle(self.disk, self._world.chance(f"handle/{name}"))
+        handle.on_death = partial(self._die_soon, process)
+        config = broker_config(
+            {
+                "node.id": str(self.node_id),
+                "log.dirs": DATA_DIR,
+                "listeners": f"PLAINTEXT://{self.host}:{PORT}",
+                **self._settings,
+            }
+        )
+        ports = Ports(
+            clock=self.clock,
+            disk=handle,
+            network=process.network,
+            executor=process.threads,
+            entropy=process.entropy,
+            open_store=lambda _: self._open_store(process),
+        )
+        process.spawn(lambda: self._run(process, config, ports))
+
+    async def _open_store(self, process: SimProcess) -> Store:
+        return self._store.client(process.loop, self.host)
+
+    async def _run(self, process: SimProcess, config: BrokerConfig, ports: Ports) -> None:
+        broker = self.broker = Broker(config, ports)
+        try:
+            await broker.run(self._on_ready)
+            reason = "stopped"
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            reason = f"gave up: {_describe(error)}"
+        self._world.after(0.0, self._exited, process, reason)
+
+    def _on_ready(self, _address: Address) -> None:
+        self.ready = True
+        self._world.note("node", f"{self.host} is ready")
+
+    def _exited(self, process: SimProcess, reason: str) -> None:
+        if self._process is process:
+            self._world.note("node", f"{self.host} {reason}")
+            self._end()
+            self.gave_up = True
+
+    def _failed(self, message: str, error: BaseException | None) -> None:
+        if not isinstance(error, Died):
+            self._world.fail(f"{self.host}: {message}: {error!r}")
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None and self._handle is not None:
+            self._handle.die()
+            self._store.end_watches(process.loop)
+            process.end()
+        self.broker = None
+        self.ready = False
+
+    # -- trouble -----------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        if self._process is not None and self.broker is not None:
+            self._world.note("node", f"{self.host} is told to stop")
+            self._process.loop.call_soon(self.broker.stop)
+
+    def kill(self) -> None:
+        """SIGKILL: the system keeps what the process gave it."""
+        if self._process is not None:
+            self._world.note("node", f"{self.host} is killed")
+            self._end()
+
+    def kill_after(self, changes: int) -> None:
+        """SIGKILL in the middle of something: after so many changes to the disk."""
+        if self._handle is not None and self._process is not None:
+            self._handle.lives = changes
+
+    def _die_soon(self, process: SimProcess) -> None:
+        self._world.after(0.0, self._die_of, process)
+
+    def _die_of(self, process: SimProcess) -> None:
+        if self._process is process:
+            self.kill()
+
+    def lose_power(self) -> None:
+        self._world.note("node", f"{self.host} loses power")
+        self._go_dark()
+        self.disk.lose_power()
+
+    def lose_disk(self) -> None:
+        """The disk breaks, and an empty one takes its place."""
+        self._world.note("node", f"{self.host} loses its disk")
+        self._go_dark()
+        self.disk.erase()
+
+    def _go_dark(self) -> None:
+        self.powerless = True
+        self._network.power_lost(self.host)
+        self._end()
+
+    def power_back(self) -> None:
+        self.powerless = False
+        self._network.power_back(self.host)
+        self.start()
+
+    def pause(self) -> None:
+        if self._process is not None:
+            self._world.note("node", f"{self.host} is paused")
+            self._process.loop.pause()
+
+    def resume(self) -> None:
+        if self._process is not None and self._process.loop.paused:
+            self._world.note("node", f"{self.host} goes on")
+            self._process.loop.resume()
+
+
+def _describe(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,237 @@
+"""One simulated story: a cluster and its clients live through faults, then everything must come right.
+
+The end is always the same. Every fault is taken back, the clients finish what they have begun, and within a
+bounded time all replicas must be in sync and hold the same messages, all that was acknowledged among them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from forebay.sim.actors import Actor
+from forebay.sim.client import Client, TopicPartition
+from forebay.sim.consumers import messages
+from forebay.sim.faults import Faults
+from forebay.sim.invariants import Invariants
+from forebay.sim.model import Counts, Model
+from forebay.sim.network import SimNetwork
+from forebay.sim.node import SimNode
+from forebay.sim.store import STORE_HOST, SimStore
+from forebay.sim.workload import ALL, TopicMaker, Workload
+from forebay.sim.world import World
+
+_START_S_MAX = 60.0
+_STEP_S = (0.5, 4.0)
+_HEAL_S_MAX = 120.0
+_PEACE_S = 2.0
+_CHECK_S = 0.25
+_EVENTS_MAX = 3_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """What is simulated; the same story has the same end."""
+
+    seed: int
+    steps: int = 8
+    brokers: int = 3
+    faults: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    story: Story
+    trace_hash: str
+    breach: str | None
+    virtual_s: float
+    events: int
+    counts: Counts
+    faults: dict[str, int] = field(default_factory=dict)
+    recent: tuple[str, ...] = ()
+    """The last lines of the trace."""
+
+
+def simulate(story: Story, *, on_line: Callable[[str], None] | None = None) -> Ending:
+    world = World(story.seed, on_line=on_line)
+    simulation = Simulation(world, story)
+    with _logs_to(world):
+        simulation.run()
+    return Ending(
+        story=story,
+        trace_hash=world.trace_hash,
+        breach=None if world.breach is None else str(world.breach),
+        virtual_s=world.now,
+        events=world.events_count,
+        counts=simulation.model.counts,
+        faults=dict(simulation.faults.counts),
+        recent=tuple(world.recent),
+    )
+
+
+class Simulation:
+    def __init__(self, world: World, story: Story) -> None:
+        self.world = world
+        self.story = story
+        self.network = SimNetwork(world)
+        self.store = SimStore(world, self.network)
+        self.model = Model(world.fail)
+        settings = _settings(world)
+        self.nodes = [
+            SimNode(world, self.network, self.store, number, settings)
+            for number in range(1, story.brokers + 1)
+        ]
+        self.workload = Workload(world, self.network, self.model, [node.address for node in self.nodes])
+        self.invariants = Invariants(world, self.nodes)
+        self.faults = Faults(world, self.network, self.store, self.nodes, self.invariants.converged)
+        self._chance = world.chance("story")
+
+    def run(self) -> None:
+        try:
+            self._begin()
+            if self.story.faults:
+                self._suffer()
+            self._heal()
+            self._verify()
+        finally:
+            for node in self.nodes:
+                node.kill()
+            for actor in self.workload.actors:
+                actor.client.loop.kill()
+
+    # -- chapters ----------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        for node in self.nodes:
+            node.start()
+        self._wait("all brokers are ready", _START_S_MAX, lambda: all(node.ready for node in self.nodes))
+        factor = min(3, self.story.brokers)
+        maker = self.workload.add("maker", lambda client: TopicMaker(self.world, client, self.model, factor))
+        self._wait("the topics are made", _START_S_MAX, lambda: maker.done)
+        self.workload.start()
+        self.world.after(_CHECK_S, self._check)
+        self._live(_PEACE_S)
+
+    def _live(self, seconds: float) -> None:
+        self.world.run_until(self.world.now + seconds)
+
+    def _check(self) -> None:
+        self.invariants.check()
+        self.faults.keep_running()
+        self.world.after(_CHECK_S, self._check)
+
+    def _suffer(self) -> None:
+        for _ in range(self.story.steps):
+            self._live(self._chance.uniform(*_STEP_S))
+            if self.world.breach is not None:
+                return
+            self.faults.step()
+
+    def _heal(self) -> None:
+        self.faults.heal()
+        self._wait("every replica is in sync again", _HEAL_S_MAX, self.invariants.converged)
+        self._live(_PEACE_S)
+        self.workload.stop()
+        self._wait("every client has finished", _HEAL_S_MAX, lambda: self.workload.done)
+        self._wait("every replica has the same end", _HEAL_S_MAX, self.invariants.settled)
+
+    def _wait(self, what: str, seconds_max: float, enough: Callable[[], bool]) -> None:
+        deadline = self.world.now + seconds_max
+        while self.world.breach is None and not enough():
+            if self.world.now >= deadline or self.world.events_count > _EVENTS_MAX:
+                self.world.fail(f"not within {seconds_max:.0f} s: {what}; {self._state()}")
+                return
+            self.world.run_until(min(self.world.now + _CHECK_S, deadline))
+
+    def _state(self) -> str:
+        return f"unfinished: {self.workload.unfinished()}; {self.invariants.describe()}"
+
+    def _verify(self) -> None:
+        if self.world.breach is not None:
+            return
+        self.invariants.check()
+        content: dict[bool, dict[TopicPartition, dict[int, bytes]]] = {False: {}, True: {}}
+        reader = self.workload.add(
+            "last-reader", lambda client: LastReader(self.world, client, self.model, content)
+        )
+        self._wait("everything is read once more", _HEAL_S_MAX, lambda: reader.done)
+        if self.world.breach is None:
+            self.model.finish(content[False], content[True])
+
+
+class LastReader(Actor):
+    """Reads every partition to its end, twice: all that is stored, and what committed readers see."""
+
+    def __init__(
+        self,
+        world: World,
+        client: Client,
+        model: Model,
+        content: dict[bool, dict[TopicPartition, dict[int, bytes]]],
+    ) -> None:
+        super().__init__(world, client, model)
+        self._content = content
+
+    async def act(self) -> None:
+        for committed, partitions in self._content.items():
+            for at in ALL:
+                partitions[at] = await self._read(at, committed=committed)
+
+    async def _read(self, at: TopicPartition, *, committed: bool) -> dict[int, bytes]:
+        content: dict[int, bytes] = {}
+        offset = 0
+        while True:
+            fetch = partial(self.client.fetch, at, offset, committed=committed, max_wait_ms=10)
+            found = await self.retry(fetch)
+            shown, offset = messages(found, offset, committed=committed)
+            content.update(shown)
+            if offset >= found.high_watermark:
+                return content
+
+
+def _settings(world: World) -> dict[str, str]:
+    """Settings that differ from story to story: small segments and short limits make more happen."""
+    chance = world.chance("settings")
+    return {
+        "forebay.cluster": f"etcd://{STORE_HOST}:2379/sim",
+        "offsets.topic.num.partitions": "2",
+        "transaction.state.log.num.partitions": "2",
+        "log.segment.bytes": chance.choice(("4096", "16384", "1048576")),
+        "log.flush.interval.ms": chance.choice(("1000", "10000")),
+        "min.insync.replicas": chance.choice(("1", "2", "2")),
+        "replica.lag.time.max.ms": chance.choice(("1500", "4000", "10000")),
+        "replica.fetch.wait.max.ms": chance.choice(("100", "500")),
+        "leader.imbalance.check.interval.seconds": chance.choice(("5", "300")),
+    }
+
+
+@contextmanager
+def _logs_to(world: World) -> Iterator[None]:
+    """What the brokers log, as remarks in the trace."""
+    handler = _Remarks(world)
+    logger = logging.getLogger("forebay")
+    before = logger.propagate, logger.level
+    logger.propagate = False
+    logger.setLevel(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate, level = before
+        logger.setLevel(level)
+
+
+class _Remarks(logging.Handler):
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+        self._plain = frozenset(vars(logging.makeLogRecord({})))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        extra = {key: value for key, value in vars(record).items() if key not in self._plain}
+        error = record.exc_info[1] if record.exc_info else None
+        self._world.remark(f"log {record.levelname} {record.getMessage()} {extra} {error or ''!r}")

@@ -1,0 +1,315 @@
+"""The coordination store of a simulated cluster: one keyspace that all brokers reach over the network.
+
+Requests and answers take time and can get lost: a transaction whose answer does not come may have been
+carried out. Leases end on the store's own clock when no keep-alive arrived in time; while the store is down
+they do not, as etcd's leader renews them all when it is elected. Watches come late, in order and without a
+gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from forebay.coordination.keyspace import Keyspace
+from forebay.coordination.store import (
+    Compacted,
+    Compare,
+    Delete,
+    Event,
+    KeyValue,
+    LeaseLost,
+    Put,
+    StoreClosed,
+    StoreError,
+    TxnResult,
+)
+from forebay.sim.loop import ProcessLoop
+from forebay.sim.network import SimNetwork
+from forebay.sim.world import World
+
+T = TypeVar("T")
+
+STORE_HOST = "store"
+
+_HISTORY_MAX = 300
+"""Few, so that a broker that was away for long finds its events compacted."""
+_DELAY_S = (0.0003, 0.004)
+_TIMEOUT_S = (1.5, 3.0)
+_WATCH_RETRY_S = 0.4
+_WATCH_RETRIES_MAX = 12
+_KEEP_ALIVES_PER_TTL = 4
+_MARGIN = 0.1
+"""Of the TTL: so long before its end a holder no longer trusts its lease."""
+
+
+@dataclass(eq=False, slots=True)
+class _Grant:
+    ttl_s: float
+    expires_at: float
+
+
+class SimStore:
+    """The server. It is never killed, as a quorum of etcd is not, but it can be down, cut off, or slow."""
+
+    def __init__(self, world: World, network: SimNetwork) -> None:
+        self.world = world
+        self.keyspace = Keyspace(history_max=_HISTORY_MAX)
+        self.down = False
+        self.lose_answers_chance = 0.0
+        self.watch_delay_s_max = 0.0
+        self._network = network
+        self._chance = world.chance("store")
+        self._grants: dict[int, _Grant] = {}
+        self._last_lease = 0
+        self._watches: dict[SimWatch, None] = {}
+
+    def client(self, loop: ProcessLoop, host: str) -> StoreClient:
+        return StoreClient(self, loop, host)
+
+    # -- requests ----------------------------------------------------------------------------------------
+
+    def submit(self, host: str, operation: Callable[[], T], answer: asyncio.Future[T]) -> None:
+        self.world.after(self._delay_s(), self._arrive, host, operation, answer)
+
+    def _arrive(self, host: str, operation: Callable[[], Any], answer: asyncio.Future[Any]) -> None:
+        if self.down or self._network.is_cut(host, STORE_HOST):
+            self._time_out(answer)
+            return
+        try:
+            result, error = operation(), None
+        except StoreError as problem:
+            result, error = None, problem
+        if self._network.is_cut(STORE_HOST, host) or self._chance.random() < self.lose_answers_chance:
+            self._time_out(answer)
+        else:
+            self.world.after(self._delay_s(), _settle, answer, result, error)
+
+    def _time_out(self, answer: asyncio.Future[Any]) -> None:
+        error = StoreError("the store did not answer in time")
+        self.world.after(self._chance.uniform(*_TIMEOUT_S), _settle, answer, None, error)
+
+    def _delay_s(self) -> float:
+        return self._chance.uniform(*_DELAY_S)
+
+    def txn(self, compares: Sequence[Compare], puts: Sequence[Put], deletes: Sequence[Delete]) -> TxnResult:
+        events = self.keyspace.plan(compares, puts, deletes)
+        self._apply(events or [])
+        if events:
+            self.world.note("store", f"{self.keyspace.revision} {' '.join(event.kv.key for event in events)}")
+        return TxnResult(ok=events is not None, revision=self.keyspace.revision)
+
+    def _apply(self, events: Sequence[Event]) -> None:
+        if events:
+            self.keyspace.apply(events)
+            for watch in list(self._watches):
+                self.push_soon(watch)
+
+    # -- leases ------------------------------------------------------------------------------------------
+
+    def grant(self, ttl_s: float) -> int:
+        self._last_lease += 1
+        self.keyspace.grant(self._last_lease)
+        self._grants[self._last_lease] = _Grant(ttl_s=ttl_s, expires_at=0.0)
+        self.keep_alive(self._last_lease)
+        return self._last_lease
+
+    def keep_alive(self, lease_id: int) -> None:
+        grant = self._grants.get(lease_id)
+        if grant is None:
+            raise LeaseLost(f"lease {lease_id} has ended")
+        grant.expires_at = self.world.now + grant.ttl_s
+        self.world.at(grant.expires_at, self._expire, lease_id)
+
+    def _expire(self, lease_id: int) -> None:
+        grant = self._grants.get(lease_id)
+        if grant is not None and grant.expires_at <= self.world.now and not self.down:
+            self.world.note("lease", f"{lease_id} expired")
+            self.revoke(lease_id)
+
+    def revoke(self, lease_id: int) -> None:
+        if self._grants.pop(lease_id, None) is not None:
+            self.keyspace.end(lease_id)
+            self._apply(self.keyspace.plan_expiry())
+
+    def come_back(self) -> None:
+        self.down = False
+        for lease_id in list(self._grants):
+            self.keep_alive(lease_id)
+
+    # -- watches -----------------------------------------------------------------------------------------
+
+    def begin_watch(self, watch: SimWatch) -> None:
+        self._watches[watch] = None
+        self.push_soon(watch)
+
+    def end_watches(self, loop: ProcessLoop) -> None:
+        self._watches = {watch: None for watch in self._watches if watch.loop is not loop}
+
+    def push_soon(self, watch: SimWatch) -> None:
+        if not watch.push_due and not watch.events and watch.position <= self.keyspace.revision:
+            watch.push_due = True
+            delay_s = self._delay_s() + self._chance.uniform(0.0, self.watch_delay_s_max)
+            self.world.after(delay_s, self._push, watch, 0)
+
+    def _push(self, watch: SimWatch, tries: int) -> None:
+        reachable = not self.down and not self._network.is_cut(STORE_HOST, watch.host)
+        if not reachable and tries < _WATCH_RETRIES_MAX:
+            self.world.after(_WATCH_RETRY_S, self._push, watch, tries + 1)
+            return
+        watch.push_due = False
+        if not reachable:
+            self._watches.pop(watch, None)
+            watch.fail(StoreError("the watch broke off"))
+            return
+        if watch.position <= self.keyspace.compacted:
+            self._watches.pop(watch, None)
+            watch.fail(Compacted(f"events before revision {self.keyspace.compacted + 1} are gone"))
+            return
+        events = self.keyspace.since(watch.position)
+        watch.give(
+            [event for event in events if event.kv.key.startswith(watch.prefix)], self.keyspace.revision
+        )
+
+
+def _settle(answer: asyncio.Future[Any], result: Any, error: StoreError | None) -> None:
+    if answer.done():
+        return
+    if error is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(result)
+
+
+class SimWatch:
+    def __init__(self, client: StoreClient, prefix: str, position: int) -> None:
+        self.host = client.host
+        self.loop = client.loop
+        self.prefix = prefix
+        self.position = position
+        """The first revision that the reader has not seen."""
+        self.push_due = False
+        self.events: list[tuple[list[Event], int]] = []
+        self._client = client
+        self._error: StoreError | None = None
+        self._begun = False
+        self._waiting: asyncio.Future[None] | None = None
+
+    def give(self, events: list[Event], revision: int) -> None:
+        self.position = revision + 1
+        if events:
+            self.events.append((events, revision))
+            self._wake()
+
+    def fail(self, error: StoreError) -> None:
+        self._error = error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    def __aiter__(self) -> SimWatch:
+        return self
+
+    async def __anext__(self) -> tuple[list[Event], int]:
+        server = self._client.server
+        if not self._begun:
+            self._begun = True
+            server.begin_watch(self)
+        while not self.events:
+            if self._error is not None:
+                raise self._error
+            self._client.check_open()
+            self._waiting = self.loop.create_future()
+            await self._waiting
+        found = self.events.pop()
+        server.push_soon(self)
+        return found
+
+
+class SimLease:
+    def __init__(self, client: StoreClient, lease_id: int, ttl_s: float, sent_at: float) -> None:
+        self.id = lease_id
+        self.lost = asyncio.Event()
+        self._client = client
+        self._ttl_s = ttl_s
+        self._holds_until = sent_at + ttl_s
+        self._keep_soon()
+
+    def valid(self) -> bool:
+        return not self.lost.is_set() and self._client.loop.time() < self._holds_until - _MARGIN * self._ttl_s
+
+    async def revoke(self) -> None:
+        self.lost.set()
+        await self._client.call(lambda: self._client.server.revoke(self.id))
+
+    def _keep_soon(self) -> None:
+        self._client.loop.call_later(self._ttl_s / _KEEP_ALIVES_PER_TTL, self._keep)
+
+    def _keep(self) -> None:
+        if self.lost.is_set() or self._client.closed:
+            return
+        if self._client.loop.time() >= self._holds_until:
+            self.lost.set()
+            return
+        sent_at = self._client.loop.time()
+        answer = self._client.send(lambda: self._client.server.keep_alive(self.id))
+        answer.add_done_callback(lambda answer: self._kept(answer, sent_at))
+        self._keep_soon()
+
+    def _kept(self, answer: asyncio.Future[None], sent_at: float) -> None:
+        if answer.cancelled():
+            return
+        error = answer.exception()
+        if error is None:
+            self._holds_until = max(self._holds_until, sent_at + self._ttl_s)
+        elif isinstance(error, LeaseLost):
+            self.lost.set()
+
+
+class StoreClient:
+    """The store as one process uses it: the port that a broker is given."""
+
+    def __init__(self, server: SimStore, loop: ProcessLoop, host: str) -> None:
+        self.server = server
+        self.loop = loop
+        self.host = host
+        self.closed = False
+
+    def send(self, operation: Callable[[], T]) -> asyncio.Future[T]:
+        answer: asyncio.Future[T] = self.loop.create_future()
+        self.server.submit(self.host, operation, answer)
+        return answer
+
+    async def call(self, operation: Callable[[], T]) -> T:
+        self.check_open()
+        return await self.send(operation)
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise StoreClosed("the store is closed")
+
+    async def range(self, prefix: str) -> tuple[list[KeyValue], int]:
+        return await self.call(lambda: self.server.keyspace.range(prefix))
+
+    async def get(self, key: str) -> KeyValue | None:
+        return await self.call(lambda: self.server.keyspace.get(key))
+
+    async def txn(
+        self, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[Delete] = ()
+    ) -> TxnResult:
+        return await self.call(lambda: self.server.txn(compares, puts, deletes))
+
+    def watch(self, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
+        return SimWatch(self, prefix, from_revision)
+
+    async def lease(self, ttl_s: float) -> SimLease:
+        sent_at = self.loop.time()
+        return SimLease(self, await self.call(lambda: self.server.grant(ttl_s)), ttl_s, sent_at)
+
+    async def close(self) -> None:
+        self.closed = True
+        self.server.end_watches(self.loop)
