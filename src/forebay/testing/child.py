@@ -75,7 +75,8 @@ class ChildBroker:
 
     def terminate(self) -> None:
         """SIGTERM; `stop` waits for what comes of it."""
-        if self.alive:
+        # Once: a broker that is about to end has taken its handler away, and would die of another signal.
+        if self.alive and not self._asked_to_stop:
             os.kill(self.pid, signal.SIGTERM)
             self._asked_to_stop = True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,8 @@ class Seen:
 
 def seen_by(address: str) -> Seen | None:
     """None when the broker does not answer."""
+    if not _listens(address):
+        return None  # librdkafka would go on trying until the time is up
     settings: dict[str, Any] = {"bootstrap.servers": address, "log_level": 0, "error_cb": _ignore}
     try:
         found = AdminClient(settings).list_topics(timeout=_SECONDS)
@@ -41,6 +44,15 @@ def seen_by(address: str) -> Seen | None:
         under_replicated=sum(len(part.isrs) < len(part.replicas) for part in partitions),
         leaderless=sum(part.leader < 0 for part in partitions),
     )
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), _SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def _ignore(_error: KafkaError) -> None:
