@@ -17,6 +17,7 @@ from bench.footprint import memory_figures, start_figures
 from bench.groups import group_figures
 from bench.growth import growth_figures
 from bench.machine import Neighbours, remark
+from bench.replication import replication_figures
 from bench.report import Figure
 from bench.rounds import warm_page_cache
 from bench.server import BenchError
@@ -33,6 +34,7 @@ PARTS: dict[str, Callable[[Suite], list[Figure]]] = {
     "growth": growth_figures,
     "groups": group_figures,
     "exactly-once": exactly_once_figures,
+    "replication": replication_figures,
 }
 
 

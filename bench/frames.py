@@ -22,6 +22,7 @@ RECORD_BYTES = 1000
 MB_BATCH_RECORDS = 1024
 """With the framing of each record, close under the mebibyte that `max.message.bytes` allows."""
 KB16_BATCH_RECORDS = 16
+KB64_BATCH_RECORDS = 64
 IN_FLIGHT_REQUESTS = 5
 """Unanswered requests per connection: what Java's producer allows, and every idempotent producer."""
 DEEP_BLOB_BYTES = 64 * 1024
@@ -39,6 +40,7 @@ def batch_of(records: int, value_bytes: int) -> bytes:
 
 MB_BATCH = batch_of(MB_BATCH_RECORDS, RECORD_BYTES)
 KB16_BATCH = batch_of(KB16_BATCH_RECORDS, RECORD_BYTES)
+KB64_BATCH = batch_of(KB64_BATCH_RECORDS, RECORD_BYTES)
 B200_BATCH = batch_of(1, 200)
 
 
@@ -82,12 +84,13 @@ def produce_stream(
     batch: bytes,
     *,
     partition: int = 0,
+    acks: int = 1,
     seconds: float,
     bytes_max: int,
 ) -> Stream:
     """One request per send, as clients do it."""
     return Stream(
-        blobs=numbered(produce_frame(topic, batch, partition=partition), DISTINCT_REQUESTS),
+        blobs=numbered(produce_frame(topic, batch, partition=partition, acks=acks), DISTINCT_REQUESTS),
         payload_bytes_per_blob=len(batch),
         window=IN_FLIGHT_REQUESTS,
         seconds=seconds,

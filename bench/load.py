@@ -15,13 +15,23 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from typing import Protocol
 
 from bench.machine import Neighbours, median_of
-from bench.server import BenchError, Server
+from bench.server import BenchError
 
 RECEIVE_BUFFER_BYTES = 1 << 20
 SOCKET_TIMEOUT_S = 20.0
 Address = tuple[str, int]
+
+
+class Served(Protocol):
+    """Where load goes, and what it costs there: a server, or a cluster of them."""
+
+    @property
+    def address(self) -> Address: ...
+
+    def cpu_s(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +107,7 @@ def receive_frame(sock: socket.socket) -> memoryview:
     return memoryview(frame)
 
 
-def run_load(server: Server, streams: Sequence[Stream]) -> Measure:
+def run_load(server: Served, streams: Sequence[Stream]) -> Measure:
     """Drives all streams at once, each from its own process, and adds up what they did."""
     neighbours = Neighbours()
     context = multiprocessing.get_context("fork")
@@ -118,7 +128,7 @@ def run_load(server: Server, streams: Sequence[Stream]) -> Measure:
     return replace(measure, disturbance=neighbours.share(measure.cpu_s))
 
 
-def _conduct(server: Server, streams: Sequence[Stream], pipes: Sequence[Connection]) -> Measure:
+def _conduct(server: Served, streams: Sequence[Stream], pipes: Sequence[Connection]) -> Measure:
     for pipe in pipes:
         _outcome(pipe)
     cpu_s = server.cpu_s()

@@ -15,6 +15,8 @@ from bench.frames import (
     B200_BATCH,
     KB16_BATCH,
     KB16_BATCH_RECORDS,
+    KB64_BATCH,
+    KB64_BATCH_RECORDS,
     MB_BATCH,
     MB_BATCH_RECORDS,
     deep_produce_stream,
@@ -42,6 +44,10 @@ def fresh_topic(server: Server, partitions: int = 1) -> Iterator[tuple[Client, s
 
 def produce_mb(server: Server, connections: int) -> Measure:
     return _produce(server, connections, produce_stream, MB_BATCH, MB_BATCH_RECORDS)
+
+
+def produce_64kb(server: Server, connections: int) -> Measure:
+    return _produce(server, connections, produce_stream, KB64_BATCH, KB64_BATCH_RECORDS)
 
 
 def produce_16kb(server: Server, connections: int) -> Measure:

@@ -62,10 +62,7 @@ class Server:
         return self.log.read_text(errors="replace")[-2000:]
 
     def cpu_s(self) -> float:
-        """User and system time of all its threads so far."""
-        # The command's name, in brackets, may hold spaces: the numbers start behind it.
-        fields = self.proc("stat").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
+        return process_cpu_s(self.process.pid)
 
     def rss_bytes(self) -> int:
         return self.status_bytes("VmRSS")
@@ -101,6 +98,13 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def process_cpu_s(pid: int) -> float:
+    """User and system time of all threads of a process so far."""
+    # The command's name, in brackets, may hold spaces: the numbers start behind it.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
 
 
 def bare_server(kind: str, scratch: Path) -> Server:
