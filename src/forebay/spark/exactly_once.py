@@ -18,7 +18,7 @@ from forebay.errors import ForebayError
 from forebay.spark.connection import Cluster
 from forebay.spark.producer import Delivered, Producer, new_identity
 from forebay.spark.sink import TaskSink, rounds
-from forebay.spark.transactions import Attempt, Decision, Ledger, Participant
+from forebay.spark.transactions import Attempt, Decision, Ledger, Participant, named_tasks
 from forebay.spark.write_options import Columns, WriteOptions
 
 _log = logging.getLogger(__name__)
@@ -135,47 +135,43 @@ def commit(cluster: Cluster, messages: Sequence[Prepared]) -> None:
     attempt = messages[0].attempt
     ledger = Ledger(cluster, attempt.name)
     mine = [message.participant for message in messages if message.participant is not None]
-    decision = _decide(ledger, attempt, messages, mine)
+    new_run = _first_of_run(attempt)
+    decision = _decide(ledger, attempt, messages, mine, new_run)
     if decision is None:
         return
-    lost = [each.task for each in decision.participants if not ledger.commit(each)]
+    lost = [each for each in decision.participants if not ledger.commit(each)]
     for each in set(mine) - set(decision.participants):
         ledger.abort(each)
-    if _first_of_run(attempt) or any(message.untidy for message in messages):
+    if new_run or any(message.untidy for message in messages):
         _tidy(ledger, decision)
     if lost:
         raise ForebayError(
             f"batch {attempt.batch_id} of {attempt.name} is committed, but brokers have aborted the rows of"
-            f" task {', '.join(map(str, lost))}: start the query or the job again to write these once more"
+            f" {named_tasks(lost)}: start the query or the job again to write these once more"
         )
 
 
 def _decide(
-    ledger: Ledger, attempt: Attempt, messages: Sequence[Prepared], mine: Sequence[Participant]
+    ledger: Ledger,
+    attempt: Attempt,
+    messages: Sequence[Prepared],
+    mine: Sequence[Participant],
+    new_run: bool,
 ) -> Decision | None:
     """What holds for the batch; None when there is nothing to commit."""
-    if mine and not any(message.found for message in messages):
-        _check_open(ledger, attempt, mine)
+    found = any(message.found for message in messages)
+    if mine and not found:
         topic = min(message.topic for message in messages if message.topic)
         proposal = Decision(batch_id=attempt.batch_id, topic=topic, participants=tuple(mine))
         held: Decision | None = ledger.decide(proposal)
     else:
-        held = ledger.read()
+        # Without rows there is nothing to decide, but what a dead run has decided must be completed.
+        held = ledger.settled() if new_run or found else None
     if held is None or held.batch_id < attempt.batch_id:
         return None
     _check_current(held, attempt)
     again = [message.participant for message in messages if message.repairs == held and message.participant]
     return ledger.decide(held.repaired(again), instead_of=held) if again else held
-
-
-def _check_open(ledger: Ledger, attempt: Attempt, mine: Sequence[Participant]) -> None:
-    """While nothing is decided, a batch with lost rows can simply fail and be written anew."""
-    if lost := ledger.lost(mine):
-        raise ForebayError(
-            f"batch {attempt.batch_id} of {attempt.name} cannot be committed: the rows of task"
-            f" {', '.join(str(each.task) for each in lost)} were aborted, most likely because the batch took"
-            " longer than kafka.transaction.timeout.ms; raise it, or make batches smaller"
-        )
 
 
 def _first_of_run(attempt: Attempt) -> bool:

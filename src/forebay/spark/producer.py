@@ -152,10 +152,9 @@ class Producer:
             self._collect()
 
     def abandon(self) -> None:
-        """Drop what is under way, and the connections on which answers would still come."""
-        for posted in self._under_way:
-            posted.connection.close()
+        """Drop what is under way, and all connections: answers may still come on any of them."""
         self._under_way.clear()
+        self._cluster.close()
 
     # -- out ------------------------------------------------------------------------------------------------
 

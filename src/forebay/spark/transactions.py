@@ -35,7 +35,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -66,6 +66,7 @@ _END_TXN_VERSION = 4
 _OFFSET_FETCH_VERSION = 7
 _DECISION_TIMEOUT_MS = 60_000
 _DRIVERS_MAX = 5
+_NAMED_MAX = 5
 _SLOT = 0
 """The partition under which the offset is kept: every topic has it."""
 
@@ -155,21 +156,22 @@ class Ledger:
     # -- decisions ------------------------------------------------------------------------------------------
 
     def read(self) -> Decision | None:
-        """The latest decision."""
-        return self._cluster.attempt(self._read)
+        """The latest decision, not counting one that is just being made."""
+        return self._cluster.attempt(partial(self._read, stable=False))
 
     def decide(self, proposal: Decision, instead_of: Decision | None = None) -> Decision:
         """The decision that holds from now on: the proposal, unless its batch was decided before.
 
         What was decided makes way only if it is exactly `instead_of`.
         """
+        pieces = _pieces(proposal.text())
         for _ in range(_DRIVERS_MAX):
-            identity = new_identity(self._cluster, self._group, _DECISION_TIMEOUT_MS)
-            held = self.read()
+            identity, held = self._take_over()
             if held is not None and held.batch_id >= proposal.batch_id and held != instead_of:
                 return held
+            self._check_open(proposal, () if instead_of is None else instead_of.participants)
             try:
-                self._record(identity, proposal)
+                self._record(identity, proposal, pieces)
             except KafkaError as error:
                 if error.code not in _ABORTED:
                     raise
@@ -178,17 +180,28 @@ class Ledger:
         raise ForebayError(f"another driver keeps writing as {self._name}: stop one of them")
 
     def settled(self) -> Decision | None:
-        """As `read`, after any attempt to decide that is under way has succeeded or failed for good."""
-        new_identity(self._cluster, self._group, _DECISION_TIMEOUT_MS)
-        return self.read()
+        """The latest decision, after any attempt to make one has succeeded or failed for good."""
+        return self._take_over()[1]
+
+    def _take_over(self) -> tuple[Identity, Decision | None]:
+        """Fence whoever is deciding, and see what has been decided."""
+        identity = new_identity(self._cluster, self._group, _DECISION_TIMEOUT_MS)
+        return identity, self._cluster.attempt(partial(self._read, stable=True))
 
     # -- participants ---------------------------------------------------------------------------------------
 
-    def lost(self, participants: Iterable[Participant]) -> list[Participant]:
-        """Those whose transactions are not open any more: brokers have aborted them, or another attempt."""
-        wanted = {_transactional_id(self._name, each.label): each for each in participants}
+    def _check_open(self, proposal: Decision, known: Collection[Participant]) -> None:
+        """While nothing is decided, a batch that has lost rows can simply fail, and be written anew."""
+        new = [each for each in proposal.participants if each not in known]
+        wanted = {_transactional_id(self._name, each.label): each for each in new}
         still_open = self._cluster.attempt(partial(self._open_identities, list(wanted)))
-        return [each for name, each in wanted.items() if still_open.get(name) != each.identity]
+        lost = [each for name, each in wanted.items() if still_open.get(name) != each.identity]
+        if lost:
+            raise ForebayError(
+                f"batch {proposal.batch_id} of {self._name} cannot be committed: the rows of"
+                f" {named_tasks(lost)} were aborted, most likely because the batch took longer than"
+                " kafka.transaction.timeout.ms; raise it, or make batches smaller"
+            )
 
     def _open_identities(self, transactional_ids: Iterable[str]) -> dict[str, Identity]:
         by_coordinator: dict[BrokerConnection, list[str]] = defaultdict(list)
@@ -259,23 +272,23 @@ class Ledger:
 
     # -- the group ------------------------------------------------------------------------------------------
 
-    def _read(self) -> Decision | None:
-        slots = self._offsets(self._group)
+    def _read(self, *, stable: bool) -> Decision | None:
+        slots = self._offsets(self._group, stable)
         if not slots:
             return None
         topic, (batch_id, text) = max(slots.items(), key=lambda slot: slot[1][0])
         count, _, text = text.partition(";")
         for n in range(1, int(count)):
-            number, piece = self._offsets(self._piece(n)).get(topic, (-1, ""))
+            number, piece = self._offsets(self._piece(n), stable).get(topic, (-1, ""))
             if number != batch_id:
                 # Another driver has decided the next batch between two of our questions.
                 raise KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT, f"{self._group} is being written")
             text += piece
         return _parsed(batch_id, topic, text)
 
-    def _offsets(self, group: str) -> dict[str, tuple[int, str]]:
+    def _offsets(self, group: str, stable: bool) -> dict[str, tuple[int, str]]:
         """Number and metadata under each topic."""
-        request = OffsetFetchRequest(group_id=group, topics=None, require_stable=True)
+        request = OffsetFetchRequest(group_id=group, topics=None, require_stable=stable)
         answer = self._cluster.coordinator(group, GROUP).ask(request, _OFFSET_FETCH_VERSION)
         check(answer.error_code, f"the offsets of {group}")
         found = {}
@@ -286,8 +299,7 @@ class Ledger:
                     found[topic.name] = (partition.committed_offset, partition.metadata or "")
         return found
 
-    def _record(self, identity: Identity, decision: Decision) -> None:
-        pieces = _pieces(decision.text())
+    def _record(self, identity: Identity, decision: Decision, pieces: Sequence[str]) -> None:
         for n, piece in enumerate(pieces):
             self._cluster.attempt(partial(self._add_group, identity, self._piece(n)))
             self._cluster.attempt(partial(self._put, identity, self._piece(n), decision, piece))
@@ -321,6 +333,13 @@ class Ledger:
 
     def _piece(self, n: int) -> str:
         return f"{self._group}.{n}" if n else self._group
+
+
+def named_tasks(participants: Sequence[Participant]) -> str:
+    """task 3, 5, 6 and 12 others"""
+    others = len(participants) - _NAMED_MAX
+    names = ", ".join(str(each.task) for each in participants[:_NAMED_MAX])
+    return f"task {names}" + (f" and {others} others" if others > 0 else "")
 
 
 def _pieces(text: str) -> list[str]:
