@@ -36,7 +36,7 @@ def spark() -> Iterator[SparkSession]:
             "forebay tests",
             "local[2]",
             quick=True,
-            **{"spark.sql.shuffle.partitions": 2, "spark.sql.warehouse.dir": "/nonexistent"},
+            **{"spark.sql.shuffle.partitions": 2, "spark.connect.grpc.binding.port": 0},
         )
     yield started
     started.stop()

@@ -1,0 +1,128 @@
+"""Batch reads through Spark itself: found by name, with the documented schema, from SQL and over Connect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from broker_process import BrokerProcess
+from forebay.client import Producer
+from spark_reading import make_topic, value
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+KAFKA_SCHEMA = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,"
+    " timestampType INT"
+)
+"""As in the guide to Spark's Kafka source."""
+HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+
+
+def read(spark: SparkSession, broker: BrokerProcess, topic: str, **options: Any) -> DataFrame:
+    reader = spark.read.format("forebay").option("kafka.bootstrap.servers", broker.bootstrap)
+    if "schema" in options:
+        reader = reader.schema(options.pop("schema"))
+    return reader.options(subscribe=topic, **options).load()
+
+
+def test_the_schema_is_that_of_the_kafka_source(spark: SparkSession, broker: BrokerProcess) -> None:
+    assert read(spark, broker, "any").schema == StructType.fromDDL(KAFKA_SCHEMA)
+    with_headers = read(spark, broker, "any", includeHeaders=True).schema
+    assert with_headers == StructType.fromDDL(f"{KAFKA_SCHEMA}, {HEADERS}")
+
+
+def test_eight_partitions_with_filters_pushed_down(
+    spark: SparkSession, broker: BrokerProcess, topic: str
+) -> None:
+    counts = (40, 0, 7, 1, 0, 30, 2, 20)
+    make_topic(broker.bootstrap, topic, *counts)
+    whole = read(spark, broker, topic)
+    found = whole.select("partition", "offset", "value", "key").collect()
+    assert sorted((row.partition, row.offset, bytes(row.value)) for row in found) == [
+        (p, n, value(p, n)) for p, count in enumerate(counts) for n in range(count)
+    ]
+    assert {row.offset % 3 == 0 for row in found if row.key is None} == {True}
+    some = whole.where("partition IN (0, 5) AND offset >= 10 AND offset < 12").where(
+        F.col("timestamp") > "2020-01-01"
+    )
+    assert sorted(bytes(row.value) for row in some.select("value").collect()) == [
+        value(p, n) for p in (0, 5) for n in (10, 11)
+    ]
+    # Spark has nothing left to filter: the source took all of it.
+    plan = some._jdf.queryExecution().executedPlan().toString()
+    assert "Filter (" not in plan, plan
+
+
+def test_filters_are_spark_s_when_they_are_not_pushed_down(
+    spark: SparkSession, broker: BrokerProcess, topic: str
+) -> None:
+    make_topic(broker.bootstrap, topic, 5, 5)
+    plain = spark.newSession()
+    plain.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    found = read(plain, broker, topic).where("partition = 1 AND offset < 2")
+    assert found.count() == 2
+
+
+def test_columns_headers_nulls_and_tasks(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 0)
+    with Producer(broker.bootstrap) as producer:
+        producer.send(topic, b"first", key="k", headers=[("a", b"1"), ("b", None)])
+        producer.send(topic, None)
+    found = read(
+        spark, broker, topic, includeHeaders=True, schema=f"{HEADERS}, value BINARY", minPartitions=2
+    )
+    rows = found.withColumn("task", F.spark_partition_id()).orderBy("task").collect()
+    assert [(row.value and bytes(row.value), row.task) for row in rows] == [(b"first", 0), (None, 1)]
+    assert [(header.key, header.value) for header in rows[0].headers] == [("a", b"1"), ("b", None)]
+    assert rows[1].headers is None
+
+
+def test_an_empty_topic_from_sql(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 0, 0)
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW nothing USING forebay"
+        f" OPTIONS (`kafka.bootstrap.servers` '{broker.bootstrap}', subscribe '{topic}')"
+    )
+    assert spark.sql("SELECT count(*) AS rows FROM nothing").first() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"startingOfsets": "earliest"}, "startingofsets is not known"), ({"assign": "{}"}, "exactly one of")],
+)
+def test_wrong_options_are_named(
+    spark: SparkSession, broker: BrokerProcess, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(PySparkException, match=said):
+        read(spark, broker, "any", **options).count()
+
+
+# -- Spark Connect -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def remote(spark: SparkSession) -> Iterator[SparkSession]:
+    """A client of a Connect server inside the JVM that runs already: a second JVM would take half a minute."""
+    from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+    jvm: Any = spark.sparkContext._jvm
+    service = jvm.org.apache.spark.sql.connect.service.SparkConnectService
+    service.start(spark.sparkContext._jsc.sc())
+    client = RemoteSession.builder.remote(f"sc://127.0.0.1:{service.localPort()}").create()
+    yield client  # type: ignore[misc]
+    client.stop()
+    service.stop(jvm.scala.Option.apply(None), jvm.scala.Option.apply(None))
+
+
+def test_over_connect(remote: SparkSession, broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 3, 2)
+    found = read(remote, broker, topic)
+    assert found.schema == StructType.fromDDL(KAFKA_SCHEMA)
+    assert found.where("partition = 0").count() == 3
