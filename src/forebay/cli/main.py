@@ -28,6 +28,7 @@ VERBS = {
     "cluster": "forebay.cli.cluster:cluster",
     "pipeline": "forebay.cli.pipeline:pipeline",
     "log": "forebay.cli.log:log",
+    "simulate": "forebay.cli.simulate:simulate",
 }
 
 
