@@ -190,11 +190,12 @@ class Cluster:
         for node in fresh:
             self.data_dir.mkdir(parents=True, exist_ok=True)
             self._children[node] = ChildBroker(self.log_path(node))
-            self._children[node].launch(self._settings_of(node))
+            self._children[node].launch(self.broker_settings(node))
         for node in fresh:
             self._addresses[node] = self._children[node].wait_until_ready()
 
-    def _settings_of(self, node_id: int) -> dict[str, str]:
+    def broker_settings(self, node_id: int) -> dict[str, str]:
+        """What the broker is started with; a subclass may say it differently."""
         port = self._port + node_id - 1 if self._port else 0
         address = self._addresses.get(node_id, f"{_HOST}:{port}")
         own = {
