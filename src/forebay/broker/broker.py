@@ -17,6 +17,7 @@ from forebay.broker.appends import Appends
 from forebay.broker.cold_reads import ColdReads
 from forebay.broker.compaction import Compactor
 from forebay.broker.connection import Connection
+from forebay.broker.controller import Controller
 from forebay.broker.descriptors import share_descriptors
 from forebay.broker.dispatch import Dispatcher, Endpoint
 from forebay.broker.endpoints import ENDPOINTS
@@ -71,6 +72,7 @@ class Broker:
         self.arrivals = Arrivals()
         self.commit = GroupCommit(self.loop, self.metrics, ports.executor(1, "forebay-sync"))
         self.membership = Membership(self)
+        self.controller = Controller(self)
         self.replication = Replication(self)
         self.appends = Appends(
             self.commit,
@@ -114,7 +116,8 @@ class Broker:
 
     @property
     def controller_id(self) -> int:
-        return self.node_id
+        """The elected one; while there is none, this broker, which answers as well as any."""
+        return self.image.controller if self.image.controller in self.image.brokers else self.node_id
 
     # -- life ----------------------------------------------------------------------------------------
 
@@ -180,10 +183,12 @@ class Broker:
             background += Housekeeping(self).start(tasks)
             self.replication.start(tasks)
             keeping = tasks.create_task(self.membership.keep())
+            governing = tasks.create_task(self.controller.run())
             self.server.start()
             on_ready(address)
             await self._stopping.wait()
             keeping.cancel()
+            governing.cancel()
             await self.membership.leave()
             self.replication.close()
             self.groups.coordinator.close()

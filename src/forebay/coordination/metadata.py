@@ -28,7 +28,7 @@ from forebay.coordination.store import (
     Target,
 )
 from forebay.coordination.translate import Writes, changes_of_events, changes_of_range
-from forebay.core.image import BrokerRegistration, Change, ClusterImage
+from forebay.core.image import BrokerRegistration, Change, ClusterImage, PartitionPut
 from forebay.core.stored import encode_broker
 
 Plan = Callable[[ClusterImage], Sequence[Change]]
@@ -152,11 +152,12 @@ class Metadata:
     async def change_all(self, changes: Sequence[Change], guards: Sequence[Compare] = ()) -> list[Change]:
         """Commits changes that need not be one, in as many transactions as they take; returns what failed.
 
-        They must have been planned on the present image. A transaction that was overtaken fails as a whole
-        and is not tried again: who planned it has to look at a newer image. The image shows what succeeded.
+        A transaction that was overtaken fails as a whole and is not tried again: who planned it has to look
+        at a newer image. When this returns, the image shows what succeeded.
         """
         slots = asyncio.Semaphore(_TXNS_IN_FLIGHT_MAX)
-        chunks = self._chunks(changes, guards)
+        gone = [change for change in changes if self._is_gone(change)]
+        chunks = self._chunks([change for change in changes if not self._is_gone(change)], guards)
         done = await asyncio.gather(
             *(self._commit_chunk(writes, slots) for writes, _ in chunks), return_exceptions=True
         )
@@ -167,7 +168,7 @@ class Metadata:
         if revisions:
             await self.wait_for(max(revisions))
         lost = (members for (_, members), outcome in zip(chunks, done, strict=True) if outcome is None)
-        return [change for members in lost for change in members]
+        return gone + [change for members in lost for change in members]
 
     def _chunks(
         self, changes: Sequence[Change], guards: Sequence[Compare]
@@ -180,6 +181,10 @@ class Metadata:
             writes.add(change)
             members.append(change)
         return chunks
+
+    def _is_gone(self, change: Change) -> bool:
+        """Whether its topic was deleted since it was planned."""
+        return isinstance(change, PartitionPut) and change.topic_id not in self.image.topic_names
 
     async def _commit_chunk(self, writes: Writes, slots: asyncio.Semaphore) -> int | None:
         async with slots:

@@ -1,0 +1,132 @@
+"""The controller: of all brokers the one that is elected, and acts on who lives, who died and what moves.
+
+What to do is decided in `core/controller.py`; here it is done. Every image is looked at once, by one plan
+at a time, and each write is guarded by the election itself: a controller that was replaced without
+noticing writes nothing more. The election hangs on the broker's own lease, so it ends when the broker is
+given up; then another broker wins, looks at everything anew, and goes on where this one stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from forebay.coordination.election import campaign
+from forebay.coordination.store import Compare, Lease, StoreClosed, StoreError
+from forebay.core.controller import plan, prefer
+from forebay.core.image import ClusterImage, PartitionPut
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+NOT_ELECTED = -1
+_RETRY_S = 0.2
+
+
+class Controller:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._wake = asyncio.Event()
+        self._preferred_s = 0.0
+        """When leaders were last evened out, in the event loop's time."""
+        self.epoch = NOT_ELECTED
+        """The create revision of the controller's key while it is this broker's."""
+
+    @property
+    def active(self) -> bool:
+        return self.epoch != NOT_ELECTED
+
+    async def run(self) -> None:
+        """Be elected, act, be replaced, and again; until cancelled, or the store is closed."""
+        self._broker.metadata.listen(self._follow)
+        while True:
+            lease = self._broker.membership.lease
+            if lease is None or not lease.valid():
+                # The broker is about to take another.
+                await asyncio.sleep(_RETRY_S)
+                continue
+            try:
+                await self._serve(lease)
+            except StoreClosed:
+                raise
+            except StoreError as error:
+                log.warning("the controller has trouble with the store", extra={"reason": str(error)})
+                await asyncio.sleep(_RETRY_S)
+
+    def _follow(self, before: ClusterImage, after: ClusterImage) -> None:
+        same = (
+            before.brokers is after.brokers
+            and before.topics is after.topics
+            and before.topic_configs is after.topic_configs
+            and before.broker_configs is after.broker_configs
+        )
+        if not same:
+            self._wake.set()
+
+    async def _serve(self, lease: Lease) -> None:
+        broker = self._broker
+        me = str(broker.node_id).encode()
+        epoch = await campaign(broker.store, broker.metadata.keys.controller, me, lease)
+        lost = asyncio.create_task(lease.lost.wait())
+        lost.add_done_callback(lambda _: self._wake.set())
+        try:
+            await broker.metadata.wait_for(epoch)
+            self.epoch = epoch
+            log.info("this broker is the controller", extra={"epoch": epoch})
+            await self._govern(lease)
+        finally:
+            self.epoch = NOT_ELECTED
+            lost.cancel()
+
+    async def _govern(self, lease: Lease) -> None:
+        self._preferred_s = self._broker.loop.time()
+        while lease.valid():
+            self._wake.clear()
+            changes = plan(self._broker.image, self._broker.config.controller) or self._preferences()
+            if not changes:
+                await self._until_something_changes()
+            elif not await self._commit(changes):
+                return
+
+    def _preferences(self) -> list[PartitionPut]:
+        """Leaders that should go back to their first replicas, when it is time to look."""
+        if self._idle_s() > 0:
+            return []
+        self._preferred_s = self._broker.loop.time()
+        percent = self._broker.config.controller.imbalance_percent_max
+        return prefer(self._broker.image, imbalance_percent_max=percent)
+
+    def _idle_s(self) -> float:
+        """How long nothing has to be done if nothing happens."""
+        config = self._broker.config.controller
+        if not config.rebalance_leaders:
+            return float(config.imbalance_check_interval_s)
+        return self._preferred_s + config.imbalance_check_interval_s - self._broker.loop.time()
+
+    async def _until_something_changes(self) -> None:
+        try:
+            async with asyncio.timeout(self._idle_s()):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _commit(self, changes: list[PartitionPut]) -> bool:
+        """Whether this broker is still the controller."""
+        metadata = self._broker.metadata
+        failed = await metadata.change_all(changes, [Compare.created(metadata.keys.controller, self.epoch)])
+        log.info(
+            "partitions have new leaders, in-sync replicas or places",
+            extra={"partitions": len(changes) - len(failed)},
+        )
+        if not failed:
+            return True
+        # Somebody was faster, and this broker's image will show it soon; or somebody else is elected.
+        item = await self._broker.store.get(metadata.keys.controller)
+        if item is None or item.create_revision != self.epoch:
+            log.warning("another broker is the controller now")
+            return False
+        await asyncio.sleep(_RETRY_S)
+        return True
