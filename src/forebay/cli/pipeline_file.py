@@ -23,7 +23,7 @@ from forebay.cli.client import Client, CommandError
 from forebay.cli.pipeline_run import INSTALL, Collected, Engine, Step
 
 _HEAD = ("bootstrap-server", "properties", "master", "conf", "steps")
-_SHARED = ("bootstrap", "properties", "master", "conf", "as_json")
+_SHARED = ("bootstrap", "properties", "master", "conf", "verbose", "as_json")
 """Parameters that hold for the whole file."""
 STEPS_MAX = 100
 

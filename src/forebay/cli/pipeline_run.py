@@ -6,11 +6,12 @@ later ones work; when no other is left, all that run are waited for until Ctrl-C
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ class Engine:
 
     master: str
     conf: Mapping[str, str]
+    verbose: bool = False
 
     def session(self) -> SparkSession:
         try:
@@ -44,11 +46,29 @@ class Engine:
             raise CommandError(f"{INSTALL} ({error})") from None
         # PySpark warns of newer versions of pandas, which these commands use nothing of.
         warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
-        # What fails is said in one line; Spark's own pages about it are for who asks for them.
-        ours: dict[str, Any] = {"spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS, "spark.log.level": "OFF"}
-        return session(
-            "forebay pipeline", self.master, **{**ours, **shipping.settings(self.master), **self.conf}
-        )
+        # Executors may have a Python of another name (PYSPARK_PYTHON); planning happens here.
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        ours: dict[str, Any] = {
+            "spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS,
+            "spark.log.level": "WARN" if self.verbose else "OFF",
+            **shipping.settings(self.master),
+        }
+        with contextlib.nullcontext() if self.verbose else _quiet():
+            return session("forebay pipeline", self.master, **{**ours, **self.conf})
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Whatever is started meanwhile has no stderr: what a JVM has to say at its start is not for users."""
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +101,13 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
         callback=pairs,
         help="A setting of Spark, such as spark.executor.memory=4g; may be repeated.",
     )
+    @click.option("--verbose", is_flag=True, help="Also what Spark itself has to say.")
     @functools.wraps(command)
-    def with_engine(*arguments: Any, master: str, conf: list[tuple[str, str]], **options: Any) -> Any:
-        return command(*arguments, engine=Engine(master=master, conf=dict(conf)), **options)
+    def with_engine(
+        *arguments: Any, master: str, conf: list[tuple[str, str]], verbose: bool, **options: Any
+    ) -> Any:
+        engine = Engine(master=master, conf=dict(conf), verbose=verbose)
+        return command(*arguments, engine=engine, **options)
 
     return with_engine
 
@@ -99,7 +123,7 @@ def run_or_collect(step: Step, engine: Engine, client: Client | None, as_json: b
 
 def run_steps(steps: Sequence[Step], engine: Engine, client: Client | None) -> list[Summary]:
     """All steps, to their ends or to Ctrl-C."""
-    with ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         spark = engine.session()
         stack.callback(spark.stop)
         return _Run(spark, _brokers(client)).run(steps)

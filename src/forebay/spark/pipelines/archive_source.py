@@ -8,9 +8,9 @@ waits until some are. A batch is bounded in offsets, and so is the memory of a t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,8 @@ COLUMNS = (
 )
 BATCH_RECORDS = 100_000
 _NAP_S = 0.2
+
+Clock: TypeAlias = Callable[[], float]
 
 
 class ArchiveSource(DataSource):
@@ -140,7 +142,8 @@ class Unhurried:
 class AtRate:
     """So many a second: a batch is a second's worth, and none comes before its time."""
 
-    def __init__(self, records_per_s: float, batch_records: int) -> None:
+    def __init__(self, records_per_s: float, batch_records: int, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
         self._step_s = max(1.0, 1 / records_per_s)
         self._batch = Unhurried(min(batch_records, max(1, int(records_per_s * self._step_s))))
         self._due_s = 0.0
@@ -148,7 +151,7 @@ class AtRate:
     def release(
         self, reader: ArchiveReader, starts: Mapping[str, int], ends: Mapping[str, int]
     ) -> dict[str, int]:
-        now_s = time.monotonic()
+        now_s = self._clock()
         if now_s < self._due_s:
             return dict(starts)
         self._due_s = max(self._due_s + self._step_s, now_s) if self._due_s else now_s + self._step_s
@@ -158,7 +161,8 @@ class AtRate:
 class AtSpeed:
     """As the messages came at first, so many times faster. The first one that is left sets the clock."""
 
-    def __init__(self, factor: float, batch_records: int) -> None:
+    def __init__(self, factor: float, batch_records: int, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
         self._factor = factor
         self._batch = Unhurried(batch_records)
         self._began: tuple[float, int] | None = None
@@ -172,8 +176,8 @@ class AtSpeed:
         if not times:
             return most
         if self._began is None:
-            self._began = time.monotonic(), min(times)
-        due_us = self._began[1] + int((time.monotonic() - self._began[0]) * 1_000_000 * self._factor)
+            self._began = self._clock(), min(times)
+        due_us = self._began[1] + int((self._clock() - self._began[0]) * 1_000_000 * self._factor)
         return {at: self._until(line, due_us, most[at]) for at, line in lines.items()}
 
     def _until(self, line: tuple[Any, Any], due_us: int, most: int) -> int:

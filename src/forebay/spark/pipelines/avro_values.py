@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +37,6 @@ _SIMPLE: Mapping[str, pa.DataType] = {
     "timestamp-micros": pa.timestamp("us", "UTC"),
     "local-timestamp-millis": pa.timestamp("us"),
     "local-timestamp-micros": pa.timestamp("us"),
-    "uuid": pa.string(),
 }
 
 
@@ -58,9 +56,16 @@ def decode(rows: DataFrame, schema: str, *, framed: bool) -> DataFrame:
 def parse(schema: str) -> Any:
     fastavro = require("fastavro.schema", "avro")
     try:
-        return fastavro.expand_schema(json.loads(schema))
+        return fastavro.expand_schema(json.loads(schema, object_hook=_without_uuid))
     except (ValueError, KeyError, TypeError, fastavro.SchemaParseException) as error:
         raise PipelineError(f"this is no Avro schema: {error}") from None
+
+
+def _without_uuid(schema: dict[str, Any]) -> dict[str, Any]:
+    """Spark has no type for a UUID: it stays the text that it is."""
+    if schema.get("logicalType") == "uuid":
+        return {name: value for name, value in schema.items() if name != "logicalType"}
+    return schema
 
 
 def arrow_fields(record: Any) -> list[pa.Field]:
@@ -122,17 +127,10 @@ def _reader(schema: str, framed: bool) -> Callable[[bytes | None], dict[str, Any
             return {}
         try:
             stream = io.BytesIO(value[_FRAME_BYTES:] if framed else value)
-            return {
-                name: _plain(field)
-                for name, field in fastavro.schemaless_reader(stream, parsed, None).items()
-            }
+            decoded: dict[str, Any] = fastavro.schemaless_reader(stream, parsed, None)
+            return decoded
         except Exception as error:
             # Bytes of another schema fail in any way that decoding can.
             return {_CORRUPT: f"{type(error).__name__}: {error}"}
 
     return read
-
-
-def _plain(value: Any) -> Any:
-    """As Arrow takes it: a map is a list of pairs there only when it is typed so, a UUID is text."""
-    return str(value) if isinstance(value, uuid.UUID) else value

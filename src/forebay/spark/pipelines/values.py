@@ -89,12 +89,8 @@ def _from_json(rows: DataFrame, schema: str) -> DataFrame:
     from pyspark.sql import functions as F
 
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    text = F.col("value").cast("string")
-    parsed = F.from_json(text, f"{schema}, {CORRUPT} STRING", options)
-    # A value that is not even an object parses to null as a whole, without a word about it.
-    return rows.select(
-        parsed.alias("fields"), text.alias("text"), *(F.expr(name) for name in _meta())
-    ).select("fields.*", *META)
+    fields = F.from_json(F.col("value").cast("string"), f"{schema}, {CORRUPT} STRING", options)
+    return rows.select(fields.alias("fields"), *map(F.expr, _meta())).select("fields.*", *META)
 
 
 def _meta() -> list[str]:
