@@ -21,14 +21,15 @@ class Authority:
             "-days", "2", "-subj", f"/CN={name}", "-keyout", self._key(name), "-out", str(self.ca_file),
         )  # fmt: skip
 
-    def issue(self, name: str) -> tuple[Path, Path]:
+    def issue(self, name: str, *, common_name: bool = True) -> tuple[Path, Path]:
         """A certificate and its key, for 127.0.0.1, to be a server or a client with."""
+        subject = f"/CN={name}" if common_name else f"/O={name}"
         request, certificate = self._directory / f"{name}.csr", self._directory / f"{name}.pem"
         extensions = self._directory / f"{name}.ext"
         extensions.write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
         _openssl(
             "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-            "-subj", f"/CN={name}", "-keyout", self._key(name), "-out", str(request),
+            "-subj", subject, "-keyout", self._key(name), "-out", str(request),
         )  # fmt: skip
         _openssl(
             "x509", "-req", "-days", "2", "-in", str(request), "-CA", str(self.ca_file),

@@ -26,10 +26,14 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def secure_etcd(authority: Authority) -> Iterator[EtcdCluster]:
+def server_tls(authority: Authority) -> EtcdTls:
     cert_file, key_file = authority.issue("server")
-    tls = EtcdTls(ca_file=authority.ca_file, cert_file=cert_file, key_file=key_file)
-    with EtcdCluster(1, tls=tls) as etcd:
+    return EtcdTls(ca_file=authority.ca_file, cert_file=cert_file, key_file=key_file)
+
+
+@pytest.fixture(scope="module")
+def secure_etcd(server_tls: EtcdTls) -> Iterator[EtcdCluster]:
+    with EtcdCluster(1, tls=server_tls) as etcd:
         yield etcd
 
 
@@ -37,15 +41,19 @@ def secure_etcd(authority: Authority) -> Iterator[EtcdCluster]:
 def guarded_etcd() -> Iterator[EtcdCluster]:
     """One that asks for a user; ours may use the keys of the cluster "test" only."""
     with EtcdCluster(1) as etcd:
-        for name, role in (("root", "root"), (USER, "brokers")):
-            ask(etcd, "/v3/auth/user/add", name=name, password=PASSWORD)
-            ask(etcd, "/v3/auth/role/add", name=role)
-            ask(etcd, "/v3/auth/user/grant", user=name, role=role)
-        # The keys from "/forebay/test/" to "/forebay/test0", in base64.
-        keys = {"permType": "READWRITE", "key": "L2ZvcmViYXkvdGVzdC8=", "range_end": "L2ZvcmViYXkvdGVzdDA="}
-        ask(etcd, "/v3/auth/role/grant", name="brokers", perm=keys)
-        ask(etcd, "/v3/auth/enable")
+        enable_users(etcd)
         yield etcd
+
+
+def enable_users(etcd: EtcdCluster) -> None:
+    for name, role in (("root", "root"), (USER, "brokers")):
+        ask(etcd, "/v3/auth/user/add", name=name, password=PASSWORD)
+        ask(etcd, "/v3/auth/role/add", name=role)
+        ask(etcd, "/v3/auth/user/grant", user=name, role=role)
+    # The keys from "/forebay/test/" to "/forebay/test0", in base64.
+    keys = {"permType": "READWRITE", "key": "L2ZvcmViYXkvdGVzdC8=", "range_end": "L2ZvcmViYXkvdGVzdDA="}
+    ask(etcd, "/v3/auth/role/grant", name="brokers", perm=keys)
+    ask(etcd, "/v3/auth/enable")
 
 
 def ask(etcd: EtcdCluster, path: str, **body: Any) -> None:
@@ -58,7 +66,7 @@ def settings(etcd: EtcdCluster, **more: str) -> ClusterConfig:
 
 
 async def use(config: ClusterConfig) -> None:
-    store = await EtcdStore.open(config, request_timeout_s=1.0)
+    store = await EtcdStore.open(config, request_timeout_s=0.5)
     try:
         key = f"/forebay/{config.name}/key"
         made = await store.txn(puts=[Put(key=key, value=b"x")])
@@ -79,8 +87,8 @@ async def refusal(config: ClusterConfig) -> str:
 # -- TLS -----------------------------------------------------------------------------------------------
 
 
-def files(authority: Authority, name: str) -> dict[str, str]:
-    cert_file, key_file = authority.issue(name)
+def files(authority: Authority, name: str, *, common_name: bool = True) -> dict[str, str]:
+    cert_file, key_file = authority.issue(name, common_name=common_name)
     return {
         "forebay_etcd_ca_file": str(authority.ca_file),
         "forebay_etcd_cert_file": str(cert_file),
@@ -177,6 +185,16 @@ async def test_a_user_without_rights(guarded_etcd: EtcdCluster) -> None:
 
 async def test_a_login_that_etcd_does_not_ask_for_does_no_harm(one_etcd: EtcdCluster) -> None:
     await use(settings(one_etcd, **LOGIN))
+
+
+async def test_with_users_a_certificate_must_have_no_common_name(
+    server_tls: EtcdTls, authority: Authority
+) -> None:
+    with EtcdCluster(1, tls=server_tls) as etcd:
+        enable_users(etcd)
+        await use(settings(etcd, **LOGIN, **files(authority, "nameless", common_name=False)))
+        message = await refusal(settings(etcd, **LOGIN, **files(authority, "named")))
+        assert "without a common name" in message
 
 
 # -- what is not etcd ------------------------------------------------------------------------------------

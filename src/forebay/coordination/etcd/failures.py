@@ -95,6 +95,11 @@ def refusal(status: int, body: bytes) -> Refused:
         error = json.loads(body)
     except ValueError:
         error = None
+    if b"CommonName" in body:
+        raise NoAnswer(
+            "with users and client certificates together, etcd wants those without a common name (CN): "
+            "make forebay.etcd.cert.file such a one"
+        )
     if not isinstance(error, dict):
         raise NoAnswer(f"it answers {status} {shown(body)!r}: is this etcd's client port?")
     return refusal_in(error)
