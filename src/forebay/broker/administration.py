@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 from forebay.coordination.metadata import Plan
 from forebay.core.image import ClusterImage
@@ -12,6 +12,8 @@ from forebay.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
+
+T = TypeVar("T", bound=Hashable)
 
 
 async def carry_out(broker: Broker, plan: Plan, *, validate_only: bool) -> ClusterImage:
@@ -30,7 +32,7 @@ async def attempt(broker: Broker, plan: Plan, *, validate_only: bool) -> tuple[E
     return ErrorCode.NONE, None
 
 
-def named_twice(names: Iterable[str | bytes]) -> frozenset[str | bytes]:
+def named_twice(names: Iterable[T]) -> frozenset[T]:
     """Names that one request must not repeat: which of the two should it have been?"""
     return frozenset(name for name, count in Counter(names).items() if count > 1)
 

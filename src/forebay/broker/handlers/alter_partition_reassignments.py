@@ -1,0 +1,73 @@
+"""AlterPartitionReassignments: begin moves of partitions, or cancel those under way."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forebay.broker.administration import named_twice
+from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.partition_changes import Decide, Place, carry_out_each
+from forebay.core.image import ClusterImage, PartitionPut
+from forebay.core.reassignment import reassign
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+
+async def handle(
+    broker: Broker, _context: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    errors = await carry_out_each(broker, _decisions(request))
+    topics: dict[str, list[ReassignablePartitionResponse]] = {topic.name: [] for topic in request.topics}
+    for (name, index), error in errors.items():
+        topics[name].append(_result(index, error))
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        responses=[
+            ReassignableTopicResponse(name=name, partitions=results) for name, results in topics.items()
+        ],
+    )
+
+
+def _decisions(request: AlterPartitionReassignmentsRequest) -> dict[Place, Decide]:
+    wanted = [
+        ((topic.name, partition.partition_index), partition.replicas)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    twice = named_twice(place for place, _ in wanted)
+    return {
+        place: partial(_refuse, place)
+        if place in twice
+        else partial(_reassign, place, replicas, allow_factor_change=request.allow_replication_factor_change)
+        for place, replicas in wanted
+    }
+
+
+def _reassign(
+    place: Place, replicas: list[int] | None, image: ClusterImage, *, allow_factor_change: bool
+) -> list[PartitionPut]:
+    return reassign(image, *place, replicas, allow_replication_factor_change=allow_factor_change)
+
+
+def _refuse(place: Place, _image: ClusterImage) -> list[PartitionPut]:
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{place[0]}-{place[1]} is in the request more than once")
+
+
+def _result(index: int, error: KafkaError | None) -> ReassignablePartitionResponse:
+    if error is None:
+        return ReassignablePartitionResponse(partition_index=index)
+    return ReassignablePartitionResponse(
+        partition_index=index, error_code=error.code, error_message=error.message
+    )
+
+
+ENDPOINT = Endpoint(45, 0, 1, handle)

@@ -1,0 +1,64 @@
+"""ElectLeaders: leadership to first replicas, or, where data may be lost over it, to any that is left."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.partition_changes import Place, carry_out_each
+from forebay.core.image import ClusterImage, PartitionPut
+from forebay.core.reassignment import elect
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+_PREFERRED = 0
+_UNCLEAN = 1
+
+
+async def handle(
+    broker: Broker, _context: RequestContext, request: ElectLeadersRequest
+) -> ElectLeadersResponse:
+    if request.election_type not in (_PREFERRED, _UNCLEAN):
+        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+    unclean = request.election_type == _UNCLEAN
+    places = _places(broker.image, request)
+    errors = await carry_out_each(broker, {place: partial(_elect, place, unclean) for place in places})
+    if request.topic_partitions is None:
+        # Of all partitions only those are told where there was something to do.
+        errors = {place: error for place, error in errors.items() if not _not_needed(error)}
+    return ElectLeadersResponse(replica_election_results=_results(errors))
+
+
+def _places(image: ClusterImage, request: ElectLeadersRequest) -> list[Place]:
+    if request.topic_partitions is not None:
+        return [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
+    return [(topic.name, state.index) for topic in image.topics.values() for state in topic.partitions]
+
+
+def _elect(place: Place, unclean: bool, image: ClusterImage) -> list[PartitionPut]:
+    return elect(image, *place, unclean=unclean)
+
+
+def _not_needed(error: KafkaError | None) -> bool:
+    return error is not None and error.code == ErrorCode.ELECTION_NOT_NEEDED
+
+
+def _results(errors: dict[Place, KafkaError | None]) -> list[ReplicaElectionResult]:
+    topics: dict[str, list[PartitionResult]] = {}
+    for (name, index), error in errors.items():
+        code, message = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
+        result = PartitionResult(partition_id=index, error_code=code, error_message=message)
+        topics.setdefault(name, []).append(result)
+    return [ReplicaElectionResult(topic=name, partition_result=results) for name, results in topics.items()]
+
+
+ENDPOINT = Endpoint(43, 0, 2, handle)
