@@ -36,7 +36,11 @@ def spark() -> Iterator[SparkSession]:
             "forebay tests",
             "local[2]",
             quick=True,
-            **{"spark.sql.shuffle.partitions": 2, "spark.connect.grpc.binding.port": 0},
+            **{
+                "spark.sql.shuffle.partitions": 2,
+                "spark.connect.grpc.binding.address": "127.0.0.1",
+                "spark.connect.grpc.binding.port": 0,
+            },
         )
     yield started
     started.stop()

@@ -109,16 +109,16 @@ def test_wrong_options_are_named(
 
 @pytest.fixture
 def remote(spark: SparkSession) -> Iterator[SparkSession]:
-    """A client of a Connect server inside the JVM that runs already: a second JVM would take half a minute."""
+    """A client of a Connect server in the JVM that runs already: another JVM would take half a minute."""
     from pyspark.sql.connect.session import SparkSession as RemoteSession
 
-    jvm: Any = spark.sparkContext._jvm
-    service = jvm.org.apache.spark.sql.connect.service.SparkConnectService
+    package: Any = spark.sparkContext._jvm.org.apache.spark.sql.connect.service  # type: ignore[union-attr]
+    service = getattr(getattr(package, "SparkConnectService$"), "MODULE$")
     service.start(spark.sparkContext._jsc.sc())
     client = RemoteSession.builder.remote(f"sc://127.0.0.1:{service.localPort()}").create()
     yield client  # type: ignore[misc]
     client.stop()
-    service.stop(jvm.scala.Option.apply(None), jvm.scala.Option.apply(None))
+    service.stop(getattr(service, "stop$default$1")(), getattr(service, "stop$default$2")())
 
 
 def test_over_connect(remote: SparkSession, broker: BrokerProcess, topic: str) -> None:
