@@ -32,6 +32,8 @@ _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 _RETRY_S = 0.5
 _ATTEMPTS_MAX = 64
 _FAREWELL_S = 5.0
+_EXPIRY_MARGIN_S = 3.0
+"""So much later than a lease has run out it may still be seen, while etcd changes its leader for example."""
 
 
 class Membership:
@@ -61,6 +63,7 @@ class Membership:
             rack=node.rack,
             directory=self._broker.data.directory_id,
         )
+        await self._await_predecessor(self._registration)
         await self._own_up()
         await self._register()
 
@@ -87,6 +90,22 @@ class Membership:
             log.warning("leaving without a word: the lease will run out", extra={"reason": str(error)})
 
     # -- before ------------------------------------------------------------------------------------------
+
+    async def _await_predecessor(self, registration: BrokerRegistration) -> None:
+        """Let the lease of this node's process on another disk end: it may be dead, it may be alive.
+
+        Before it is gone nothing may be said in its name.
+        """
+        loop = self._broker.loop
+        deadline_s = loop.time() + self._broker.config.cluster.lease_ttl_ms / 1000 + _EXPIRY_MARGIN_S
+        while True:
+            try:
+                return await self._clear_own_remains(registration)
+            except ConfigError as error:
+                if loop.time() > deadline_s:
+                    raise
+                log.warning("waiting for a lease to end", extra={"reason": str(error)})
+                await asyncio.sleep(_RETRY_S)
 
     async def _own_up(self) -> None:
         """Tell what this disk lacks of what the cluster believes it has."""
