@@ -7,6 +7,7 @@ waits until some are. A batch is bounded in offsets, and so is the memory of a t
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -134,9 +135,13 @@ class Unhurried:
         self, _reader: ArchiveReader, starts: Mapping[str, int], ends: Mapping[str, int]
     ) -> dict[str, int]:
         left = {at: max(0, ends[at] - starts[at]) for at in ends}
-        share = min(1.0, self._batch_records / max(1, sum(left.values())))
-        # Rounded up, so that a partition with little left is not put off for ever.
-        return {at: starts[at] + -int(-left[at] * share // 1) for at in ends}
+        total = sum(left.values())
+        limit = min(self._batch_records, total)
+        shares = {at: count * limit // max(1, total) for at, count in left.items()}
+        # What rounding has left over goes to those with most before them, so that none is put off for ever.
+        for at in sorted(left, key=lambda at: -left[at])[: limit - sum(shares.values())]:
+            shares[at] += 1
+        return {at: starts[at] + shares[at] for at in ends}
 
 
 class AtRate:
@@ -146,7 +151,7 @@ class AtRate:
         self._clock = clock
         self._step_s = max(1.0, 1 / records_per_s)
         self._batch = Unhurried(min(batch_records, max(1, int(records_per_s * self._step_s))))
-        self._due_s = 0.0
+        self._due_s = -math.inf
 
     def release(
         self, reader: ArchiveReader, starts: Mapping[str, int], ends: Mapping[str, int]
@@ -154,7 +159,8 @@ class AtRate:
         now_s = self._clock()
         if now_s < self._due_s:
             return dict(starts)
-        self._due_s = max(self._due_s + self._step_s, now_s) if self._due_s else now_s + self._step_s
+        # A release that comes late by a nap is made up for; one that comes later is not.
+        self._due_s = max(self._due_s, now_s - _NAP_S) + self._step_s
         return self._batch.release(reader, starts, ends)
 
 

@@ -44,28 +44,33 @@ def decode(rows: DataFrame, schema: str, *, framed: bool) -> DataFrame:
     """The fields of `value` in its place, the other columns behind them."""
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-    parsed = parse(schema)
     others = [field for field in rows.schema if field.name != "value"]
-    fields = arrow_fields(parsed)
+    fields = columns(schema)
     known = to_arrow_schema(type(rows.schema)(others), timezone="UTC")
     result = pa.schema([*fields, pa.field(_CORRUPT, pa.string()), *known])
     spark_schema = from_arrow_schema(result)
-    return rows.mapInArrow(_decoder(json.dumps(parsed), result, framed), spark_schema)
+    return rows.mapInArrow(_decoder(schema, result, framed), spark_schema)
 
 
-def parse(schema: str) -> Any:
+def columns(schema: str) -> list[pa.Field]:
+    """What the fields of a record are in Arrow."""
     fastavro = require("fastavro.schema", "avro")
     try:
-        return fastavro.expand_schema(json.loads(schema, object_hook=_without_uuid))
+        expanded = fastavro.expand_schema(_parsed(schema))
     except (ValueError, KeyError, TypeError, fastavro.SchemaParseException) as error:
         raise PipelineError(f"this is no Avro schema: {error}") from None
+    return arrow_fields(expanded)
 
 
-def _without_uuid(schema: dict[str, Any]) -> dict[str, Any]:
+def _parsed(schema: str) -> Any:
     """Spark has no type for a UUID: it stays the text that it is."""
-    if schema.get("logicalType") == "uuid":
-        return {name: value for name, value in schema.items() if name != "logicalType"}
-    return schema
+
+    def without_uuid(part: dict[str, Any]) -> dict[str, Any]:
+        if part.get("logicalType") == "uuid":
+            return {name: value for name, value in part.items() if name != "logicalType"}
+        return part
+
+    return json.loads(schema, object_hook=without_uuid)
 
 
 def arrow_fields(record: Any) -> list[pa.Field]:
@@ -111,16 +116,16 @@ def _decoder(
         fields = pa.struct(list(result)[: result.get_field_index(_CORRUPT) + 1])
         for batch in batches:
             decoded = [read(value) for value in batch.column("value").to_pylist()]
-            columns = pa.array(decoded, fields).flatten()
-            others = [batch.column(name) for name in result.names[len(columns) :]]
-            yield pa.RecordBatch.from_arrays([*columns, *others], schema=result)
+            arrays = pa.array(decoded, fields).flatten()
+            others = [batch.column(name) for name in result.names[len(arrays) :]]
+            yield pa.RecordBatch.from_arrays([*arrays, *others], schema=result)
 
     return run
 
 
 def _reader(schema: str, framed: bool) -> Callable[[bytes | None], dict[str, Any]]:
     fastavro = require("fastavro", "avro")
-    parsed = fastavro.parse_schema(json.loads(schema))
+    parsed = fastavro.parse_schema(_parsed(schema))
 
     def read(value: bytes | None) -> dict[str, Any]:
         if value is None:

@@ -1,0 +1,110 @@
+"""Avro values as columns, without Spark: types, bytes, and what has no type."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import io
+import json
+import uuid
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from forebay.spark.pipelines import avro_values
+from forebay.spark.pipelines.jobs import PipelineError
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 2}},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "PAID"]}},
+        {"name": "tags", "type": {"type": "map", "values": "string"}},
+        {"name": "ref", "type": {"type": "string", "logicalType": "uuid"}},
+        {
+            "name": "lines",
+            "type": {
+                "type": "array",
+                "items": {"type": "record", "name": "Line", "fields": [{"name": "n", "type": "int"}]},
+            },
+        },
+        {"name": "first", "type": ["null", "Line"]},
+    ],
+}
+VALUE = {
+    "id": 7,
+    "at": dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC),
+    "day": None,
+    "price": decimal.Decimal("12.34"),
+    "state": "PAID",
+    "tags": {"a": "b"},
+    "ref": uuid.UUID(int=5),
+    "lines": [{"n": 1}, {"n": 2}],
+    "first": {"n": 1},
+}
+
+
+def encoded(schema: Any = ORDER, value: Any = VALUE) -> bytes:
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(buffer, fastavro.parse_schema(schema), value)
+    return buffer.getvalue()
+
+
+def decoded(*values: bytes | None, framed: bool = False) -> list[dict[str, Any]]:
+    fields = avro_values.columns(json.dumps(ORDER))
+    result = pa.schema([*fields, pa.field("_corrupt_record", pa.string()), pa.field("_offset", pa.int64())])
+    batch = pa.RecordBatch.from_pydict(
+        {"value": pa.array(values, pa.binary()), "_offset": pa.array(range(len(values)), pa.int64())}
+    )
+    (found,) = avro_values._decoder(json.dumps(ORDER), result, framed)(iter([batch]))
+    rows: list[dict[str, Any]] = found.to_pylist()
+    return rows
+
+
+def test_every_type_that_spark_has() -> None:
+    (row,) = decoded(encoded())
+    assert row == {
+        **VALUE,
+        "tags": [("a", "b")],
+        "ref": str(uuid.UUID(int=5)),
+        "_corrupt_record": None,
+        "_offset": 0,
+    }
+
+
+def test_a_value_that_does_not_fit_is_told_of_and_stops_nobody() -> None:
+    good, bad, null = decoded(encoded(), b"\xff", None)
+    assert good["_corrupt_record"] is None
+    assert bad["_corrupt_record"].startswith(("EOFError", "IndexError"))
+    assert (bad["id"], bad["_offset"]) == (None, 1)
+    assert (null["id"], null["_corrupt_record"]) == (None, None)
+
+
+def test_the_frame_of_a_schema_registry_is_taken_off() -> None:
+    (row,) = decoded(b"\0\0\0\0\x09" + encoded(), framed=True)
+    assert row["id"] == 7
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ("{", "this is no Avro schema"),
+        ('{"type": "record", "name": "x", "fields": [{"name": "y", "type": "colour"}]}', "no Avro schema"),
+        ('"string"', "has to be a record"),
+        ('{"type": "record", "name": "x", "fields": [{"name": "y", "type": ["int", "string"]}]}', "union"),
+        (
+            '{"type": "record", "name": "x", "fields":'
+            ' [{"name": "y", "type": {"type": "int", "logicalType": "time-millis"}}]}',
+            "time-millis has no column type",
+        ),
+    ],
+)
+def test_what_has_no_column_type_is_said(schema: str, problem: str) -> None:
+    with pytest.raises(PipelineError, match=problem):
+        avro_values.columns(schema)

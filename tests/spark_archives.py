@@ -1,0 +1,73 @@
+"""Archives made without Spark and without a broker, and what a plain reader finds in one."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from forebay.spark.pipelines.hour_files import HOUR, HOUR_US, write_hours
+from forebay.spark.pipelines.lake import Lake
+from forebay.spark.pipelines.layout import POSITION, SCHEMA, Position, batch_file
+
+SIX_US = 1_763_186_400 * 1_000_000
+"""2025-11-15 06:00 UTC."""
+MINUTE_US = 60_000_000
+QUERY = str(uuid.UUID(int=1))
+
+
+class Message(NamedTuple):
+    partition: int
+    offset: int
+    time_us: int
+    key: bytes | None = b"key"
+
+    @property
+    def value(self) -> bytes:
+        return b"%d/%d" % (self.partition, self.offset)
+
+
+def record_batch(messages: Iterable[Message]) -> pa.RecordBatch:
+    """As Spark hands it to a task: sorted by hour."""
+    rows = [
+        {
+            "key": message.key,
+            "value": message.value,
+            "topic": "orders",
+            "partition": message.partition,
+            "offset": message.offset,
+            "timestamp": message.time_us,
+            "timestampType": 0,
+            "headers": [{"key": "n", "value": message.value}],
+            HOUR: message.time_us // HOUR_US,
+        }
+        for message in sorted(messages, key=lambda message: (message.time_us // HOUR_US, *message[:2]))
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA.append(pa.field(HOUR, pa.int64())))
+
+
+def make_archive(folder: Path, *batches: Iterable[Message], query: str = QUERY) -> Lake:
+    """An archive whose batches count; one task wrote each."""
+    lake = Lake(str(folder))
+    position = Position(topic="orders", partitions=1)
+    for number, messages in enumerate(batches):
+        found = list(messages)
+        last_offsets = {at: max(one.offset for one in found if one.partition == at) for at, *_ in found}
+        list(write_hours(lake, batch_file(query, number, 0), iter([record_batch(found)])))
+        partitions = max([position.partitions, *(at + 1 for at in last_offsets)])
+        position = position.after(query, number, last_offsets, partitions)
+    lake.write(POSITION, position.to_json())
+    return lake
+
+
+def seen_by_anyone(folder: Path) -> list[tuple[int, int]]:
+    """Partition and offset of every message that a reader of the bare directory finds."""
+    found = []
+    for path in sorted(folder.glob("date=*/hour=*/*.parquet")):
+        rows = pq.ParquetFile(path).read(["partition", "offset"])
+        found += list(zip(rows.column(0).to_pylist(), rows.column(1).to_pylist(), strict=True))
+    return sorted(found)
