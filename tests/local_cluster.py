@@ -1,8 +1,7 @@
 """Several brokers on the event loop of a test, around one store in memory.
 
 Everything but the processes and etcd is real: sockets, files, replication. A broker that is killed says
-nothing to anybody; its lease ends when the test says so (`bury`). Elections are made by `settle`, by the same
-plan that a controller follows.
+nothing to anybody; its lease ends when the test says so (`bury`).
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ class LocalCluster:
         self._dead[node_id] = running.session
 
     async def bury(self, node_id: int) -> None:
-        """The lease of a dead broker ends, and others are elected."""
+        """The lease of a dead broker ends; returns when others are elected."""
         session = self._dead.pop(node_id, None)
         if session is not None:
             for lease in session.leases:
@@ -117,11 +116,15 @@ class LocalCluster:
             await self.settle()
 
     async def settle(self) -> None:
-        """Carry out what a controller would."""
-        for running in list(self._running.values())[:1]:
-            revision = (await self._store.range("/"))[1]
-            image = await running.broker.metadata.wait_for(revision)
-            await running.broker.metadata.change_all(plan(image, running.broker.config.controller))
+        """Wait until the controller has done what there is to do, and all have heard of it."""
+
+        def is_settled(broker: Broker) -> bool:
+            return not plan(broker.image, broker.config.controller)
+
+        revision = (await self._store.range("/"))[1]
+        for running in self._running.values():
+            await running.broker.metadata.wait_for(revision)
+        await eventually(lambda: all(is_settled(running.broker) for running in self._running.values()))
 
     async def close(self) -> None:
         for node_id in list(self._running):

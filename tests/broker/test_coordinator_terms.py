@@ -253,6 +253,7 @@ async def test_what_was_loaded_is_told_only_when_it_is_committed(tmp_path: Path)
         reading = asyncio.create_task(_offset(cluster, heir))
         await asyncio.sleep(0.2)
         assert not reading.done()
+        await cluster.bury(home)
         await cluster.start(slow)
         assert (await reading)[1] == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert await _offset_in_the_end(cluster) == 2

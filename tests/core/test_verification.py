@@ -20,10 +20,20 @@ def test_a_guard_is_good_until_the_transaction_ends() -> None:
     verifications.check(1, guard, 5)
     assert code(verifications, object(), 5) == ErrorCode.INVALID_TXN_STATE
     assert code(verifications, guard, 5, producer=2) == ErrorCode.INVALID_TXN_STATE
-    verifications.forget(1)
+    verifications.ended(1, next_epoch=None)
     assert code(verifications, guard, 5) == ErrorCode.INVALID_TXN_STATE
     verifications.begin(1, 0, 5)
     assert code(verifications, guard, 5) == ErrorCode.INVALID_TXN_STATE, "of the transaction before"
+
+
+def test_the_end_of_a_transaction_leaves_the_next_one_its_guards() -> None:
+    """A producer that raises its epoch may be ahead of the marker, which names the epoch it has now."""
+    verifications = Verifications()
+    guard = verifications.begin(1, 4, 0)
+    verifications.ended(1, next_epoch=4)
+    verifications.check(1, guard, 0)
+    verifications.ended(1, next_epoch=5)
+    assert code(verifications, guard, 0) == ErrorCode.INVALID_TXN_STATE
 
 
 def test_a_batch_cannot_overtake_one_whose_question_failed() -> None:

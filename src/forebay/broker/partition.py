@@ -257,7 +257,7 @@ class Partition:
         if known:
             self.producers.accept(placed(header, base_offset, self.leader_epoch))
             if guard is not None:
-                self.verifications.forget(header.producer_id)
+                self.verifications.begun(header.producer_id)
         return base_offset, now_ms if policy.log_append_time else NO_TIMESTAMP
 
     def _check_transaction(self, header: BatchHeader, guard: object | None) -> None:
@@ -296,7 +296,9 @@ class Partition:
         batch = memoryview(build_marker(marker, timestamp=now_ms))
         header = place(batch, read_header(batch), log.end_offset, self.leader_epoch)
         log.append(batch, header)
-        self.verifications.forget(marker.producer_id)
+        self.verifications.ended(
+            marker.producer_id, next_epoch=marker.producer_epoch if bumps_epoch else None
+        )
         producers.transactions.settle(self.high_watermark)
         ended = producers.accept_marker(header, marker)
         if ended is not None and not ended.commit:

@@ -65,6 +65,16 @@ class Verifications:
         if asked is not None:
             asked.guards.discard(guard)
 
-    def forget(self, producer_id: int) -> None:
-        """The producer's transaction has begun here, or has ended."""
+    def begun(self, producer_id: int) -> None:
+        """The producer's transaction has begun here."""
         self._asked.pop(producer_id, None)
+
+    def ended(self, producer_id: int, *, next_epoch: int | None) -> None:
+        """The producer's transaction has ended here.
+
+        Where every transaction has an epoch of its own, a producer that is ahead may ask for its next one
+        already: with the epoch that the marker names.
+        """
+        asked = self._asked.get(producer_id)
+        if asked is not None and (next_epoch is None or asked.producer_epoch < next_epoch):
+            del self._asked[producer_id]
