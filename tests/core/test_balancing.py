@@ -189,3 +189,14 @@ def test_draining_replaces_a_move_to_the_broker() -> None:
     image = image.apply([PartitionPut(topic_id=image.topics["t"].topic_id, state=going)])
     (move,) = drain(image, 3)
     assert set(move.replicas) in ({1, 2}, {1, 4})
+
+
+def test_a_replica_that_nobody_can_take_is_given_up_only_on_request() -> None:
+    image = with_topic(cluster([None] * 3), "t", ((1, 2, 3),))
+    with pytest.raises(KafkaError, match="no other live broker"):
+        drain(image, 1)
+    assert drain(image, 1, fewer_replicas=True) == [Move(topic="t", partition=0, replicas=(2, 3))]
+    # The last one is never given up.
+    alone = with_topic(cluster([None]), "t", ((1,),))
+    with pytest.raises(KafkaError, match="no other live broker"):
+        drain(alone, 1, fewer_replicas=True)

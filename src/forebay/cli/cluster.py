@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +10,7 @@ import click
 from forebay.cli.client import Client, CommandError, client_options
 from forebay.cli.cluster_start import start
 from forebay.cli.output import json_option, print_json, print_table
+from forebay.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from forebay.core.balancing import Move
@@ -81,31 +82,49 @@ def rebalance(dry_run: bool, at_once: int, seconds_max: int, as_json: bool, clie
 
 @cluster.command()
 @click.argument("node", metavar="NODE", type=click.IntRange(0))
+@click.option("--fewer-replicas", is_flag=True, help="Do without a replica that no other broker can take.")
 @moving_options
 @client_options
-def drain(node: int, dry_run: bool, at_once: int, seconds_max: int, as_json: bool, client: Client) -> None:
+def drain(
+    node: int,
+    fewer_replicas: bool,
+    dry_run: bool,
+    at_once: int,
+    seconds_max: int,
+    as_json: bool,
+    client: Client,
+) -> None:
     """Move everything away from the broker NODE, so that it can be taken out for good."""
     from forebay.core.balancing import drain as decide
 
-    moves = _move(client, lambda image: decide(image, node), dry_run, at_once, seconds_max, as_json)
+    def decide_drain(image: ClusterImage) -> list[Move]:
+        try:
+            return decide(image, node, fewer_replicas=fewer_replicas)
+        except KafkaError as error:
+            hint = "; or do without it by --fewer-replicas"
+            cannot = error.code is ErrorCode.INVALID_REPLICATION_FACTOR and not fewer_replicas
+            raise CommandError(error.message + (hint if cannot else "")) from None
+
+    moves = _move(client, decide_drain, dry_run, at_once, seconds_max, as_json)
     if not as_json and not dry_run:
         click.echo(f"{_count(moves)} moved; broker {node} holds nothing and can be stopped for good")
 
 
 def _move(
-    client: Client, decide: Any, dry_run: bool, at_once: int, seconds_max: int, as_json: bool
+    client: Client,
+    decide: Callable[[ClusterImage], list[Move]],
+    dry_run: bool,
+    at_once: int,
+    seconds_max: int,
+    as_json: bool,
 ) -> Sequence[Move]:
     from forebay.cli.cluster_view import read_image
     from forebay.cli.moving import carry_out
     from forebay.cli.wire import WireConnection
-    from forebay.errors import KafkaError
 
     with WireConnection.open(client) as connection:
         image = read_image(connection)
-        try:
-            moves: list[Move] = decide(image)
-        except KafkaError as error:
-            raise CommandError(error.message) from None
+        moves = decide(image)
         if as_json:
             print_json([_move_json(image, move) for move in moves])
         elif dry_run:

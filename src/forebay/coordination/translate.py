@@ -144,8 +144,9 @@ class Writes:
         assert isinstance(overrides, dict)
         if overrides:
             self._put(key, stored.encode_overrides(overrides), revision)
-        else:
+        elif revision:
             self._delete(key, revision)
+        # Else there is nothing to delete, and nothing whose revision could be waited for.
 
     def _topic_revision(self, name: str) -> int:
         topic = self._image.topics.get(name)

@@ -41,15 +41,21 @@ def rebalance(image: ClusterImage) -> list[Move]:
     return _moves(free)
 
 
-def drain(image: ClusterImage, node_id: int) -> list[Move]:
-    """Every replica away from one broker."""
+def drain(image: ClusterImage, node_id: int, *, fewer_replicas: bool = False) -> list[Move]:
+    """Every replica away from one broker.
+
+    One that no other broker can take is an error, or with `fewer_replicas` given up, if another is left.
+    """
     if node_id not in image.brokers and not _holds_any(image, node_id):
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {node_id}")
     room = _Room(image)
     room.close(node_id)
     leaving = [seat for seat in room.seats if node_id in seat.replicas]
     for seat in leaving:
-        room.replace(seat, node_id)
+        if fewer_replicas and len(seat.replicas) > 1 and not room.takers(seat, node_id):
+            room.give_up(seat, node_id)
+        else:
+            room.replace(seat, node_id)
     return _moves(leaving)
 
 
@@ -91,10 +97,19 @@ class _Room:
             self.load[broker] += change
             self._held[seat.topic, broker] += change
 
+    def takers(self, seat: _Seat, giver: int) -> list[int]:
+        """The brokers that could have this replica instead."""
+        return [broker for broker in self._racks if broker not in seat.replicas and broker != giver]
+
+    def give_up(self, seat: _Seat, giver: int) -> None:
+        seat.replicas.remove(giver)
+        self.load[giver] -= 1
+        self._held[seat.topic, giver] -= 1
+
     def replace(self, seat: _Seat, giver: int) -> None:
         """Moves a replica to wherever it is best off."""
         staying = [replica for replica in seat.replicas if replica != giver]
-        free = [broker for broker in self._racks if broker not in staying]
+        free = self.takers(seat, giver)
         if not free:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,

@@ -78,7 +78,7 @@ class Keeper:
         self._wake = lambda: _call_in(loop, woken.set)
         # A server that keeps still must leave time enough to try the others before the lease runs out.
         gateway = Gateway(
-            self._config, answer_timeout_s=self._interval_s / 2, request_timeout_s=self._interval_s * 2
+            self._config, answer_timeout_s=self._interval_s / 2, request_timeout_s=self._interval_s
         )
         renewing = asyncio.create_task(self._renew_for_ever(gateway))
         if self._stopping.is_set():
@@ -99,11 +99,11 @@ class Keeper:
         pause_s = self._interval_s
         while True:
             await asyncio.sleep(pause_s)
-            if self._clock.monotonic() - self._beaten_at > self._interval_s:
+            sent_at = self._clock.monotonic()
+            if sent_at - self._beaten_at > self._interval_s:
                 self._warn("the event loop stands still")
                 pause_s = _AGAIN_S
                 continue
-            sent_at = self._clock.monotonic()
             try:
                 ttl_s = await self._renew(gateway)
             except (StoreError, Refused) as error:

@@ -1,0 +1,152 @@
+"""`forebay cluster`: seeing, balancing and draining a real one; starting one and stopping it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay.testing import Cluster
+from forebay_command import command, environment, forebay
+
+PARTITIONS = 6
+MESSAGES = 200
+SECONDS_MAX = 40.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=2, racks=["north", "south"]) as running:
+        servers = running.bootstrap_servers
+        for arguments in (
+            ("topic", "create", "spread", "--partitions", str(PARTITIONS), "--replication-factor", "2"),
+            ("topic", "create", "single", "--partitions", str(PARTITIONS), "--replication-factor", "1"),
+        ):
+            assert forebay(*arguments, bootstrap=servers).code == 0
+        lines = "".join(f"{number}\n" for number in range(MESSAGES))
+        for topic in ("spread", "single"):
+            assert forebay("produce", topic, bootstrap=servers, stdin=lines).code == 0
+        yield running
+
+
+def described(cluster: Cluster) -> Any:
+    done = forebay("cluster", "describe", "--json", bootstrap=cluster.bootstrap_servers)
+    assert done.code == 0, done.err
+    return done.json()
+
+
+def holdings(cluster: Cluster) -> dict[int, int]:
+    """How many replicas each broker has."""
+    return {broker["id"]: broker["replicas"] for broker in described(cluster)["brokers"]}
+
+
+def assert_everything_is_there(cluster: Cluster) -> None:
+    for topic in ("spread", "single"):
+        done = forebay("consume", topic, "--exit-at-end", bootstrap=cluster.bootstrap_servers)
+        assert sorted(map(int, done.out.split())) == list(range(MESSAGES))
+
+
+def test_describe_shows_brokers_and_their_shares(cluster: Cluster) -> None:
+    found = described(cluster)
+    assert [(broker["id"], broker["rack"]) for broker in found["brokers"]] == [(1, "north"), (2, "south")]
+    assert found["partitions"] == sum(broker["leaders"] for broker in found["brokers"])
+    assert found["controller"] in (1, 2)
+    assert (found["leaderless"], found["under_replicated"], found["reassignments"]) == ([], [], [])
+    table = forebay("cluster", "describe", bootstrap=cluster.bootstrap_servers).out
+    assert f"controller: broker {found['controller']}" in table
+    assert re.search(r"1\s+127\.0\.0\.1:\d+\s+north", table)
+
+
+def test_describe_shows_what_a_dead_broker_leaves_behind(cluster: Cluster) -> None:
+    cluster.kill(2)
+    try:
+        deadline = time.monotonic() + SECONDS_MAX
+        while len(described(cluster)["under_replicated"]) < PARTITIONS:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        found = described(cluster)
+        assert [broker["alive"] for broker in found["brokers"]] == [True, False]
+        # What has one replica only waits for its broker.
+        assert {place.rpartition("-")[0] for place in found["leaderless"]} >= {"single"}
+        assert "under-replicated:" in forebay("cluster", "describe", bootstrap=cluster.bootstrap_servers).out
+    finally:
+        cluster.start(2)
+        cluster.wait_until_ready()
+
+
+def test_a_new_broker_gets_its_share_and_an_old_one_is_drained(cluster: Cluster) -> None:
+    servers = cluster.bootstrap_servers
+    node = cluster.add(rack="east")
+    cluster.wait_until_ready()
+    assert node not in holdings(cluster) or holdings(cluster)[node] == 0
+
+    planned = forebay("cluster", "rebalance", "--dry-run", "--json", bootstrap=servers).json()
+    assert {replica for move in planned for replica in move["to"]} >= {node}
+    assert holdings(cluster).get(node, 0) == 0, "a dry run moves nothing"
+
+    done = forebay("cluster", "rebalance", "--at-once", "3", bootstrap=servers)
+    assert done.code == 0, done.err
+    assert f"moved {len(planned)} of {len(planned)} partitions" in done.err
+    shares = holdings(cluster)
+    assert max(shares.values()) - min(shares.values()) <= 1
+    assert forebay("cluster", "rebalance", bootstrap=servers).out == "nothing to move\n"
+    assert_everything_is_there(cluster)
+
+    done = forebay("topic", "create", "everywhere", "--replication-factor", "3", bootstrap=servers)
+    assert done.code == 0, done.err
+    done = forebay("cluster", "drain", "1", bootstrap=servers)
+    assert done.code == 1
+    assert "--fewer-replicas" in done.err
+    done = forebay("cluster", "drain", "1", "--fewer-replicas", bootstrap=servers)
+    assert done.code == 0, done.err
+    assert "broker 1 holds nothing" in done.out
+    assert holdings(cluster)[1] == 0
+    assert_everything_is_there(cluster)
+
+
+def test_what_cannot_be_done_says_why(cluster: Cluster) -> None:
+    done = forebay("cluster", "drain", "77", bootstrap=cluster.bootstrap_servers)
+    assert done.code == 1
+    assert "there is no broker 77" in done.err
+    nobody = forebay("cluster", "describe", bootstrap="127.0.0.1:1")
+    assert nobody.code == 1
+    assert "no broker answers at 127.0.0.1:1" in nobody.err
+
+
+def test_start_runs_until_it_is_stopped_and_keeps_its_data(tmp_path: Path) -> None:
+    for expected in (1, 2):
+        with subprocess.Popen(
+            command("cluster", "start", "--brokers", "1", "--port", "0", "--data", str(tmp_path)),
+            stdout=subprocess.PIPE,
+            env={**environment(), "PYTHONUNBUFFERED": "1"},
+        ) as child:
+            assert child.stdout is not None
+            ready = child.stdout.readline().decode()
+            found = re.match(r"forebay cluster ready on (\S+) \(1 brokers, data ", ready)
+            assert found is not None, ready
+            assert forebay("produce", "t", bootstrap=found[1], stdin="x\n").code == 0
+            offsets = forebay("topic", "describe", "t", "--json", bootstrap=found[1]).json()["partitions"]
+            assert sum(part["end_offset"] for part in offsets) == expected, json.dumps(offsets)
+            child.send_signal(signal.SIGINT)
+            assert child.wait(SECONDS_MAX) == 0
+
+
+def test_start_says_when_a_port_is_taken(cluster: Cluster) -> None:
+    port = cluster.address(1).rpartition(":")[2]
+    done = subprocess.run(
+        command("cluster", "start", "--brokers", "1", "--port", port),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "in use" in done.stderr
+    assert "Traceback" not in done.stderr
