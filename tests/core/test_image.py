@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,12 +12,14 @@ from hypothesis import strategies as st
 
 from forebay.core import stored
 from forebay.core.image import (
+    NO_CONTROLLER,
     BrokerConfigPut,
     BrokerDeleted,
     BrokerPut,
     BrokerRegistration,
     Change,
     ClusterImage,
+    ControllerPut,
     PartitionPut,
     PartitionState,
     TopicConfigPut,
@@ -116,6 +119,13 @@ def test_brokers_and_settings_come_and_go() -> None:
     assert (image.topic_config("t").overrides, image.topic_config("t").revision) == ({}, 0)
 
 
+def test_controllers_come_and_go() -> None:
+    image = EMPTY.apply([ControllerPut(id=3)])
+    assert (EMPTY.controller, image.controller) == (NO_CONTROLLER, 3)
+    assert image.apply([BrokerDeleted(id=3)]).controller == 3
+    assert image.apply([ControllerPut(id=NO_CONTROLLER)]) == EMPTY
+
+
 def test_what_did_not_change_stays_the_same_object() -> None:
     image = EMPTY.apply([TopicPut(record=record("t", ID_1, (1,)))])
     after = image.apply([BrokerPut(registration=BrokerRegistration(id=1, host="h", port=9))])
@@ -187,6 +197,14 @@ def test_partitions_read_back(
         index=3, leader=leader, leader_epoch=epoch, isr=isr, replicas=replicas, partition_epoch=revision
     )
     assert stored.decode_partition(3, stored.encode_partition(state), revision) == state
+
+
+def test_moves_are_stored_with_the_partition_and_only_then() -> None:
+    state = changed(0, 1)
+    assert b"adding" not in stored.encode_partition(state)
+    moving = replace(state, replicas=(3, 1, 2), adding=(3,), removing=(1, 2))
+    assert stored.decode_partition(0, stored.encode_partition(moving), 9) == moving
+    assert moving.target == (3,)
 
 
 @given(st.text(max_size=5), st.integers(0, 65535), st.none() | st.text(max_size=3))

@@ -53,6 +53,8 @@ class PartitionState:
     @property
     def target(self) -> tuple[int, ...]:
         """The replicas once a reassignment, if there is one, has ended."""
+        if not self.removing:
+            return self.replicas
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     @staticmethod

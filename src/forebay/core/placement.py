@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from forebay.core.image import BrokerRegistration, ClusterImage
 
@@ -109,12 +109,8 @@ class _Table:
 
 
 def _replica_counts(image: ClusterImage) -> Counter[int]:
-    return Counter(
-        replica
-        for topic in image.topics.values()
-        for partition in topic.partitions
-        for replica in partition.target
-    )
+    states = (partition.target for topic in image.topics.values() for partition in topic.partitions)
+    return Counter(chain.from_iterable(states))
 
 
 def level_leaders(assignments: Sequence[list[int]], others: Mapping[int, int]) -> None:
