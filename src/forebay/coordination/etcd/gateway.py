@@ -11,6 +11,7 @@ still. A server whose raft term is older than one we have seen is cut off too, a
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import ssl
@@ -56,7 +57,8 @@ class Gateway:
         self._current = random.randrange(len(config.endpoints))
         self._token: str | None = None
         self._term = 0
-        self._idle: list[tuple[int, Connection]] = []
+        self._idle: list[list[Connection]] = [[] for _ in config.endpoints]
+        """For each server, the connections that wait for a request."""
         self._streams: set[Connection] = set()
         self._slots = asyncio.Semaphore(_REQUESTS_MAX)
         self._running: set[asyncio.Task[Any]] = set()
@@ -216,14 +218,13 @@ class Gateway:
         """Use another server from now on; does nothing when that has been decided already."""
         if self._current == index:
             self._current = (index + 1) % self.count
-        for number, connection in self._idle:
-            if number == index:
-                connection.abort()
+        for connection in self._idle[index]:
+            connection.abort()
 
     async def _connection(self, index: int) -> Connection:
-        while self._idle:
-            number, connection = self._idle.pop()
-            if number == index and connection.usable:
+        while self._idle[index]:
+            connection = self._idle[index].pop()
+            if connection.usable:
                 return connection
             connection.abort()
         host, port = self._endpoints[index]
@@ -234,8 +235,8 @@ class Gateway:
             raise connecting_failed(error, tls=self._tls is not None) from error
 
     def _give_back(self, index: int, connection: Connection) -> None:
-        if connection.usable and len(self._idle) < _REQUESTS_MAX and not self._closed:
-            self._idle.append((index, connection))
+        if connection.usable and len(self._idle[index]) < _REQUESTS_MAX and not self._closed:
+            self._idle[index].append(connection)
         else:
             connection.abort()
 
@@ -265,9 +266,8 @@ class Gateway:
         self._closed = True
         for task in self._running:
             task.cancel()
-        for connection in (*self._streams, *(connection for _, connection in self._idle)):
+        for connection in itertools.chain(self._streams, *self._idle):
             connection.abort()
-        self._idle.clear()
 
 
 class _Attempts:

@@ -126,3 +126,7 @@ async def _question(gateway: Gateway, index: int) -> None:
     except (NoAnswer, Unreachable):
         gateway.leave(index)
         raise
+    except Refused as error:
+        # Whoever can say no is alive; a login that has run out is the business of the next request.
+        if error.unavailable:
+            raise
