@@ -15,10 +15,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.errors import ForebayError
+from forebay.spark.connection import Cluster
 from forebay.spark.session import find_java, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@pytest.fixture(autouse=True)
+def no_connections_left() -> Iterator[None]:
+    """Readers keep their connections for the next task; the next test may have another broker."""
+    yield
+    Cluster.close_shared()
 
 
 @pytest.fixture(scope="session")

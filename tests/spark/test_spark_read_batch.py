@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from broker_process import BrokerProcess
 from forebay.client import Producer
-from spark_reading import make_topic, value
+from spark_reading import NOON_MS, make_topic, value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,8 +49,8 @@ def test_eight_partitions_with_filters_pushed_down(
         (p, n, value(p, n)) for p, count in enumerate(counts) for n in range(count)
     ]
     assert {row.offset % 3 == 0 for row in found if row.key is None} == {True}
-    some = whole.where("partition IN (0, 5) AND offset >= 10 AND offset < 12").where(
-        F.col("timestamp") > "2020-01-01"
+    some = whole.where("partition IN (0, 5) AND offset < 12").where(
+        F.col("timestamp") >= F.timestamp_millis(F.lit(NOON_MS + 10_000))
     )
     assert sorted(bytes(row.value) for row in some.select("value").collect()) == [
         value(p, n) for p in (0, 5) for n in (10, 11)

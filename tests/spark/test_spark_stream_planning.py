@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -11,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from broker_process import BrokerProcess, StartBroker
 from forebay.client import Admin, Consumer
-from forebay.errors import KafkaError
+from forebay.errors import ConfigError, KafkaError
 from forebay.spark.fetching import DataLoss
 from forebay.spark.stream_reader import BACKLOG_KEY
 from spark_reading import NOON_MS, add, make_topic, micro_batch, stream_reader, value, values
@@ -124,6 +126,21 @@ def test_spark_4_1_asks_without_saying_where(broker: BrokerProcess, topic: str) 
     make_topic(broker.bootstrap, topic, 4)
     reader = stream_reader(broker.bootstrap, subscribe=topic, **BEGIN)
     assert reader.latestOffset() == {topic: {"0": 4}}
+    limited = stream_reader(broker.bootstrap, subscribe=topic, maxOffsetsPerTrigger=1)
+    with pytest.raises(ConfigError, match=r"PySpark 4\.2"):
+        limited.latestOffset()
+
+
+def test_spark_4_1_has_no_limits_to_import() -> None:
+    """A process of its own, because what is imported without the names stays without them."""
+    script = """
+import sys
+import pyspark.sql.datasource
+sys.modules["pyspark.sql.streaming.datasource"] = None
+from forebay.spark.stream_reader import TopicStreamReader
+assert TopicStreamReader.__mro__[-2:] == (pyspark.sql.datasource.ABC, object), TopicStreamReader.__mro__
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=60)
 
 
 # -- topics that change ------------------------------------------------------------------------------------

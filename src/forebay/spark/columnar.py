@@ -26,8 +26,10 @@ from forebay.wire.varint import read_varint
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bytes8: TypeAlias = npt.NDArray[np.uint8]
 
+RUN_LEFT_MIN = 192
+"""With fewer records left in a batch, following them one by one is cheaper than the calls that find runs."""
 RUN_RECORDS_MIN = 48
-"""A run shorter than this is not worth the numpy calls that find it."""
+"""A run shorter than this is not worth looking for the next one at once."""
 RUN_WINDOW = 128
 """How many records are looked at first; more, when all of them were one run."""
 CHASED_RECORDS = 192
@@ -167,7 +169,7 @@ def _find_starts(raw: bytes | memoryview, data: Bytes8, batch: Batch, out: Ints)
     window = RUN_WINDOW
     try:
         while found < count:
-            if count - found >= RUN_RECORDS_MIN:
+            if count - found >= RUN_LEFT_MIN:
                 run, size = _run(raw, data, position, batch.end, min(count - found, window))
                 out[found : found + run] = position + size * np.arange(run)
                 found += run
@@ -198,9 +200,10 @@ def _run(raw: bytes | memoryview, data: Bytes8, position: int, end: int, count: 
 
 def _chase(raw: bytes | memoryview, position: int, count: int) -> tuple[list[int], int]:
     """Follow the lengths of so many records; the position behind the last."""
-    starts = []
+    starts: list[int] = []
+    append = starts.append
     for _ in range(count):
-        starts.append(position)
+        append(position)
         low = raw[position]
         if low < 0x80:
             position += (low >> 1) + 1

@@ -252,6 +252,11 @@ class Cluster:
         """This thread's cluster for these servers and connection options, with its open connections."""
         return _pool().get(bootstrap, options or {})
 
+    @classmethod
+    def close_shared(cls) -> None:
+        """Close what `shared` keeps open for this thread."""
+        _pool().close()
+
     def __enter__(self) -> Self:
         return self
 
@@ -309,7 +314,7 @@ class Cluster:
         """The connection to the coordinator of a group or of a transactional id."""
         if (key, kind) not in self._coordinators:
             answer = self.any().ask(FindCoordinatorRequest(key=key, key_type=kind), 3)
-            _check(answer.error_code, f"no coordinator for {key}: {answer.error_message or 'try later'}")
+            check(answer.error_code, f"no coordinator for {key}")
             self._coordinators[key, kind] = (answer.host, answer.port)
         return self._connection(self._coordinators[key, kind])
 
@@ -330,7 +335,7 @@ class Cluster:
             name = topic.name or ""
             self._leaders.pop(name, None)
             if topic.error_code not in _TOPIC_IS_MISSING:
-                _check(topic.error_code, f"topic {name}: {ErrorCode(topic.error_code).name}")
+                check(topic.error_code, f"topic {name}")
                 self._leaders[name] = {
                     found.partition_index: Leader(found.leader_id, found.leader_epoch)
                     for found in topic.partitions
@@ -386,9 +391,15 @@ class Cluster:
         return connection
 
 
-def _check(code: int, message: str) -> None:
-    if code:
-        raise KafkaError(ErrorCode(code), message)
+def check(code: int, what: str) -> None:
+    """Raise the error that a broker answered with, if it did."""
+    if not code:
+        return
+    try:
+        known = ErrorCode(code)
+    except ValueError:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: error {code}") from None
+    raise KafkaError(known, f"{what}: {known.name}")
 
 
 def _addresses(bootstrap: str) -> list[tuple[str, int]]:
@@ -422,13 +433,19 @@ class _Pool:
             self._clusters.popitem(last=False)[1].close()
         return self._clusters[key]
 
+    def close(self) -> None:
+        while self._clusters:
+            self._clusters.popitem()[1].close()
+
 
 _local = threading.local()
 
 
 def _pool() -> _Pool:
-    """A process forked off a thread with open connections must not use them too."""
     pool: _Pool | None = getattr(_local, "pool", None)
-    if pool is None or pool.process_id != os.getpid():
+    if pool is not None and pool.process_id != os.getpid():
+        pool.close()  # forked off a process that goes on using them: closes only our ends
+        pool = None
+    if pool is None:
         pool = _local.pool = _Pool()
     return pool

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from forebay.errors import ErrorCode, ForebayError, KafkaError
 from forebay.spark.batches import Piece, select
-from forebay.spark.connection import BrokerConnection, Cluster
+from forebay.spark.connection import BrokerConnection, Cluster, check
 from forebay.spark.decode import ALL_ROWS, Decoder, Rows
 from forebay.spark.lookup import offsets_at
 from forebay.spark.offsets import EARLIEST, OffsetRange
@@ -131,10 +131,10 @@ class _Fetches:
         connection = self._posted or self._post()
         self._posted = None
         answer: FetchResponse = connection.read(extra_s=WAIT_MS_MAX / 1000)
-        _check(answer.error_code, f"fetch from {connection.address}")
+        check(answer.error_code, f"fetch from {connection.address}")
         (topic,) = answer.responses
         (data,) = topic.partitions
-        _check(data.error_code, f"{self._wanted.at} at offset {self._offset}")
+        check(data.error_code, f"{self._wanted.at} at offset {self._offset}")
         records = data.records if isinstance(data.records, memoryview) else memoryview(b"")
         readable = data.last_stable_offset if self._fetching.read_committed else data.high_watermark
         if not len(records) and readable < self._wanted.end:
@@ -182,8 +182,3 @@ class _Fetches:
             self._offset = end
         else:
             raise error
-
-
-def _check(code: int, what: str) -> None:
-    if code:
-        raise KafkaError(ErrorCode(code), f"{what}: {ErrorCode(code).name}")

@@ -68,7 +68,8 @@ class Selection:
     def timestamp_ms_min(self) -> int | None:
         """The oldest timestamp that can pass, in the unit of brokers."""
         low = self.timestamps_us.low
-        return None if low is None else max(0, -(-low // 1000))
+        # A record without a timestamp has -1, for which a broker cannot be asked.
+        return None if low is None or low < 0 else -(-low // 1000)
 
     @property
     def rows(self) -> Rows:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from forebay.errors import ErrorCode, KafkaError
-from forebay.spark.connection import BrokerConnection, Cluster
+from forebay.spark.connection import BrokerConnection, Cluster, check
 from forebay.spark.offsets import EARLIEST, LATEST, Offsets, Position, TopicPartition
 from forebay.spark.options import Subscription
 from forebay.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -88,7 +88,7 @@ def _ask_leaders(cluster: Cluster, wanted: Mapping[TopicPartition, int], read_co
         for topic in answer.topics:
             for partition in topic.partitions:
                 at = TopicPartition(topic.name, partition.partition_index)
-                _check(partition.error_code, f"the offsets of {at}")
+                check(partition.error_code, f"the offsets of {at}")
                 found[at] = partition.offset
     return found
 
@@ -156,9 +156,4 @@ def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition
     for topic in answer.topics:
         for partition in topic.partitions:
             at = TopicPartition(topic.name, partition.partition_index)
-            _check(partition.error_code, f"offset of {at} for group {group}")
-
-
-def _check(code: int, what: str) -> None:
-    if code:
-        raise KafkaError(ErrorCode(code), f"{what}: {ErrorCode(code).name}")
+            check(partition.error_code, f"offset of {at} for group {group}")

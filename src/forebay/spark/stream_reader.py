@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from forebay.errors import KafkaError
+from forebay.errors import ConfigError, KafkaError
 from forebay.spark.connection import Cluster
 from forebay.spark.fetching import Reading, data_loss
 from forebay.spark.lookup import commit_offsets, offsets_at, partitions, required_partitions, resolve
@@ -110,7 +110,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:
         """How far the next batch goes; `start` itself when there is nothing to do yet."""
-        if start is None:
+        if start is None:  # PySpark 4.1
+            self._refuse_limits()
             return to_json(self._find_latest())
         begin = from_json(start)
         self._finished(begin)
@@ -183,6 +184,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {at: begin[at] for at in latest}
         self._last_trigger_s = now_s
         return limited(begin, latest, admission.rows_max) if admission.rows_max else latest
+
+    def _refuse_limits(self) -> None:
+        admission = self._options.admission
+        if admission.rows_max or admission.rows_min:
+            raise ConfigError(
+                "maxOffsetsPerTrigger and minOffsetsPerTrigger need PySpark 4.2 or later:"
+                " earlier ones do not say where a batch starts"
+            )
 
     def _too_few(self, begin: Offsets, latest: Offsets, now_s: float) -> bool:
         """Whether to wait for more rows; as in Spark's source, the first batch of a run never waits."""
