@@ -87,12 +87,13 @@ class Writer(Actor):
         topic: str,
         partitions: int,
         idempotent: bool,
+        acks: str = "all",
     ) -> None:
         super().__init__(name, stage)
-        self._topic, self._partitions, self._idempotent = topic, partitions, idempotent
+        self._topic, self._partitions, self._idempotent, self._acks = topic, partitions, idempotent, acks
 
     def act(self) -> None:
-        settings = {"enable.idempotence": self._idempotent, "acks": "all", "linger.ms": 1}
+        settings = {"enable.idempotence": self._idempotent, "acks": self._acks, "linger.ms": 1}
         producer = Producer({"bootstrap.servers": self.bootstrap, **settings, **QUICK})
         number = 0
         while not self.stopping.is_set():
@@ -109,15 +110,14 @@ class Writer(Actor):
         place = (self._topic, self.chance.randrange(self._partitions))
         value = f"{self.name}.{number}".encode()
         self.history.sends[value] = Send(self.name, number, place, exactly_once=self._idempotent)
-        producer.produce(place[0], value, partition=place[1], on_delivery=delivered(self.history))
+        acks = self.history.acks if self._acks == "all" else self.history.weak_acks
+        producer.produce(place[0], value, partition=place[1], on_delivery=delivered(acks))
 
 
-def delivered(history: History) -> Callable[[Any, Any], None]:
+def delivered(acks: list[Ack]) -> Callable[[Any, Any], None]:
     def note(error: KafkaError | None, message: Any) -> None:
         if error is None:
-            history.acks.append(
-                Ack(message.value(), (message.topic(), message.partition()), message.offset())
-            )
+            acks.append(Ack(message.value(), (message.topic(), message.partition()), message.offset()))
 
     return note
 
@@ -163,7 +163,7 @@ class Transactor(Actor):
         value = f"{name}.{self._number}".encode()
         self.history.sends[value] = Send(self.name, self._number, place, transaction=name)
         self._number += 1
-        producer.produce(place[0], value, partition=place[1], on_delivery=delivered(self.history))
+        producer.produce(place[0], value, partition=place[1], on_delivery=delivered(self.history.acks))
 
     def _abandon(self, zombie: Producer, transaction: Transaction) -> bool:
         """From the moment that another has its transactional id, it must not be able to commit."""

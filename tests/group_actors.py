@@ -257,7 +257,7 @@ class Transformer(Actor):
         value = b"%s|%s" % (message.value(), name.encode())
         place = (self._target, message.partition())
         self.history.sends[value] = Send(self.name, next(self._numbers), place, transaction=name)
-        producer.produce(place[0], value, partition=place[1], on_delivery=delivered(self.history))
+        producer.produce(place[0], value, partition=place[1], on_delivery=delivered(self.history.acks))
 
 
 class Reader(Actor):

@@ -92,6 +92,8 @@ class Found(NamedTuple):
 class History:
     sends: dict[bytes, Send] = field(default_factory=dict)
     acks: list[Ack] = field(default_factory=list)
+    weak_acks: list[Ack] = field(default_factory=list)
+    """Of producers that do not wait for the replicas: of those nothing is promised, not even the offset."""
     transactions: dict[str, Transaction] = field(default_factory=dict)
     reads: list[Read] = field(default_factory=list)
     begins: list[Begin] = field(default_factory=list)

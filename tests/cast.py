@@ -1,0 +1,118 @@
+"""Everybody who takes part in a chaos run, and how it goes: act while things break, then let all be read.
+
+The same cast plays on a single broker and on a cluster; what breaks is the caller's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+
+from actors import Actor, Stage, Transactor, Writer
+from checker import check, nothing_missed, transformed_once
+from group_actors import Member, Reader, Transformer
+from history import History, Place
+from kafka_clients import DEADLINE_SECONDS
+from witness import read_everything, witness
+
+PARTITIONS = 3
+PLAIN, TRANSACTIONS, DERIVED = "plain", "transactions", "derived"
+TOPICS = (PLAIN, TRANSACTIONS, DERIVED)
+PLACES: list[Place] = [(topic, number) for topic in TOPICS for number in range(PARTITIONS)]
+BROKER_ASSIGNS = {"group.protocol": "consumer"}
+
+
+class Cast:
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.settled = threading.Event()
+
+    def producers(self) -> list[Actor]:
+        stage = self._stage
+        return [
+            self._writer("plain", idempotent=False),
+            self._writer("idempotent", idempotent=True),
+            self._writer("hasty", idempotent=False, acks="1"),
+            self._writer("careless", idempotent=False, acks="0"),
+            Transactor("txn-a", stage, topic=TRANSACTIONS, partitions=PARTITIONS),
+            Transactor("txn-b", stage, topic=TRANSACTIONS, partitions=PARTITIONS),
+        ]
+
+    def transformers(self) -> list[Actor]:
+        names = ("transform-a", "transform-b")
+        return [
+            Transformer(name, self._stage, group="pipeline", source=TRANSACTIONS, target=DERIVED)
+            for name in names
+        ]
+
+    def consumers(self) -> list[Actor]:
+        return [
+            *(self._member(f"billing-{n}", "billing", PLAIN, TRANSACTIONS) for n in range(3)),
+            *(self._member(f"audit-{n}", "audit", DERIVED, **BROKER_ASSIGNS) for n in range(2)),
+            self._reader("reader-committed", PLACES, committed_only=True),
+            self._reader("reader-all", PLACES, committed_only=False),
+        ]
+
+    def _writer(self, name: str, *, idempotent: bool, acks: str = "all") -> Actor:
+        return Writer(name, self._stage, topic=PLAIN, partitions=PARTITIONS, idempotent=idempotent, acks=acks)
+
+    def _member(self, name: str, group: str, *topics: str, **settings: str) -> Actor:
+        return Member(name, self._stage, group=group, topics=list(topics), settled=self.settled, **settings)
+
+    def _reader(self, name: str, places: list[Place], *, committed_only: bool) -> Actor:
+        return Reader(name, self._stage, places=places, committed_only=committed_only)
+
+
+def play(stage: Stage, torment: Callable[[], object]) -> History:
+    """Everybody acts while `torment` goes on; when it returns, nothing must be broken any more."""
+    cast = Cast(stage)
+    with contextlib.ExitStack() as consumers, contextlib.ExitStack() as transformers:
+        for actor in cast.consumers():
+            consumers.enter_context(actor)
+        for actor in cast.transformers():
+            transformers.enter_context(actor)
+        with contextlib.ExitStack() as producers:
+            for actor in cast.producers():
+                producers.enter_context(actor)
+            torment()
+        cast.settled.set()
+        witness(stage.bootstrap, [place for place in PLACES if place[0] != DERIVED], stage.history)
+        _wait_until(lambda: _left_to_transform(stage) <= 0)
+        transformers.close()
+        witness(stage.bootstrap, PLACES, stage.history)
+        _wait_until(lambda: not list(nothing_missed(stage.history)))
+    return stage.history
+
+
+def breaches_of(history: History) -> list[str]:
+    return check(history) + transformed_once(history, TRANSACTIONS, DERIVED, _origin)
+
+
+def enough_was_done(history: History) -> bool:
+    """Whether the run proves anything."""
+    outcomes = {transaction.outcome for transaction in history.transactions.values()}
+    groups = {read.group for read in history.reads}
+    return (
+        {"committed", "aborted"} <= outcomes
+        and {"billing", "pipeline", "audit"} <= groups
+        and any(commit.acknowledged for commit in history.commits)
+    )
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    """Or until the time is up: the checker then says what is missing."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def _left_to_transform(stage: Stage) -> int:
+    derived = read_everything(stage.bootstrap, [p for p in PLACES if p[0] == DERIVED], "read_committed")
+    inputs = sum(len(values) for place, values in stage.history.visible.items() if place[0] == TRANSACTIONS)
+    return inputs - sum(map(len, derived.values()))
+
+
+def _origin(derived: bytes) -> bytes:
+    return derived.partition(b"|")[0]
