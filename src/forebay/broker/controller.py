@@ -53,7 +53,8 @@ class Controller:
             except StoreClosed:
                 raise
             except StoreError as error:
-                log.warning("the controller has trouble with the store", extra={"reason": str(error)})
+                # Whoever follows the metadata warns of it; every broker fails here while the store is away.
+                log.debug("an election or a plan failed", extra={"reason": str(error)})
                 await asyncio.sleep(_RETRY_S)
 
     def _follow(self, before: ClusterImage, after: ClusterImage) -> None:
@@ -117,10 +118,11 @@ class Controller:
         """Whether this broker is still the controller."""
         metadata = self._broker.metadata
         failed = await metadata.change_all(changes, [Compare.created(metadata.keys.controller, self.epoch)])
-        log.info(
-            "partitions have new leaders, in-sync replicas or places",
-            extra={"partitions": len(changes) - len(failed)},
-        )
+        if len(failed) < len(changes):
+            log.info(
+                "partitions have new leaders, in-sync replicas or places",
+                extra={"partitions": len(changes) - len(failed)},
+            )
         if not failed:
             return True
         # Somebody was faster, and this broker's image will show it soon; or somebody else is elected.
