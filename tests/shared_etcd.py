@@ -5,6 +5,7 @@ Keys get a prefix of their own, and revisions are counted from the one at which 
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -20,6 +21,14 @@ _numbers = itertools.count()
 
 def cluster_config(etcd: EtcdCluster, name: str = "test", **settings: str) -> ClusterConfig:
     return broker_config({"forebay.cluster": etcd.url(name), **settings}).cluster
+
+
+async def until_renewed(lease: EtcdLease) -> None:
+    """Until a keep-alive that is sent from now on has been answered."""
+    before = lease._keeper._deadline
+    async with asyncio.timeout(30):
+        while lease._keeper._deadline <= before:  # noqa: ASYNC110 - a thread renews it, and tells nobody
+            await asyncio.sleep(0.02)
 
 
 class OwnCorner:

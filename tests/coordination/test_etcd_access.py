@@ -15,6 +15,7 @@ from forebay.coordination.etcd.store import EtcdStore
 from forebay.coordination.store import Put, StoreError
 from forebay.errors import ConfigError
 from forebay.testing.etcd import EtcdCluster, EtcdTls, free_port
+from shared_etcd import until_renewed
 
 USER, PASSWORD = "forebay", "s3cret"
 LOGIN = {"forebay.etcd.user": USER, "forebay.etcd.password": PASSWORD}
@@ -100,9 +101,7 @@ async def test_a_broker_shows_its_certificate(secure_etcd: EtcdCluster, authorit
     config = settings(secure_etcd, **files(authority, "broker"))
     await use(config)
     store = await EtcdStore.open(config)
-    lease = await store.lease(2)
-    await asyncio.sleep(1)
-    assert lease.valid()
+    await until_renewed(await store.lease(4))
     await store.close()
 
 
@@ -161,9 +160,7 @@ async def test_a_login_from_before_a_change_of_rights_is_renewed(guarded_etcd: E
         login = guarded_etcd.servers[0].ask("/v3/auth/authenticate", {"name": "root", "password": PASSWORD})
         guarded_etcd.servers[0].ask("/v3/auth/role/add", {"name": "another"}, login["token"])
         assert (await store.txn(puts=[Put(key="/forebay/test/key", value=b"x")])).ok
-        lease = await store.lease(2)
-        await asyncio.sleep(1)
-        assert lease.valid()
+        await until_renewed(await store.lease(4))
     finally:
         await store.close()
 

@@ -75,13 +75,15 @@ async def until_above(seen: list[int], number: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_transactions_and_a_watch_go_on_while_every_server_is_killed_in_turn(etcd: EtcdCluster) -> None:
+async def test_transactions_and_a_watch_go_on_while_one_leader_after_the_other_is_killed(
+    etcd: EtcdCluster,
+) -> None:
     async with opened(etcd) as store:
         seen: list[int] = []
         done = asyncio.Event()
         watching = asyncio.create_task(numbers_seen(store, seen))
         counting = asyncio.create_task(count_up(store, done))
-        for _ in range(3):
+        for _ in range(2):
             await until_above(seen, (seen[-1] if seen else 0) + 20)
             leader = await asyncio.to_thread(etcd.leader)
             await asyncio.to_thread(etcd.servers[leader].kill)
@@ -102,7 +104,8 @@ async def test_a_watch_leaves_a_server_that_stands_still(
 ) -> None:
     monkeypatch.setattr(watch_module, "SILENCE_S", 0.2)
     async with opened(etcd) as watcher, opened(etcd) as writer:
-        watcher._gateway._answer_timeout_s = 0.5
+        for store in (watcher, writer):
+            store._gateway._answer_timeout_s = 0.5
         seen: list[int] = []
         await writer.txn(puts=[put(1)])
         watching = asyncio.create_task(numbers_seen(watcher, seen))
@@ -225,7 +228,7 @@ async def test_a_large_range_comes_in_pages_of_one_revision(one_etcd: EtcdCluste
 async def test_a_watch_takes_responses_larger_than_a_request_may_be(one_etcd: EtcdCluster) -> None:
     size = 1_000_000
     async with opened(one_etcd) as store:
-        results = [await store.txn(puts=[Put(key="/large", value=bytes(size))]) for _ in range(6)]
+        results = [await store.txn(puts=[Put(key="/large", value=bytes(size))]) for _ in range(3)]
         seen: list[Event] = []
         async with asyncio.timeout(20):
             async for events, _ in store.watch("/large", results[0].revision):
