@@ -126,3 +126,10 @@ def test_leaders_elsewhere_count() -> None:
     assignments = [[1, 2], [1, 2]]
     level_leaders(assignments, {1: 5})
     assert assignments == [[2, 1], [2, 1]]
+
+
+def test_the_partitions_of_a_dead_leader_go_to_all_others() -> None:
+    placed = place(cluster([None] * 3), partitions=12, replication_factor=3)
+    for dead in (1, 2, 3):
+        heirs = Counter(replicas[1] for replicas in placed if replicas[0] == dead)
+        assert sorted(heirs.values()) == [2, 2], heirs

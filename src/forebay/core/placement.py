@@ -33,7 +33,21 @@ def place(
     table = _Table(image, present)
     placed = [table.seat(replication_factor) for _ in range(partitions)]
     level_leaders(placed, Counter(replicas[0] for replicas in present))
-    return tuple(tuple(replicas) for replicas in placed)
+    return share_heirs(placed, present)
+
+
+def share_heirs(assignments: Iterable[Sequence[int]], present: Iterable[Sequence[int]]) -> Assignment:
+    """The same replicas, followers in such an order that a dead leader's partitions go to all the others.
+
+    The next in order is elected first.
+    """
+    heirs = Counter((replicas[0], replicas[1]) for replicas in present if len(replicas) > 1)
+    shared: list[tuple[int, ...]] = []
+    for leader, *followers in assignments:
+        followers.sort(key=lambda broker: (heirs[leader, broker], broker))
+        heirs.update((leader, heir) for heir in followers[:1])
+        shared.append((leader, *followers))
+    return tuple(shared)
 
 
 def racks_of(brokers: Mapping[int, BrokerRegistration]) -> dict[int, Rack]:
