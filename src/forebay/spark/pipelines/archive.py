@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 BATCH_RECORDS = 1_000_000
 """Offsets of a batch: enough for files of a good size, little enough to repeat after a crash."""
 EARLIEST = -2
-_QUERY_ID = "sql.streaming.queryId"
+QUERY_ID = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def archive(
     settings = settings or ArchiveSettings()
     lake = Lake(to)
     checkpoint = settings.checkpoint or lake.uri(CHECKPOINT)
-    position = _begin(lake, brokers, topic, settings.format)
+    position = begin(lake, topic, settings.format, brokers.partitions(topic))
     rows = brokers.read_stream(
         spark,
         topic,
@@ -77,9 +77,8 @@ def archive(
     return Job(f"archive of {topic}", query, writer.facts, ends=settings.trigger.once)
 
 
-def _begin(lake: Lake, brokers: Brokers, topic: str, format: str) -> Position:
+def begin(lake: Lake, topic: str, format: str, partitions: int) -> Position:
     """The archive's position, with nothing left of batches that do not count."""
-    partitions = brokers.partitions(topic)
     position = read_position(lake)
     if position is None:
         position = Position(topic=topic, format=format, partitions=partitions)
@@ -120,7 +119,7 @@ class BatchWriter:
         self._bytes = 0
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        query = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+        query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         assert query is not None, "Spark names the query of every batch"
         if self._position.counts(query, batch_id):
             return

@@ -1,0 +1,208 @@
+"""A topic in files, each message once: over restarts, lost checkpoints and crashes, in every format."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from broker_process import BrokerProcess
+from forebay.spark.pipelines import ArchiveSettings, Brokers, PipelineError, archive, compact
+from forebay.spark.pipelines.archive import QUERY_ID, BatchWriter, begin
+from forebay.spark.pipelines.brokers import NoTopic
+from forebay.spark.pipelines.hour_files import HOUR
+from forebay.spark.pipelines.lake import Lake
+from forebay.spark.pipelines.layout import NEXT_POSITION, POSITION, SCHEMA, read_position
+from forebay.spark.pipelines.tables import Iceberg, open_table
+from spark_archives import MINUTE_US, QUERY, SIX_US, Message, record_batch
+from spark_topics import NINE_MS, Found, Sent, contents, make, send
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(300)  # Spark shares its cores with whatever else runs
+
+HOUR_MS = 3_600_000
+TOPIC = "archived"
+
+
+def messages(first: int, count: int) -> list[Sent]:
+    """Over two partitions and some hours; keys and values are null at times, headers there at times."""
+    return [
+        Sent(
+            value=None if n % 7 == 0 else b"value-%d" % n,
+            key=None if n % 3 == 0 else b"key-%d" % (n % 5),
+            partition=n % 2,
+            timestamp_ms=NINE_MS + n * HOUR_MS // 50,
+            headers=(("n", b"%d" % n), ("empty", None)) if n % 4 == 0 else (),
+        )
+        for n in range(first, first + count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def brokers(broker: BrokerProcess) -> Brokers:
+    make(broker.bootstrap, archived=2)
+    send(broker.bootstrap, TOPIC, messages(0, 150))
+    return Brokers(bootstrap=broker.bootstrap)
+
+
+def in_parquet(folder: Path) -> pa.Table:
+    """As any other program would read it."""
+    return ds.dataset(folder, format="parquet", partitioning="hive").to_table()
+
+
+def in_delta(folder: Path) -> pa.Table:
+    from deltalake import DeltaTable
+
+    return pa.table(DeltaTable(folder).to_pyarrow_table())
+
+
+def in_iceberg(folder: Path) -> pa.Table:
+    return Iceberg(Lake(str(folder)), TOPIC).table().scan().to_arrow()
+
+
+READERS = {"parquet": in_parquet, "delta": in_delta, "iceberg": in_iceberg}
+
+
+def found_in(table: pa.Table) -> list[Found]:
+    rows = table.select(SCHEMA.names).cast(SCHEMA).to_pylist()
+    return sorted(
+        (
+            Found(
+                row["partition"],
+                row["offset"],
+                row["key"],
+                row["value"],
+                round(row["timestamp"].timestamp() * 1000),
+                tuple((header["key"], header["value"]) for header in row["headers"] or ()),
+            )
+            for row in rows
+        ),
+        key=lambda found: found[:2],
+    )
+
+
+def test_each_message_once_over_batches_merges_and_a_lost_checkpoint(
+    spark: SparkSession, brokers: Brokers, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "lake")
+    settings = ArchiveSettings(batch_records=80, group="archiver")
+    first = archive(spark, brokers, TOPIC, lake, settings).wait().facts
+    assert (first["rows"], first["batches"]) == (150, 2)
+    assert found_in(in_parquet(tmp_path / "lake")) == contents(brokers.bootstrap, TOPIC)
+    hours = {path.parent.name for path in (tmp_path / "lake").glob("date=2025-11-15/*/*.parquet")}
+    assert hours == {"hour=09", "hour=10", "hour=11"}
+
+    merged = compact(spark, lake).facts
+    assert merged["new files"] == 3 < merged["merged files"] == first["files"]
+
+    send(brokers.bootstrap, TOPIC, messages(150, 20))
+    shutil.rmtree(tmp_path / "lake" / "_forebay" / "checkpoint")
+    assert archive(spark, brokers, TOPIC, lake, settings).wait().facts["rows"] == 20
+    assert found_in(in_parquet(tmp_path / "lake")) == contents(brokers.bootstrap, TOPIC)
+
+
+# -- crashes: the batches as Spark hands them over, without the time that starting queries takes ------------
+
+
+class Crash(Exception):
+    pass
+
+
+def crash_once(monkeypatch: pytest.MonkeyPatch, method: str, path: str, after: bool) -> None:
+    """Make a method of the lake fail when it is used for a path the second time, before or after its work."""
+    original = getattr(Lake, method)
+    uses = 0
+
+    def crashing(self: Lake, *arguments: Any) -> Any:
+        nonlocal uses
+        uses += path in arguments
+        armed = uses == 2 and path in arguments
+        if armed and not after:
+            raise Crash
+        done = original(self, *arguments)
+        if armed:
+            raise Crash
+        return done
+
+    monkeypatch.setattr(Lake, method, crashing)
+
+
+def run_batches(spark: SparkSession, folder: Path, format: str, batches: list[list[Message]]) -> None:
+    """A run of the archive from its first batch on, as after a crash before Spark had noted any."""
+    lake = Lake(str(folder))
+    position = begin(lake, TOPIC, format, 2)
+    writer = BatchWriter(lake, open_table(lake, position), position)
+    spark.sparkContext.setLocalProperty(QUERY_ID, QUERY)
+    try:
+        for number, batch in enumerate(batches):
+            rows = pa.Table.from_batches([record_batch(batch)]).drop_columns(HOUR)
+            writer(spark.createDataFrame(rows), number)
+    finally:
+        spark.sparkContext.setLocalProperty(QUERY_ID, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("format", "method", "path", "after"),
+    [
+        pytest.param("parquet", "write", NEXT_POSITION, False, id="parquet-files-written"),
+        pytest.param("parquet", "move", POSITION, False, id="parquet-announced"),
+        pytest.param("parquet", "move", POSITION, True, id="parquet-counts-but-spark-does-not-know"),
+        pytest.param("delta", "write", NEXT_POSITION, False, id="delta-files-written"),
+        pytest.param("delta", "move", POSITION, False, id="delta-added-but-not-in-position"),
+        pytest.param("iceberg", "write", NEXT_POSITION, False, id="iceberg-files-written"),
+        pytest.param("iceberg", "move", POSITION, False, id="iceberg-added-but-not-in-position"),
+    ],
+)
+def test_a_crash_within_a_batch_loses_and_doubles_nothing(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    format: str,
+    method: str,
+    path: str,
+    after: bool,
+) -> None:
+    batches = [
+        [Message(n % 2, n, SIX_US + n * 7 * MINUTE_US) for n in range(first, first + 10)]
+        for first in (0, 10, 20)
+    ]
+    with monkeypatch.context() as armed:
+        crash_once(armed, method, path, after)
+        with pytest.raises(Crash):
+            run_batches(spark, tmp_path, format, batches)
+    run_batches(spark, tmp_path, format, batches)
+    found = [(one.partition, one.offset) for one in found_in(READERS[format](tmp_path))]
+    assert found == sorted((one.partition, one.offset) for batch in batches for one in batch)
+    position = read_position(Lake(str(tmp_path)))
+    assert position is not None
+    assert (position.batches, position.next_offsets) == ({QUERY: 2}, {"0": 29, "1": 30})
+
+
+def test_a_checkpoint_of_another_archive_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    run_batches(spark, tmp_path, "parquet", [[Message(0, 0, SIX_US)]])
+    lake = Lake(str(tmp_path))
+    position = read_position(lake)
+    assert position is not None
+    spark.sparkContext.setLocalProperty(QUERY_ID, QUERY)
+    with pytest.raises(PipelineError, match="the checkpoint does not belong to"):
+        BatchWriter(lake, open_table(lake, position), position)(spark.range(1), 7)
+
+
+def test_a_directory_is_for_one_topic_and_format(tmp_path: Path) -> None:
+    begin(Lake(str(tmp_path)), TOPIC, "parquet", 1)
+    with pytest.raises(PipelineError, match=f"is an archive of topic {TOPIC} as parquet"):
+        begin(Lake(str(tmp_path)), "other", "parquet", 1)
+    with pytest.raises(PipelineError, match="give each topic and format a directory of its own"):
+        begin(Lake(str(tmp_path)), TOPIC, "delta", 1)
+
+
+def test_a_topic_that_is_not_there(spark: SparkSession, brokers: Brokers, tmp_path: Path) -> None:
+    with pytest.raises(NoTopic, match="there is no topic nowhere: `forebay topic create nowhere` makes it"):
+        archive(spark, brokers, "nowhere", str(tmp_path))
+    assert not any(tmp_path.iterdir())
