@@ -125,11 +125,12 @@ def test_start_runs_until_it_is_stopped_and_keeps_its_data(tmp_path: Path) -> No
         with subprocess.Popen(
             command("cluster", "start", "--brokers", "1", "--port", "0", "--data", str(tmp_path)),
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             env={**environment(), "PYTHONUNBUFFERED": "1"},
         ) as child:
             assert child.stdout is not None
             ready = child.stdout.readline().decode()
-            found = re.match(r"forebay cluster ready on (\S+) \(1 brokers, data ", ready)
+            found = re.match(r"forebay cluster ready on (\S+) \(1 broker, data ", ready)
             assert found is not None, ready
             assert forebay("produce", "t", bootstrap=found[1], stdin="x\n").code == 0
             offsets = forebay("topic", "describe", "t", "--json", bootstrap=found[1]).json()["partitions"]

@@ -94,7 +94,7 @@ async def test_a_lease_is_not_valid_while_etcd_is_away_and_valid_again_when_it_i
 ) -> None:
     store = await EtcdStore.open(cluster_config(lone_etcd))
     try:
-        lease = await holding(store, SHORT_S)
+        lease = await holding(store, LONGER_S)
         await asyncio.to_thread(lone_etcd.servers[0].kill)
         await until(lambda: not lease.valid())
         assert not lease.lost.is_set()

@@ -75,10 +75,12 @@ def start(
         data_dir=data,
         port=port,
     )
+    count = "1 broker" if brokers == 1 else f"{brokers} brokers"
+    click.echo(f"starting etcd and {count}", err=True)
     with cluster:
         stopping = _stop_by_signal()
         where = f"data {data}" if data is not None else "data gone when stopped"
-        click.echo(f"forebay cluster ready on {cluster.bootstrap_servers} ({brokers} brokers, {where})")
+        click.echo(f"forebay cluster ready on {cluster.bootstrap_servers} ({count}, {where})")
         if sys.stdout.isatty():
             _show_live(cluster, stopping)
         else:
@@ -106,10 +108,9 @@ def _tell_changes(cluster: Cluster, stopping: threading.Event) -> None:
 def _show_live(cluster: Cluster, stopping: threading.Event) -> None:
     from rich.live import Live
 
-    with Live(_status(cluster, None), auto_refresh=False, transient=True) as live:
-        while not stopping.is_set():
+    with Live(_status(cluster, _ask(cluster)), auto_refresh=False, transient=True) as live:
+        while not stopping.wait(_REFRESH_SECONDS):
             live.update(_status(cluster, _ask(cluster)), refresh=True)
-            stopping.wait(_REFRESH_SECONDS)
 
 
 def _ask(cluster: Cluster) -> Seen | None:
