@@ -32,6 +32,7 @@ class Controller:
         self._wake = asyncio.Event()
         self._preferred_s = 0.0
         """When leaders were last evened out, in the event loop's time."""
+        self._trouble = ""
         self.epoch = NOT_ELECTED
         """The create revision of the controller's key while it is this broker's."""
 
@@ -53,9 +54,14 @@ class Controller:
             except StoreClosed:
                 raise
             except StoreError as error:
-                # Whoever follows the metadata warns of it; every broker fails here while the store is away.
-                log.debug("an election or a plan failed", extra={"reason": str(error)})
+                self._complain(error)
                 await asyncio.sleep(_RETRY_S)
+
+    def _complain(self, error: StoreError) -> None:
+        """Once for each trouble, though it is tried again several times a second."""
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            log.warning("an election or a plan failed, trying on", extra={"reason": self._trouble})
 
     def _follow(self, before: ClusterImage, after: ClusterImage) -> None:
         same = (
@@ -118,6 +124,7 @@ class Controller:
         """Whether this broker is still the controller."""
         metadata = self._broker.metadata
         failed = await metadata.change_all(changes, [Compare.created(metadata.keys.controller, self.epoch)])
+        self._trouble = ""
         if len(failed) < len(changes):
             log.info(
                 "partitions have new leaders, in-sync replicas or places",
