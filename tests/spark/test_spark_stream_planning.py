@@ -228,6 +228,9 @@ def test_what_is_finished_is_committed_to_the_group(broker: BrokerProcess, topic
         assert admin.lag(group) == {(topic, 0): 5, (topic, 1): 2}
         reader.commit({topic: {"0": 10, "1": 4}})
         assert set(admin.lag(group).values()) == {0}
+    # Where the offsets are is a topic too, of the broker's own: a pattern does not find it.
+    assert stream_reader(broker.bootstrap, subscribe="__consumer_offsets").initialOffset() != {}
+    assert stream_reader(broker.bootstrap, subscribePattern="__consumer_.*").initialOffset() == {}
 
 
 def test_a_group_with_members_is_not_for_a_stream(broker: BrokerProcess, topic: str) -> None:

@@ -64,8 +64,12 @@ def _topics(subscription: Subscription) -> list[str] | None:
 
 
 def _matching(found: MetadataResponse, subscription: Subscription) -> Iterable[MetadataResponseTopic]:
-    pattern = re.compile(subscription.pattern or ".*", re.DOTALL)
-    return [topic for topic in found.topics if not topic.error_code and pattern.fullmatch(topic.name or "")]
+    existing = [topic for topic in found.topics if not topic.error_code]
+    if not subscription.pattern:
+        return existing
+    pattern = re.compile(subscription.pattern)
+    # As with Kafka's consumers, the brokers' own topics are read by who names them, never by a pattern.
+    return [topic for topic in existing if not topic.is_internal and pattern.fullmatch(topic.name or "")]
 
 
 # -- offsets -----------------------------------------------------------------------------------------------

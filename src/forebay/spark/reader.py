@@ -15,7 +15,7 @@ from forebay.spark.filters import Selection, select
 from forebay.spark.lookup import NOT_FOUND, offsets_at, required_partitions, resolve
 from forebay.spark.offsets import LATEST, OffsetRange, Offsets, TopicPartition, split
 from forebay.spark.options import ReadOptions
-from forebay.spark.schema import arrow_schema, columns
+from forebay.spark.schema import arrow_schema, check_columns
 
 
 class RangePartition(InputPartition):
@@ -44,7 +44,7 @@ class _PushFilters:
 
 class TopicReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        columns(schema, headers=options.include_headers)
+        check_columns(schema, headers=options.include_headers)
         self.selection = Selection()
         self._options = options
         self._schema: pa.Schema = arrow_schema(schema)

@@ -42,8 +42,8 @@ def spark_schema(*, headers: bool) -> StructType:
     return StructType([StructField(name, COLUMNS[name][0]) for name in names])
 
 
-def columns(schema: StructType, *, headers: bool) -> tuple[str, ...]:
-    """The columns that a schema chooses; ConfigError when it asks for what a topic does not have."""
+def check_columns(schema: StructType, *, headers: bool) -> None:
+    """ConfigError when a schema asks for what a topic does not have."""
     for field in schema.fields:
         if field.name not in COLUMNS:
             raise ConfigError(f"a topic has no column {field.name}; there are {', '.join(COLUMNS)}")
@@ -57,7 +57,6 @@ def columns(schema: StructType, *, headers: bool) -> tuple[str, ...]:
             raise ConfigError("the schema has the column headers: set includeHeaders=true")
     if not schema.fields:
         raise ConfigError("the schema has no columns: name at least one")
-    return tuple(schema.fieldNames())
 
 
 def _plain(kind: DataType) -> str:

@@ -38,7 +38,7 @@ from forebay.spark.offsets import (
 )
 from forebay.spark.options import ReadOptions
 from forebay.spark.reader import RangePartition
-from forebay.spark.schema import arrow_schema, columns
+from forebay.spark.schema import arrow_schema, check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import (
@@ -74,7 +74,7 @@ Json = dict[str, Any]
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        columns(schema, headers=options.include_headers)
+        check_columns(schema, headers=options.include_headers)
         self._options = options
         self._schema: pa.Schema = arrow_schema(schema)
         self._target: Offsets | None = None
