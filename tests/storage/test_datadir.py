@@ -168,3 +168,26 @@ def test_how_far_compaction_has_come(tmp_path: Path) -> None:
     data.write_checkpoints({("t", 0): log, ("t", 1): data.open_log("t", 1, LogConfig())}, {})
     assert (data.first_dirty_offset("t", 0), data.first_dirty_offset("t", 1)) == (0, 3)
     data.close()
+
+
+def test_a_stop_before_a_loss_of_power_was_seen_to_does_not_hide_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "data")
+    first = DataDir.open(RealDisk(), path)
+    first.claim("cluster", 1)
+    first.accept_power_loss()
+    first.close()
+
+    monkeypatch.setattr(RealDisk, "boot_id", lambda _self: "the next boot")
+    second = DataDir.open(RealDisk(), path)
+    assert second.power_lost
+    second.close(clean=True)  # it could not reach its cluster, and was stopped in good order
+
+    third = DataDir.open(RealDisk(), path)
+    assert third.power_lost
+    third.accept_power_loss()
+    third.close(clean=True)
+    fourth = DataDir.open(RealDisk(), path)
+    assert not fourth.power_lost
+    fourth.close()

@@ -225,7 +225,8 @@ class DataDir:
 
     def close(self, *, clean: bool = False) -> None:
         """Give the directory up; `clean` if every log closed without error and checkpoints are written."""
-        if clean:
+        # A stop before the loss of power was seen to must not make the next start forget it.
+        if clean and not self.power_lost:
             self._disk.write_atomic(f"{self.path}/{CLEAN_SHUTDOWN}", b"")
         self._lock.release()
 
