@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from forebay.sim.network import SimNetwork
 from forebay.sim.node import SimNode
 from forebay.sim.store import STORE_HOST, SimStore
+from forebay.sim.workload import SURE
 from forebay.sim.world import Event, World
 
 Undo = Callable[[], None]
@@ -20,6 +21,7 @@ Undo = Callable[[], None]
 _SHORT_S = (0.2, 3.0)
 _LONG_S = (3.0, 14.0)
 _CHANGES_BEFORE_DEATH_MAX = 30
+_ALONE_S = (0.5, 8.0)
 _JUMP_MS = (-90_000, 90_000)
 
 
@@ -40,9 +42,10 @@ class Faults:
         self._in_sync = in_sync
         self._chance = world.chance("faults")
         self._under_way: dict[Event, Undo] = {}
+        self._healed = False
         self._robbed: SimNode | None = None
         """Has lost what was not synced, and may not be back in sync yet."""
-        self._kinds: list[tuple[Callable[[], Undo | None], int]] = [
+        kinds: list[tuple[Callable[[], Undo | None], int]] = [
             (self._kill, 6),
             (self._kill_in_the_act, 4),
             (self._stop, 3),
@@ -60,7 +63,13 @@ class Faults:
             (self._disk_full, 2),
             (self._jump, 2),
             (self._reset, 3),
+            (self._slow_link, 4),
+            (self._slow_store, 3),
+            (self._abandon_and_rob, 3),
         ]
+        # Every story has its favourites: what never meets among all faults at once meets among a few.
+        self._kinds = [(kind, weight * self._chance.choice((0, 1, 1, 4))) for kind, weight in kinds]
+        self._kinds[0] = kinds[0]
 
     def step(self) -> None:
         """Let one more thing go wrong."""
@@ -87,6 +96,7 @@ class Faults:
     def heal(self) -> None:
         """Take everything back; brokers whose disks failed are started anew, as an operator would."""
         self._world.note("heal", "")
+        self._healed = True
         for event in list(self._under_way):
             event.cancel()
             self._undo(event)
@@ -106,7 +116,20 @@ class Faults:
         self._world.note("fault", text)
 
     def _victim(self) -> SimNode:
+        """Any broker, but often one that leads something, for that hurts more."""
+        if self._chance.random() < 0.5:
+            leader = self._leader_of(self._chance.choice(SURE))
+            if leader is not None:
+                return leader
         return self._chance.choice(self._nodes)
+
+    def _leader_of(self, at: tuple[str, int]) -> SimNode | None:
+        for node in self._nodes:
+            if node.ready and node.broker is not None:
+                state = node.broker.image.partition(*at)
+                if state is not None and 0 < state.leader <= len(self._nodes):
+                    return self._nodes[state.leader - 1]
+        return None
 
     def _pair(self) -> tuple[str, str]:
         if len(self._nodes) < 2:
@@ -144,6 +167,23 @@ class Faults:
             return None
         node.lose_disk()
         return node.power_back
+
+    def _abandon_and_rob(self) -> Undo | None:
+        """Cut a broker off from its peers, so that it has to go on alone, then take its power."""
+        node = self._robbable()
+        if node is None:
+            return None
+        others = [other.host for other in self._nodes if other is not node]
+        mend = self._cut_all([pair for other in others for pair in ((node.host, other), (other, node.host))])
+
+        def rob() -> None:
+            if not self._healed and self._robbed in (None, node) and not node.powerless:
+                self._robbed = node
+                node.lose_power()
+                self._later(self._chance.uniform(*_SHORT_S), node.power_back)
+
+        self._world.after(self._chance.uniform(*_ALONE_S), rob)
+        return mend
 
     def _robbable(self) -> SimNode | None:
         node = self._robbed or self._victim()
@@ -196,6 +236,12 @@ class Faults:
 
         return mend
 
+    def _slow_link(self) -> Undo:
+        pair = self._pair()
+        self._note(f"slow {pair[0]} > {pair[1]}")
+        self._network.slow_down(*pair)
+        return lambda: self._network.speed_up(*pair)
+
     def _reset(self) -> None:
         one, other = self._pair()
         self._note(f"connections between {one} and {other} are reset")
@@ -207,6 +253,11 @@ class Faults:
         self._note("the store is down")
         self._store.down = True
         return self._store.come_back
+
+    def _slow_store(self) -> Undo:
+        self._note("the store is slow")
+        self._store.slow = True
+        return lambda: setattr(self._store, "slow", False)
 
     def _store_forgets_to_answer(self) -> Undo:
         self._note("the store does not answer always")

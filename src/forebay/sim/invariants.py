@@ -14,14 +14,16 @@ from forebay.broker.partition import Partition
 from forebay.core.image import ClusterImage, PartitionState
 from forebay.errors import StorageError
 from forebay.sim.node import SimNode
+from forebay.sim.store import SimStore
 from forebay.sim.world import World
 
 _Key = tuple[bytes, int]
 
 
 class Invariants:
-    def __init__(self, world: World, nodes: Sequence[SimNode]) -> None:
+    def __init__(self, world: World, nodes: Sequence[SimNode], store: SimStore) -> None:
         self._world = world
+        self._store = store
         self._nodes = nodes
         self._leaders: dict[tuple[bytes, int, int], int] = {}
         self._committed: dict[_Key, dict[int, tuple[int, int]]] = {}
@@ -73,12 +75,16 @@ class Invariants:
 
     # -- coming right ------------------------------------------------------------------------------------
 
+    def in_sync(self) -> bool:
+        """Whether every broker serves, and the store says that all replicas of all partitions are in sync."""
+        serving = all(node.ready and not node.paused for node in self._nodes)
+        return serving and not any(self._lagging(self._store.image()))
+
     def converged(self) -> bool:
-        """Whether every broker serves, and knows every partition to be led and all its replicas in sync."""
-        images = [broker.image for _, broker in self._brokers()]
-        if len(images) < len(self._nodes) or any(node.paused for node in self._nodes):
-            return False
-        return all(not any(self._lagging(image)) for image in images)
+        """Whether, beyond that, every broker knows it."""
+        return self.in_sync() and not any(
+            lagging for _, broker in self._brokers() for lagging in self._lagging(broker.image)
+        )
 
     def settled(self) -> bool:
         """Whether, beyond that, all replicas of a partition have the same end, and all of it is committed."""

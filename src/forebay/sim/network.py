@@ -22,7 +22,7 @@ from forebay.wire.parts import FileRange
 
 _DELAY_S = (50e-6, 600e-6)
 _SLOW_CHANCE = 0.02
-_SLOW_S = (0.005, 0.12)
+_SLOW_S = (0.005, 0.3)
 _WINDOW_BYTES = 256 * 1024
 _SPLIT_CHANCE = 0.05
 _CONNECT_ATTEMPTS_S = (0.2, 0.6, 1.4, 3.0)
@@ -151,7 +151,8 @@ class SimStream:
         if self.silent:
             return
         for part in [piece] if mark else self._network.split(piece):
-            self._last_arrival = max(self._last_arrival, self.loop.world.now + self._network.delay_s())
+            arrival = self.loop.world.now + self._network.delay_s(self.local[0], self.peer[0])
+            self._last_arrival = max(self._last_arrival, arrival)
             self._outgoing.append((self._last_arrival, part, mark))
         self.deliver()
 
@@ -278,6 +279,7 @@ class SimNetwork:
         self._listeners: dict[Address, SimListener] = {}
         self._streams: dict[SimStream, None] = {}
         self._cuts: set[tuple[str, str]] = set()
+        self._slow: set[tuple[str, str]] = set()
         self._dark: set[str] = set()
         self._next_port = _EPHEMERAL_PORTS
 
@@ -364,6 +366,12 @@ class SimNetwork:
             if (stream.local[0], stream.peer[0]) == (source, target):
                 stream.deliver()
 
+    def slow_down(self, source: str, target: str) -> None:
+        self._slow.add((source, target))
+
+    def speed_up(self, source: str, target: str) -> None:
+        self._slow.discard((source, target))
+
     def reset_between(self, host: str, other: str) -> None:
         """Break every connection between two hosts, as a middlebox that forgets them would."""
         for stream in list(self._streams):
@@ -395,10 +403,9 @@ class SimNetwork:
 
     # -- the wire ----------------------------------------------------------------------------------------
 
-    def delay_s(self) -> float:
-        if self._chance.random() < _SLOW_CHANCE:
-            return self._chance.uniform(*_SLOW_S)
-        return self._chance.uniform(*_DELAY_S)
+    def delay_s(self, source: str = "", target: str = "") -> float:
+        slow = (source, target) in self._slow or self._chance.random() < _SLOW_CHANCE
+        return self._chance.uniform(*(_SLOW_S if slow else _DELAY_S))
 
     def split(self, piece: bytes) -> list[bytes]:
         """What was sent in one piece may arrive in two."""

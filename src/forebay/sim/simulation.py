@@ -20,14 +20,16 @@ from forebay.sim.invariants import Invariants
 from forebay.sim.model import Counts, Model
 from forebay.sim.network import SimNetwork
 from forebay.sim.node import SimNode
-from forebay.sim.store import STORE_HOST, SimStore
+from forebay.sim.store import CLUSTER, STORE_HOST, SimStore
 from forebay.sim.workload import ALL, TopicMaker, Workload
 from forebay.sim.world import World
 
 _START_S_MAX = 60.0
-_STEP_S = (0.5, 4.0)
+_STEP_S = (0.2, 3.0)
+_BURST_S = (0.01, 0.4)
+_BURST_CHANCE = 0.35
 _HEAL_S_MAX = 120.0
-_PEACE_S = 2.0
+_PEACE_S = 1.0
 _CHECK_S = 0.25
 _EVENTS_MAX = 3_000_000
 
@@ -37,7 +39,7 @@ class Story:
     """What is simulated; the same story has the same end."""
 
     seed: int
-    steps: int = 8
+    steps: int = 12
     brokers: int = 3
     faults: bool = True
 
@@ -85,8 +87,8 @@ class Simulation:
             for number in range(1, story.brokers + 1)
         ]
         self.workload = Workload(world, self.network, self.model, [node.address for node in self.nodes])
-        self.invariants = Invariants(world, self.nodes)
-        self.faults = Faults(world, self.network, self.store, self.nodes, self.invariants.converged)
+        self.invariants = Invariants(world, self.nodes, self.store)
+        self.faults = Faults(world, self.network, self.store, self.nodes, self.invariants.in_sync)
         self._chance = world.chance("story")
 
     def run(self) -> None:
@@ -125,7 +127,8 @@ class Simulation:
 
     def _suffer(self) -> None:
         for _ in range(self.story.steps):
-            self._live(self._chance.uniform(*_STEP_S))
+            burst = self._chance.random() < _BURST_CHANCE
+            self._live(self._chance.uniform(*(_BURST_S if burst else _STEP_S)))
             if self.world.breach is not None:
                 return
             self.faults.step()
@@ -196,7 +199,7 @@ def _settings(world: World) -> dict[str, str]:
     """Settings that differ from story to story: small segments and short limits make more happen."""
     chance = world.chance("settings")
     return {
-        "forebay.cluster": f"etcd://{STORE_HOST}:2379/sim",
+        "forebay.cluster": f"etcd://{STORE_HOST}:2379/{CLUSTER}",
         "offsets.topic.num.partitions": "2",
         "transaction.state.log.num.partitions": "2",
         "log.segment.bytes": chance.choice(("4096", "16384", "1048576")),

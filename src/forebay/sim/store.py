@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from forebay.coordination.keys import Keys
 from forebay.coordination.keyspace import Keyspace
 from forebay.coordination.store import (
     Compacted,
@@ -26,6 +27,8 @@ from forebay.coordination.store import (
     StoreError,
     TxnResult,
 )
+from forebay.coordination.translate import changes_of_range
+from forebay.core.image import ClusterImage
 from forebay.sim.loop import ProcessLoop
 from forebay.sim.network import SimNetwork
 from forebay.sim.world import World
@@ -33,10 +36,13 @@ from forebay.sim.world import World
 T = TypeVar("T")
 
 STORE_HOST = "store"
+CLUSTER = "sim"
 
+_KEYS = Keys(CLUSTER)
 _HISTORY_MAX = 300
 """Few, so that a broker that was away for long finds its events compacted."""
 _DELAY_S = (0.0003, 0.004)
+_SLOW_FACTOR = 500
 _TIMEOUT_S = (1.5, 3.0)
 _WATCH_RETRY_S = 0.4
 _WATCH_RETRIES_MAX = 12
@@ -58,6 +64,7 @@ class SimStore:
         self.world = world
         self.keyspace = Keyspace(history_max=_HISTORY_MAX)
         self.down = False
+        self.slow = False
         self.lose_answers_chance = 0.0
         self.watch_delay_s_max = 0.0
         self._network = network
@@ -68,6 +75,11 @@ class SimStore:
 
     def client(self, loop: ProcessLoop, host: str) -> StoreClient:
         return StoreClient(self, loop, host)
+
+    def image(self) -> ClusterImage:
+        """The cluster as it is, whoever knows of it."""
+        items, revision = self.keyspace.range(_KEYS.root)
+        return ClusterImage(cluster_id=CLUSTER).apply(changes_of_range(_KEYS, items), revision)
 
     # -- requests ----------------------------------------------------------------------------------------
 
@@ -92,7 +104,7 @@ class SimStore:
         self.world.after(self._chance.uniform(*_TIMEOUT_S), _settle, answer, None, error)
 
     def _delay_s(self) -> float:
-        return self._chance.uniform(*_DELAY_S)
+        return self._chance.uniform(*_DELAY_S) * (_SLOW_FACTOR if self.slow else 1)
 
     def txn(self, compares: Sequence[Compare], puts: Sequence[Put], deletes: Sequence[Delete]) -> TxnResult:
         events = self.keyspace.plan(compares, puts, deletes)
