@@ -22,24 +22,31 @@ from pyspark.sql.types import (
 from forebay.errors import ConfigError
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-_HEADER_TYPES = (pa.string(), pa.binary())
 
-COLUMNS: dict[str, tuple[DataType, pa.DataType]] = {
-    "key": (BinaryType(), pa.binary()),
-    "value": (BinaryType(), pa.binary()),
-    "topic": (StringType(), pa.string()),
-    "partition": (IntegerType(), pa.int32()),
-    "offset": (LongType(), pa.int64()),
-    "timestamp": (TimestampType(), pa.timestamp("us", "UTC")),
-    "timestampType": (IntegerType(), pa.int32()),
-    "headers": (ArrayType(_HEADER), pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+COLUMNS: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(_HEADER),
 }
-"""Name to the types of Spark and Arrow; headers only when they are asked for."""
+"""What a topic has; headers only when they are asked for."""
+
+_ARROW_TYPES: dict[type[DataType], pa.DataType] = {
+    BinaryType: pa.binary(),
+    StringType: pa.string(),
+    IntegerType: pa.int32(),
+    LongType: pa.int64(),
+    TimestampType: pa.timestamp("us", "UTC"),
+}
 
 
 def spark_schema(*, headers: bool) -> StructType:
     names = [name for name in COLUMNS if headers or name != "headers"]
-    return StructType([StructField(name, COLUMNS[name][0]) for name in names])
+    return StructType([StructField(name, COLUMNS[name]) for name in names])
 
 
 def check_columns(schema: StructType, *, headers: bool) -> None:
@@ -47,8 +54,9 @@ def check_columns(schema: StructType, *, headers: bool) -> None:
     for field in schema.fields:
         if field.name not in COLUMNS:
             raise ConfigError(f"a topic has no column {field.name}; there are {', '.join(COLUMNS)}")
-        wanted = COLUMNS[field.name][0]
-        if _plain(field.dataType) != _plain(wanted):
+        wanted = COLUMNS[field.name]
+        # Compared by name: whether nulls are admitted is not part of it.
+        if field.dataType.simpleString() != wanted.simpleString():
             raise ConfigError(
                 f"column {field.name} is {wanted.simpleString()}, not {field.dataType.simpleString()}:"
                 " give the schema with the type of the source and cast the column afterwards"
@@ -59,22 +67,14 @@ def check_columns(schema: StructType, *, headers: bool) -> None:
         raise ConfigError("the schema has no columns: name at least one")
 
 
-def _plain(kind: DataType) -> str:
-    """Types are compared by name: whether they admit nulls is not the user's to say."""
-    return kind.simpleString()
-
-
 def arrow_schema(schema: StructType) -> pa.Schema:
     """What Spark compares a batch with, field by field: a column is as nullable as the schema has it."""
-    return pa.schema([pa.field(field.name, _arrow_type(field), field.nullable) for field in schema.fields])
+    return pa.schema(list(_arrow_type(schema)))
 
 
-def _arrow_type(field: StructField) -> pa.DataType:
-    if not isinstance(field.dataType, ArrayType):
-        return COLUMNS[field.name][1]
-    header = field.dataType.elementType
-    assert isinstance(header, StructType)
-    parts = [
-        pa.field(part.name, kind, part.nullable) for part, kind in zip(header, _HEADER_TYPES, strict=True)
-    ]
-    return pa.list_(pa.field("element", pa.struct(parts), field.dataType.containsNull))
+def _arrow_type(kind: DataType) -> pa.DataType:
+    if isinstance(kind, StructType):
+        return pa.struct([pa.field(part.name, _arrow_type(part.dataType), part.nullable) for part in kind])
+    if isinstance(kind, ArrayType):
+        return pa.list_(pa.field("element", _arrow_type(kind.elementType), kind.containsNull))
+    return _ARROW_TYPES[type(kind)]
