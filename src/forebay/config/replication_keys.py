@@ -70,6 +70,10 @@ class ReplicationConfig:
     fetch_backoff_ms: int = 200
     socket_timeout_ms: int = 30_000
     rack_aware_reads: bool = True
+    leader_throttle: int | None = None
+    """Bytes per second that followers which are not in sync are given; None: no limit."""
+    follower_throttle: int | None = None
+    """Bytes per second that this broker takes of partitions it is not in sync with."""
     controlled_shutdown: bool = True
 
 
@@ -82,5 +86,7 @@ def replication_config(values: Mapping[str, Any]) -> ReplicationConfig:
         fetch_backoff_ms=values["replica.fetch.backoff.ms"],
         socket_timeout_ms=values["replica.socket.timeout.ms"],
         rack_aware_reads=values["replica.selector.class"] == "rack",
+        leader_throttle=values["leader.replication.throttled.rate"],
+        follower_throttle=values["follower.replication.throttled.rate"],
         controlled_shutdown=values["controlled.shutdown.enable"],
     )

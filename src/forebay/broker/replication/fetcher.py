@@ -209,7 +209,7 @@ class Fetcher:
         if partition.log.end_offset != end_offset or data.diverging_epoch.epoch >= 0 or data.error_code:
             self._moved[key] = None
         if size and not self._in_sync(partition):
-            wait_s = self._broker.replication.throttle.wait_s(size, self._broker.loop.time())
+            wait_s = self._broker.replication.taking.wait_s(size, self._broker.loop.time())
             if wait_s:
                 self._pause(key, wait_s)
 

@@ -31,7 +31,9 @@ class Replication:
         self.isr = InSyncReplicas(broker)
         self.heard_ms: dict[int, int] = {}
         """When each broker last fetched from this one."""
-        self.throttle = Throttle(None)
+        self.taking = Throttle(broker.config.replication.follower_throttle)
+        self.giving = Throttle(broker.config.replication.leader_throttle)
+        """How fast replicas that are not in sync may be filled, here and from here."""
         self._fetchers: dict[int, Fetcher] = {}
         self._following: dict[Partition, Fetcher] = {}
         self._tasks: asyncio.TaskGroup | None = None
@@ -53,6 +55,10 @@ class Replication:
             task.cancel()
         for fetcher in self._fetchers.values():
             fetcher.close()
+
+    def configure(self) -> None:
+        config = self._broker.config.replication
+        self.taking.rate, self.giving.rate = config.follower_throttle, config.leader_throttle
 
     # -- roles ---------------------------------------------------------------------------------------
 

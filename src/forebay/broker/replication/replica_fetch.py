@@ -126,13 +126,31 @@ class ReplicaFetch(Fetch):
             return data, 0
         self._broker.replication.fetched(partition, self._follower, wanted.fetch_offset, self._broker_epoch)
         data.high_watermark = partition.high_watermark
+        if self._is_throttled(partition):
+            return data, 0  # it is looked at again when this fetch has waited
         found = self._slice(partition, target, left, log_.end_offset)
         if found.range is None:
             if wanted.fetch_offset == log_.end_offset:
                 self._settle(partition, target)
             return data, 0
         data.records = found.range
+        self._count(partition, found.range.length)
         return data, found.range.length
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        """Whether replicas that are being filled have had their share for now."""
+        giving = self._broker.replication.giving
+        return bool(
+            giving.rate and not self._in_sync(partition) and giving.wait_s(0, self._broker.loop.time())
+        )
+
+    def _count(self, partition: Partition, size: int) -> None:
+        if self._broker.replication.giving.rate and not self._in_sync(partition):
+            self._broker.replication.giving.wait_s(size, self._broker.loop.time())
+
+    def _in_sync(self, partition: Partition) -> bool:
+        leadership = partition.leadership
+        return leadership is not None and self._follower in leadership.isr
 
     def _settle(self, partition: Partition, target: FetchTarget) -> None:
         """There is nothing more: the partition says when there is."""
