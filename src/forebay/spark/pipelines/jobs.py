@@ -67,8 +67,8 @@ class Summary:
 class Job:
     """A query under way.
 
-    `facts` adds what the pipeline itself has counted to the summary; `ended` is called once when the query
-    has come to its end by itself.
+    `facts` adds what the pipeline itself has counted to the summary; `closed` is called once when the query is
+    over, with whether it came to its end by itself.
     """
 
     def __init__(
@@ -78,15 +78,14 @@ class Job:
         facts: Callable[[], Mapping[str, Any]] = dict,
         *,
         ends: bool,
-        ended: Callable[[], None] = lambda: None,
+        closed: Callable[[bool], None] = lambda _finished: None,
     ) -> None:
         self.title = title
         self.query = query
         self._facts = facts
-        self._ended = ended
+        self._closed: Callable[[bool], None] | None = closed
         self.ends = ends
         """Whether it comes to an end by itself."""
-        self._stopped = False
         self._started_s = time.monotonic()
         self._last_batch = -1
         self._batches = 0
@@ -97,8 +96,7 @@ class Job:
         while self.advance(report):
             with contextlib.suppress(StreamingQueryException):  # `advance` tells of it
                 self.query.awaitTermination(POLL_SECONDS)
-        if not self._stopped:
-            self._ended()
+        self._close(finished=True)
         return self.summary()
 
     def advance(self, report: Callable[[Progress], None] = lambda _progress: None) -> bool:
@@ -113,12 +111,18 @@ class Job:
                 report(progress)
         error = self.query.exception()
         if error is not None:
+            self._close(finished=False)
             raise PipelineError(f"{self.title} failed: {explain(error)}")
         return bool(active)
 
     def stop(self) -> None:
-        self._stopped = True
         self.query.stop()
+        self._close(finished=False)
+
+    def _close(self, *, finished: bool) -> None:
+        closed, self._closed = self._closed, None
+        if closed is not None:
+            closed(finished)
 
     def summary(self) -> Summary:
         seconds = time.monotonic() - self._started_s

@@ -47,19 +47,24 @@ def replay(
     lake = Lake(source)
     position = require_position(lake)
     lock = lake.lock(LOCK, shared=True)
-    same = brokers.partitions(topic) == position.partitions
-    columns = ["key", "value", "headers", "timestamp", *(["partition"] if same else [])]
     checkpoint = settings.checkpoint or lake.uri(f"{OWN}/replays/{_digest(brokers, topic, settings)}")
-    writer = brokers.write_stream(_stream(spark, lake, settings).select(*columns), topic)
-    writer = writer.queryName(f"replay to {topic}").option("checkpointLocation", checkpoint)
-    query = ONCE.apply(writer).start()
-
-    def ended() -> None:
+    try:
+        same = brokers.partitions(topic) == position.partitions
+        columns = ["key", "value", "headers", "timestamp", *(["partition"] if same else [])]
+        writer = brokers.write_stream(_stream(spark, lake, settings).select(*columns), topic)
+        writer = writer.queryName(f"replay to {topic}").option("checkpointLocation", checkpoint)
+        query = ONCE.apply(writer).start()
+    except BaseException:
         lock.release()
-        Lake(checkpoint).remove()
+        raise
+
+    def closed(finished: bool) -> None:
+        lock.release()
+        if finished:
+            Lake(checkpoint).remove()
 
     facts = {"topic": topic, "partitions kept": same}
-    return Job(f"replay of {lake.location}", query, lambda: facts, ends=True, ended=ended)
+    return Job(f"replay of {lake.location}", query, lambda: facts, ends=True, closed=closed)
 
 
 def _stream(spark: SparkSession, lake: Lake, settings: ReplaySettings) -> DataFrame:
