@@ -44,6 +44,7 @@ from forebay.coordination.store import Store
 from forebay.core.fetch_session import FetchSessions
 from forebay.core.image import ALL_BROKERS, ClusterImage
 from forebay.core.topics import NewTopic, create_topic
+from forebay.errors import ConfigError
 from forebay.storage.datadir import DataDir
 
 log = logging.getLogger(__name__)
@@ -158,7 +159,7 @@ class Broker:
             await self.store.close()
 
     async def _open_metadata(self, keys: Keys) -> None:
-        cluster_id = await ensure_cluster_id(self.store, keys, self.data.cluster_id or self._new_cluster_id())
+        cluster_id = await self._find_cluster_id(keys)
         if self.config.node.node_id is None:
             self.node_id = self.data.node_id or await allocate_node_id(self.store, keys)
             self.config = self.config.with_node_id(self.node_id)
@@ -166,6 +167,18 @@ class Broker:
         self.metadata = await Metadata.open(self.store, keys)
         self.producer_ids = ProducerIds(self.store, keys)
         self._apply_dynamic_config(self.image)
+
+    async def _find_cluster_id(self, keys: Keys) -> str:
+        known = self.data.cluster_id
+        belongs = known is not None and not self.config.cluster.embedded
+        # A name that was mistyped must not become a new cluster, in which all this data is nobody's.
+        if belongs and await self.store.get(keys.cluster_id) is None:
+            raise ConfigError(
+                f"the data directory belongs to the cluster with the cluster.id {known}, and there is no "
+                f"cluster {self.config.cluster.name!r} in etcd yet: correct forebay.cluster, or start "
+                "with an empty directory"
+            )
+        return await ensure_cluster_id(self.store, keys, known or self._new_cluster_id())
 
     async def _serve(self, on_ready: Callable[[Address], None]) -> None:
         listener = self.config.node.listeners[0]
@@ -216,6 +229,7 @@ class Broker:
             default=image.broker_config(ALL_BROKERS).overrides,
         )
         self.server.configure(self.config.socket)
+        self.replication.configure()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run the rest of a request beside the event loop's other work."""

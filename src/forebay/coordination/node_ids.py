@@ -24,11 +24,6 @@ async def allocate_node_id(store: Store, keys: Keys) -> int:
     raise StoreError("too many brokers ask for a node id at once; try again, or give each its node.id")
 
 
-async def reserve_node_id(store: Store, keys: Keys, node_id: int) -> None:
-    """Keeps a number that an administrator has chosen from being given to another broker."""
-    await _take(store, keys, node_id)
-
-
 async def _take(store: Store, keys: Keys, node_id: int) -> bool:
     key = f"{keys.node_ids}{node_id}"
     return (await store.txn([Compare.absent(key)], [Put(key=key, value=b"")])).ok
