@@ -293,3 +293,23 @@ async def test_a_member_of_the_store_that_is_behind_takes_nothing_back() -> None
         store.come_back()
         await eventually(lambda: not metadata.behind)
         assert metadata.image is newer
+
+
+async def test_a_watch_that_keeps_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_module, "_WATCH_LATE_S", 0.02)
+    store = MemoryStore()
+    await join(store)
+    async with following(store) as one:
+        await create(one, "t")
+        silent = await Metadata.open(store, KEYS)  # nobody follows for it
+        await one.change(lambda image: raised(image, "t"))
+        stale = raised(silent.image, "t")
+        assert await silent.change_all(stale) == stale
+        assert silent.image == one.image
+        task = asyncio.create_task(silent.follow())
+        # What comes late from the watch is not applied a second time.
+        assert await silent.change_all(raised(silent.image, "t")) == []
+        assert epochs(silent.image, "t") == [2, 2]
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

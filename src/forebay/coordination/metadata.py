@@ -40,6 +40,7 @@ _ATTEMPTS_MAX = 16
 _TXNS_IN_FLIGHT_MAX = 8
 _CHANGE_OPERATIONS_MAX = 4
 """What one change adds to a transaction at most: a compare and a put, and the same for its topic."""
+_WATCH_LATE_S = 1.0
 _BACKOFF_MIN_S = 0.1
 _BACKOFF_MAX_S = 3.0
 _PRODUCER_ID_MAX = 2**63 - 1
@@ -153,8 +154,9 @@ class Metadata:
         """Commits changes that need not be one, in as many transactions as they take; returns what failed.
 
         A transaction that was overtaken fails as a whole and is not tried again: who planned it has to look
-        at a newer image. When this returns, the image shows what succeeded.
+        at a newer image. When this returns, the image shows what succeeded, and is newer if anything failed.
         """
+        planned_at = self.image.revision
         slots = asyncio.Semaphore(_TXNS_IN_FLIGHT_MAX)
         gone = [change for change in changes if self._is_gone(change)]
         chunks = self._chunks([change for change in changes if not self._is_gone(change)], guards)
@@ -167,7 +169,9 @@ class Metadata:
         revisions = [outcome for outcome in done if isinstance(outcome, int)]
         if revisions:
             await self.wait_for(max(revisions))
-        lost = (members for (_, members), outcome in zip(chunks, done, strict=True) if outcome is None)
+        lost = [members for (_, members), outcome in zip(chunks, done, strict=True) if outcome is None]
+        if lost:
+            await self._see_who_was_faster(planned_at)
         return gone + [change for members in lost for change in members]
 
     def _chunks(
@@ -181,6 +185,14 @@ class Metadata:
             writes.add(change)
             members.append(change)
         return chunks
+
+    async def _see_who_was_faster(self, revision: int) -> None:
+        """Waits for a newer image; when the watch keeps silent over what is certain, it is not waited for."""
+        try:
+            async with asyncio.timeout(_WATCH_LATE_S):
+                await self.wait_for(revision + 1)
+        except TimeoutError:
+            await self._catch_up()
 
     def _is_gone(self, change: Change) -> bool:
         """Whether its topic was deleted since it was planned."""
@@ -207,6 +219,8 @@ class Metadata:
             try:
                 if self.behind:
                     await self._catch_up()
+                    self.behind = False
+                    log.info("metadata is up to date again, at revision %d", self.image.revision)
                 await self._follow_watch()
             except StoreClosed:
                 raise
@@ -230,12 +244,13 @@ class Metadata:
         # A member of the store that is itself behind must not take back what we have seen.
         if image.revision > self.image.revision:
             self._publish(image)
-        self.behind = False
-        log.info("metadata is up to date again, at revision %d", self.image.revision)
 
     async def _follow_watch(self) -> None:
         async for events, revision in self._store.watch(self.keys.root, self.image.revision + 1):
-            self._publish(self.image.apply(changes_of_events(self.keys, events), revision))
+            # What the image was loaded with meanwhile is known already.
+            news = [event for event in events if event.kv.mod_revision > self.image.revision]
+            if news:
+                self._publish(self.image.apply(changes_of_events(self.keys, news), revision))
 
     def _publish(self, image: ClusterImage) -> None:
         before, self.image = self.image, image
