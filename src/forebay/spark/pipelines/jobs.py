@@ -67,8 +67,8 @@ class Summary:
 class Job:
     """A query under way.
 
-    `facts` adds what the pipeline itself has counted to the summary; `closed` is called once when the query is
-    over, with whether it came to its end by itself.
+    `facts` adds what the pipeline itself has counted to the summary; `closed` is called once when the query
+    is over, with whether it came to its end by itself.
     """
 
     def __init__(
