@@ -1,4 +1,4 @@
-"""One etcd server and one cluster of three for all tests of the session; break only those of your own."""
+"""etcd for tests: `one_etcd` and `three_etcd` are everybody's, `lone_etcd` and `etcd` the test's to break."""
 
 from __future__ import annotations
 
@@ -17,5 +17,18 @@ def one_etcd() -> Iterator[EtcdCluster]:
 
 @pytest.fixture(scope="session")
 def three_etcd() -> Iterator[EtcdCluster]:
+    with EtcdCluster(3) as etcd:
+        yield etcd
+
+
+@pytest.fixture
+def lone_etcd() -> Iterator[EtcdCluster]:
+    with EtcdCluster(1) as etcd:
+        yield etcd
+
+
+@pytest.fixture
+def etcd() -> Iterator[EtcdCluster]:
+    """Three servers."""
     with EtcdCluster(3) as etcd:
         yield etcd

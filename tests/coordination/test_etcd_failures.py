@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -17,19 +17,6 @@ from forebay.testing.etcd import EtcdCluster
 from shared_etcd import cluster_config
 
 KEY = "/forebay/test/counter"
-
-
-@pytest.fixture
-def etcd() -> Iterator[EtcdCluster]:
-    """Three servers of this test alone, free to be killed."""
-    with EtcdCluster(3) as servers:
-        yield servers
-
-
-@pytest.fixture
-def lone_etcd() -> Iterator[EtcdCluster]:
-    with EtcdCluster(1) as server:
-        yield server
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -19,18 +19,6 @@ SHORT_S = 2.0
 LONGER_S = 4.0
 RENEWALS = 5
 """A lease is renewed four times in its time to live."""
-
-
-@pytest.fixture
-def etcd() -> Iterator[EtcdCluster]:
-    with EtcdCluster(3) as servers:
-        yield servers
-
-
-@pytest.fixture
-def lone_etcd() -> Iterator[EtcdCluster]:
-    with EtcdCluster(1) as server:
-        yield server
 
 
 @pytest.fixture
