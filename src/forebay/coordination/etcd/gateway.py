@@ -110,8 +110,9 @@ class Gateway:
             async with asyncio.timeout(self._answer_timeout_s):
                 response = await self.guard(_send(connection, path, headers, body))
             yield index, read_messages(response)
-        except Refused as error:
-            self._token = None if error.stale_token or error.denied else self._token
+        except (Refused, NoAnswer) as error:
+            if isinstance(error, Refused) and (error.stale_token or error.denied):
+                self._token = None
             self.leave(index)
             raise
         except (OSError, HttpError, TimeoutError) as error:

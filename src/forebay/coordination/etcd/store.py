@@ -39,10 +39,16 @@ _RANGE = "/v3/kv/range"
 class EtcdStore:
     """Make one with `await EtcdStore.open(config)`."""
 
-    def __init__(self, config: ClusterConfig, gateway: Gateway, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: ClusterConfig,
+        clock: Clock | None = None,
+        *,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> None:
         self._config = config
-        self._gateway = gateway
-        self._clock = clock
+        self._gateway = Gateway(config, request_timeout_s=request_timeout_s)
+        self._clock = clock or SystemClock()
         self._leases: set[EtcdLease] = set()
 
     @classmethod
@@ -54,10 +60,9 @@ class EtcdStore:
         request_timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> EtcdStore:
         """Raises StoreError with what to do when etcd is not there, is not etcd, or does not let us in."""
-        gateway = Gateway(config, request_timeout_s=request_timeout_s)
-        store = cls(config, gateway, clock or SystemClock())
+        store = cls(config, clock, request_timeout_s=request_timeout_s)
         try:
-            await gateway.version()
+            await store._gateway.version()
             await store.get(f"/forebay/{config.name}/")
         except BaseException:
             await store.close()
