@@ -24,9 +24,10 @@ QUICK = {
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 50,
     "topic.metadata.refresh.fast.interval.ms": 50,
-    # By default librdkafka forgets a broker that is away, and can then wait for ever for the coordinator
-    # of a group in send_offsets_to_transaction (its issues 5456 and 5511).
+    # librdkafka forgets a broker that is away, and can then wait in send_offsets_to_transaction for the
+    # coordinator that it was, until any other broker's connection comes or goes (its issues 5456 and 5511).
     "metadata.recovery.strategy": "none",
+    "connections.max.idle.ms": 3_000,
     "log_level": 0,
     "error_cb": lambda _error: None,
 }

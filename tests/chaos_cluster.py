@@ -44,6 +44,11 @@ class ChaosCluster(Cluster):
         self._etcd_urls: dict[int, str] = {}
 
     @property
+    def well(self) -> list[int]:
+        """The brokers that run, and are not paused."""
+        return [node for node in self.running if node not in self._paused]
+
+    @property
     def bootstrap_servers(self) -> str:
         return ",".join(self._doors.values())
 

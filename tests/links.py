@@ -66,7 +66,7 @@ class Links:
 
         async def open_door() -> str:
             server = await asyncio.start_server(
-                lambda reader, writer: self._enter(reader, writer, target, find, source), _HOST, 0
+                lambda reader, writer: self._admit(reader, writer, target, find, source), _HOST, 0
             )
             self._servers.append(server)
             return f"{_HOST}:{server.sockets[0].getsockname()[1]}"
@@ -111,11 +111,32 @@ class Links:
     async def _close(self) -> None:
         for server in self._servers:
             server.close()
-        for task in self._pairs:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
             task.cancel()
-        await asyncio.gather(*self._pairs, return_exceptions=True)
+        await asyncio.gather(*others, return_exceptions=True)
+        # What was aborted is closed in the next turns of the loop.
+        for _ in range(3):
+            await asyncio.sleep(0)
 
-    async def _enter(
+    def _admit(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        target: str,
+        find: Callable[[], str],
+        source: str | None,
+    ) -> None:
+        task = self._loop.create_task(self._serve(reader, writer, target, find, source))
+        self._pairs[task] = (source or "", target)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            del self._pairs[task]
+            writer.transport.abort()
+
+        task.add_done_callback(ended)
+
+    async def _serve(
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
@@ -125,8 +146,7 @@ class Links:
     ) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._pairs[task] = (source or "", target)
-        with contextlib.suppress(OSError, LookupError, asyncio.CancelledError, asyncio.IncompleteReadError):
+        with contextlib.suppress(OSError, LookupError, asyncio.IncompleteReadError):
             first = b""
             if source is None:
                 source, first = await _introduction(reader)
@@ -139,8 +159,6 @@ class Links:
                 await self._carry((reader, onward), (there, writer), source, target)
             finally:
                 onward.transport.abort()
-        del self._pairs[task]
-        writer.transport.abort()
 
     async def _carry(
         self,
