@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools demo test chaos check format docs bench bench-kafka clean
+.PHONY: help setup tools demo test chaos compat check format docs bench bench-kafka bench-spark clean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ test: $(STAMP) ## run all tests; ARGS="-k name" picks some
 chaos: $(STAMP) ## random clients on a broker that is killed, for CHAOS_SECONDS each
 	@$(BIN)/python -m pytest -q -m chaos $(ARGS)
 
+compat: $(STAMP) ## Spark's own Kafka connector on our broker, where Maven is reachable
+	@$(BIN)/python -m pytest -q -m compat $(ARGS)
+
 check: $(STAMP) ## format, lint, types and layers, in seconds
 	@$(BIN)/ruff format --check
 	@$(BIN)/ruff check
@@ -53,6 +56,9 @@ bench: $(STAMP) ## measure this machine: a table, JSON, ratios to raw limits
 
 bench-kafka: $(STAMP) ## the same beside Apache Kafka (needs Java and Maven Central)
 	@$(BIN)/python -m bench kafka $(ARGS)
+
+bench-spark: $(STAMP) ## rows/s through Spark, beside its own Kafka connector where Maven is reachable
+	@$(BIN)/python -m bench.spark $(ARGS)
 
 clean: ## remove .venv and everything generated
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,81 @@
+"""One core without Spark: records decoded and rows encoded per second of CPU; and the memory of workers."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from bench.spark.loads import Bench, source_topic
+from forebay.spark.encode import Rows, cut, encode
+from forebay.spark.options import batch_options
+from forebay.spark.partitioning import Partitioner
+from forebay.spark.producer import Limits
+from forebay.spark.reader import TopicReader
+from forebay.spark.schema import spark_schema
+
+ENCODE_ROWS = 80_000
+ENCODE_ROUNDS = 10
+
+
+def decode_rows_per_s(bench: Bench, size: int) -> float:
+    """Fetched from the broker and decoded to Arrow, per second of this process's CPU."""
+    options = batch_options({"kafka.bootstrap.servers": bench.bootstrap, "subscribe": source_topic(size)})
+    reader = TopicReader(options, spark_schema(headers=False))
+    tasks = reader.partitions()
+    started = time.process_time()
+    rows = sum(batch.num_rows for task in tasks for batch in reader.read(task))
+    return float(rows / (time.process_time() - started))
+
+
+def encode_rows_per_s(size: int) -> float:
+    """Assigned to two partitions by key, sorted and encoded to records, per second of CPU."""
+    rows = Rows(
+        key=pa.array([b"%d" % n for n in range(ENCODE_ROWS)], pa.binary()),
+        value=pa.array([b"." * size] * ENCODE_ROWS, pa.binary()),
+        timestamp=np.full(ENCODE_ROWS, 1_700_000_000_000, np.int64),
+    )
+    partitioner = Partitioner("any", 2, 0)
+    started = time.process_time()
+    for _ in range(ENCODE_ROUNDS):
+        assigned = partitioner.assign(rows.key, None)
+        order = np.argsort(assigned, kind="stable")
+        ordered = rows.take(order)
+        border = int(np.searchsorted(assigned[order], 1))
+        for _ in encode(ordered, cut(ordered, [0, border], Limits().batch_bytes)):
+            pass
+    return ENCODE_ROUNDS * ENCODE_ROWS / (time.process_time() - started)
+
+
+def worker_rss_mb() -> float:
+    """The most that any Python worker of this process's Spark has ever had resident."""
+    peaks = [_peak_mb(pid) for pid in _descendants(os.getpid()) if b"pyspark.daemon" in _proc(pid, "cmdline")]
+    return max(peaks, default=0.0)
+
+
+def _peak_mb(pid: int) -> float:
+    found = re.search(rb"VmHWM:\s+(\d+) kB", _proc(pid, "status"))
+    return int(found[1]) / 1000 if found else 0.0
+
+
+def _descendants(pid: int) -> set[int]:
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        stat = _proc(int(path.name), "stat").rpartition(b")")[2].split()
+        if len(stat) > 1:
+            parents[int(path.name)] = int(stat[1])
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def _proc(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""  # it has ended
