@@ -22,6 +22,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+SPARK_SECONDS_MAX = 400
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test of a session pays for its start, which on a busy machine takes minutes; and a test that
+    is interrupted while it talks to the JVM spoils the session for all that follow."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(SPARK_SECONDS_MAX))
+
+
 @pytest.fixture(autouse=True)
 def no_connections_left() -> Iterator[None]:
     """Readers keep their connections for the next task; the next test may have another broker."""
