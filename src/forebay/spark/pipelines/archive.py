@@ -10,6 +10,7 @@ The checkpoint lies in the archive. If it is lost, position.json still knows whe
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from forebay.spark.pipelines import hour_files
 from forebay.spark.pipelines.brokers import Brokers
 from forebay.spark.pipelines.hour_files import Written
 from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError, Trigger
-from forebay.spark.pipelines.lake import Lake
+from forebay.spark.pipelines.lake import Lake, Lock
 from forebay.spark.pipelines.layout import (
     CHECKPOINT,
     NEXT_POSITION,
@@ -60,21 +61,39 @@ def archive(
 ) -> Job:
     """Start archiving a topic into a directory; the job says how it goes."""
     settings = settings or ArchiveSettings()
+    partitions = brokers.partitions(topic)
     lake = Lake(to)
-    checkpoint = settings.checkpoint or lake.uri(CHECKPOINT)
-    position = begin(lake, topic, settings.format, brokers.partitions(topic))
-    rows = brokers.read_stream(
+    lock = lake.lock("archive")
+    try:
+        position = begin(lake, topic, settings.format, partitions)
+        writer = BatchWriter(lake, open_table(lake, position), position)
+        rows = _stream(spark, brokers, topic, position, settings)
+        stream = rows.writeStream.queryName(f"archive {topic}").foreachBatch(writer)
+        stream = stream.option("checkpointLocation", settings.checkpoint or lake.uri(CHECKPOINT))
+        query = settings.trigger.apply(stream).start()
+    except BaseException:
+        lock.release()
+        raise
+    closed = functools.partial(_closed, lock)
+    return Job(f"archive of {topic}", query, writer.facts, ends=settings.trigger.once, closed=closed)
+
+
+def _closed(lock: Lock, _finished: bool) -> None:
+    lock.release()
+
+
+def _stream(
+    spark: SparkSession, brokers: Brokers, topic: str, position: Position, settings: ArchiveSettings
+) -> DataFrame:
+    group = {} if settings.group is None else {"kafka.group.id": settings.group}
+    return brokers.read_stream(
         spark,
         topic,
         startingOffsets=_starting_offsets(topic, position),
         includeHeaders="true",
         maxOffsetsPerTrigger=str(settings.batch_records),
-        **_group(settings.group),
+        **group,
     )
-    writer = BatchWriter(lake, open_table(lake, position), position)
-    stream = rows.writeStream.queryName(f"archive {topic}").option("checkpointLocation", checkpoint)
-    query = settings.trigger.apply(stream.foreachBatch(writer)).start()
-    return Job(f"archive of {topic}", query, writer.facts, ends=settings.trigger.once)
 
 
 def begin(lake: Lake, topic: str, format: str, partitions: int) -> Position:
@@ -101,10 +120,6 @@ def _starting_offsets(topic: str, position: Position) -> str:
     known = position.next_offsets
     offsets = {str(at): known.get(str(at), EARLIEST) for at in range(position.partitions)}
     return json.dumps({topic: offsets}) if known else "earliest"
-
-
-def _group(group: str | None) -> dict[str, str]:
-    return {} if group is None else {"kafka.group.id": group}
 
 
 class BatchWriter:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,9 @@ import pyarrow.parquet as pq
 
 from forebay.spark.pipelines.lake import Lake
 from forebay.spark.pipelines.layout import SCHEMA, hour_of
+
+Timeline: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""Offsets, and their timestamps in microseconds."""
 
 _FOOTER_THREADS = 8
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -36,9 +40,11 @@ class Span:
     offsets: tuple[int, int]
     times_us: tuple[int, int]
 
-    def may_hold(self, partition: int, start: int, end: int) -> bool:
-        first, last = self.partitions
-        return first <= partition <= last and self.offsets[0] < end and self.offsets[1] >= start
+    def has(self, partition: int) -> bool:
+        return self.partitions[0] <= partition <= self.partitions[1]
+
+    def touches(self, start: int, end: int) -> bool:
+        return self.offsets[0] < end and self.offsets[1] >= start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +135,7 @@ class Slice:
         rows = pa.concat_tables([schema.empty_table(), *tables])
         return rows.sort_by("offset").select(list(columns))
 
-    def timeline(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Offsets and timestamps in microseconds."""
+    def timeline(self) -> Timeline:
         rows = self.read(("offset", "timestamp"))
         return rows.column(0).to_numpy(), rows.column(1).cast(pa.int64()).to_numpy()
 

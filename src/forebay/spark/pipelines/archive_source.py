@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from forebay.spark.pipelines.archive_index import Slice, Span, TimeRange, read_index
+from forebay.spark.pipelines.archive_index import Slice, Span, Timeline, TimeRange, read_index
 from forebay.spark.pipelines.compact import archive_files
 from forebay.spark.pipelines.lake import Lake
 from forebay.spark.pipelines.layout import require_position
@@ -60,14 +60,14 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._times = TimeRange(from_us=_number(options, "from_us"), until_us=_number(options, "until_us"))
         self._batch_records = int(options.get("batch_records", BATCH_RECORDS))
         self._pace = _pace(options, self._batch_records)
-        self._spans: list[Span] | None = None
+        self._spans: dict[int, list[Span]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """A task needs none of it: its partition says everything."""
         return {"_location": self._location}
 
     def initialOffset(self) -> dict[str, int]:
-        return {str(at): self._next(at, 0) for at in self._numbers()}
+        return {str(at): self._next(at, 0) for at in self._index()}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """The index is read once, so that nothing is added to it anyway."""
@@ -82,11 +82,7 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(_NAP_S)
 
     def reportLatestOffset(self) -> dict[str, int]:
-        ends = {str(at): 0 for at in self._numbers()}
-        for span in self._index():
-            for at in range(span.partitions[0], span.partitions[1] + 1):
-                ends[str(at)] = max(ends[str(at)], span.offsets[1] + 1)
-        return ends
+        return {str(at): max(span.offsets[1] for span in spans) + 1 for at, spans in self._index().items()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         slices = (self.slice(int(at), start.get(at, 0), offset) for at, offset in end.items())
@@ -97,28 +93,26 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from rows.combine_chunks().to_batches()
 
     def slice(self, partition: int, start: int, end: int) -> Slice:
-        spans = tuple(span for span in self._index() if span.may_hold(partition, start, end))
+        spans = tuple(span for span in self._index().get(partition, ()) if span.touches(start, end))
         return Slice(
             location=self._location, partition=partition, start=start, end=end, times=self._times, spans=spans
         )
 
     def _next(self, partition: int, offset: int) -> int:
         """Past a stretch that no row group covers."""
-        later = [
-            max(offset, span.offsets[0])
-            for span in self._index()
-            if span.partitions[0] <= partition <= span.partitions[1] and span.offsets[1] >= offset
-        ]
-        return min(later, default=offset)
+        spans = self._index().get(partition, ())
+        return min(
+            (max(offset, span.offsets[0]) for span in spans if span.offsets[1] >= offset), default=offset
+        )
 
-    def _numbers(self) -> range:
-        return range(1 + max((span.partitions[1] for span in self._index()), default=-1))
-
-    def _index(self) -> list[Span]:
+    def _index(self) -> dict[int, list[Span]]:
+        """What may hold messages of each partition. Read once: what is archived later is not replayed."""
         if self._spans is None:
             lake = Lake(self._location)
-            paths = archive_files(lake, require_position(lake))
-            self._spans = read_index(lake, paths, self._times)
+            spans = read_index(lake, archive_files(lake, require_position(lake)), self._times)
+            numbers = range(1 + max((span.partitions[1] for span in spans), default=-1))
+            found = {at: [span for span in spans if span.has(at)] for at in numbers}
+            self._spans = {at: mine for at, mine in found.items() if mine}
         return self._spans
 
 
@@ -172,12 +166,13 @@ class AtSpeed:
         self._factor = factor
         self._batch = Unhurried(batch_records)
         self._began: tuple[float, int] | None = None
+        self._lines: tuple[Any, dict[str, Timeline]] = (None, {})
 
     def release(
         self, reader: ArchiveReader, starts: Mapping[str, int], ends: Mapping[str, int]
     ) -> dict[str, int]:
         most = self._batch.release(reader, starts, ends)
-        lines = {at: reader.slice(int(at), starts[at], most[at]).timeline() for at in most}
+        lines = self._timelines(reader, starts, most)
         times = [int(line[1][0]) for line in lines.values() if len(line[1])]
         if not times:
             return most
@@ -186,7 +181,16 @@ class AtSpeed:
         due_us = self._began[1] + int((self._clock() - self._began[0]) * 1_000_000 * self._factor)
         return {at: self._until(line, due_us, most[at]) for at, line in lines.items()}
 
-    def _until(self, line: tuple[Any, Any], due_us: int, most: int) -> int:
+    def _timelines(
+        self, reader: ArchiveReader, starts: Mapping[str, int], most: Mapping[str, int]
+    ) -> dict[str, Timeline]:
+        """Read once, and kept while they are waited for."""
+        if self._lines[0] != (starts, most):
+            lines = {at: reader.slice(int(at), starts[at], most[at]).timeline() for at in most}
+            self._lines = (dict(starts), dict(most)), lines
+        return self._lines[1]
+
+    def _until(self, line: Timeline, due_us: int, most: int) -> int:
         """Up to the first that is not due: the order within a partition stays, whatever the timestamps."""
         offsets, times_us = line
         late = np.flatnonzero(times_us > due_us)
