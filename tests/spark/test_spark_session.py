@@ -6,9 +6,19 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from forebay.errors import ForebayError
-from forebay.spark.session import Java, find_java, session
+from forebay.spark.session import (
+    DRIVER_OPTIONS,
+    QUICK_OPTIONS,
+    SETTINGS,
+    Java,
+    _named,
+    _settings,
+    find_java,
+    session,
+)
 
 
 @pytest.fixture
@@ -63,3 +73,18 @@ def test_without_a_java_that_fits_the_error_says_what_there_is_and_what_to_do(
 def test_a_setting_that_is_not_sparks_is_refused() -> None:
     with pytest.raises(ForebayError, match=r"executor_memory is no setting of Spark"):
         session("test", executor_memory="1g")
+
+
+def test_what_the_caller_sets_wins_and_booleans_are_sparks() -> None:
+    given = _named({"spark_ui_enabled": True, "spark.driver.extraJavaOptions": "-Dlog4j.x=y -Da=b"})
+    settings = _settings("local[2]", True, given)
+    assert settings["spark.ui.enabled"] == "true"
+    assert settings["spark.driver.host"] == "127.0.0.1"
+    assert settings[DRIVER_OPTIONS] == f"{QUICK_OPTIONS} -Dlog4j.x=y -Da=b"
+    assert "spark.driver.host" not in _settings("spark://somewhere:7077", False, {})
+
+
+def test_a_session_has_the_settings_that_matter(spark: SparkSession) -> None:
+    conf = spark.sparkContext.getConf()
+    assert {name: conf.get(name) for name in SETTINGS} == dict(SETTINGS)
+    assert session("another name").sparkContext is spark.sparkContext

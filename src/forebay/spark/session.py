@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -35,7 +36,6 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
 }
 LOCAL_SETTINGS: Mapping[str, str] = {
     # The name of the machine need not resolve for Spark to talk to itself.
@@ -43,6 +43,7 @@ LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 QUICK_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+LOGGING = Path(__file__).with_name("log4j2.properties")
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 
 _JAVA_DIRECTORIES = (
@@ -69,18 +70,32 @@ def session(app_name: str, master: str = "local[*]", *, quick: bool = False, **c
     `spark_executor_memory="4g"`. `quick` is for tests and short jobs: the JVM starts sooner and compiles
     less, which a job of minutes would miss. A master of the form sc://host is a Spark Connect server.
     """
-    from pyspark.sql import SparkSession
-
     given = _named(conf)
-    if master.startswith(_REMOTE):
-        return _built(SparkSession.builder.remote(master), app_name, given)
-    os.environ["JAVA_HOME"] = str(find_java().home)
-    # Workers would take the first python3 on the path, which may not have Forebay.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with warnings.catch_warnings():
+        # We hand Spark Arrow and never pandas, whose newest release it warns of.
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        from pyspark.sql import SparkSession
+
+        if master.startswith(_REMOTE):
+            return _built(SparkSession.builder.remote(master), app_name, given)
+        os.environ["JAVA_HOME"] = str(find_java().home)
+        # Workers would take the first python3 on the path, which may not have Forebay.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        return _built(SparkSession.builder.master(master), app_name, _settings(master, quick, given))
+
+
+def _settings(master: str, quick: bool, given: Mapping[str, str]) -> dict[str, str]:
     settings = {**SETTINGS, **(LOCAL_SETTINGS if master.startswith("local") else {}), **given}
-    if quick:
-        settings[DRIVER_OPTIONS] = " ".join(filter(None, (QUICK_OPTIONS, settings.get(DRIVER_OPTIONS))))
-    return _built(SparkSession.builder.master(master), app_name, settings)
+    settings[DRIVER_OPTIONS] = _driver_options(settings.get(DRIVER_OPTIONS, ""), quick)
+    return settings
+
+
+def _driver_options(given: str, quick: bool) -> str:
+    options = [QUICK_OPTIONS] if quick else []
+    # A package that is imported from an archive has no file to name.
+    if "-Dlog4j" not in given and LOGGING.is_file():
+        options.append(f'"-Dlog4j2.configurationFile={LOGGING.as_uri()}"')
+    return " ".join([*options, given]).strip()
 
 
 def _built(builder: SparkSession.Builder, app_name: str, settings: Mapping[str, str]) -> SparkSession:
