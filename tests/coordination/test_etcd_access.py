@@ -11,6 +11,7 @@ import pytest
 
 from certificates import Authority
 from forebay.config import ClusterConfig, broker_config
+from forebay.coordination.etcd.gateway import REQUEST_TIMEOUT_S
 from forebay.coordination.etcd.store import EtcdStore
 from forebay.coordination.store import Put, StoreError
 from forebay.errors import ConfigError
@@ -66,8 +67,8 @@ def settings(etcd: EtcdCluster, **more: str) -> ClusterConfig:
     return broker_config({"forebay.cluster": etcd.url("test"), **named}).cluster
 
 
-async def use(config: ClusterConfig) -> None:
-    store = await EtcdStore.open(config, request_timeout_s=0.5)
+async def use(config: ClusterConfig, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    store = await EtcdStore.open(config, request_timeout_s=request_timeout_s)
     try:
         key = f"/forebay/{config.name}/key"
         made = await store.txn(puts=[Put(key=key, value=b"x")])
@@ -79,9 +80,9 @@ async def use(config: ClusterConfig) -> None:
         await store.close()
 
 
-async def refusal(config: ClusterConfig) -> str:
+async def refusal(config: ClusterConfig, request_timeout_s: float = REQUEST_TIMEOUT_S) -> str:
     with pytest.raises(StoreError) as caught:
-        await use(config)
+        await use(config, request_timeout_s)
     return str(caught.value)
 
 
@@ -121,9 +122,9 @@ async def test_tls_and_plain_are_told_apart(
     secure_etcd: EtcdCluster, one_etcd: EtcdCluster, authority: Authority
 ) -> None:
     plain = broker_config({"forebay.cluster": f"etcd://{secure_etcd.endpoints}/test"}).cluster
-    assert "etcds://" in await refusal(plain)
+    assert "etcds://" in await refusal(plain, 2.0)
     secure = broker_config({"forebay.cluster": f"etcds://{one_etcd.endpoints}/test"}).cluster
-    assert "write etcd://" in await refusal(secure)
+    assert "write etcd://" in await refusal(secure, 2.0)
 
 
 async def test_files_that_are_no_certificates(secure_etcd: EtcdCluster, tmp_path: Path) -> None:
@@ -199,7 +200,7 @@ async def test_with_users_a_certificate_must_have_no_common_name(
 
 async def test_nothing_there() -> None:
     config = broker_config({"forebay.cluster": f"etcd://127.0.0.1:{free_port()}/test"}).cluster
-    message = await refusal(config)
+    message = await refusal(config, 1.0)
     assert "refused" in message
     assert "forebay.cluster" in message
 

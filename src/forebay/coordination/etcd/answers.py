@@ -18,7 +18,7 @@ async def read_answer(response: Response) -> Json:
     """Raises Refused, or NoAnswer when it is not etcd that speaks."""
     body = await response.read()
     if b"HTTP request to an HTTPS server" in body:
-        raise NoAnswer("it speaks TLS: write etcds:// for etcd://")
+        raise NoAnswer("it speaks TLS: write etcds:// for etcd://", hopeless=True)
     if response.status != _OK:
         raise refusal(response.status, body)
     try:
@@ -26,7 +26,9 @@ async def read_answer(response: Response) -> Json:
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise NoAnswer(f"it answers {shown(body)!r}, which is not etcd's way: is this its client port?")
+        raise NoAnswer(
+            f"it answers {shown(body)!r}, which is not etcd's way: is this its client port?", hopeless=True
+        )
     return answer
 
 
@@ -46,5 +48,5 @@ async def read_messages(response: Response) -> AsyncIterator[Json]:
 
 def version_in(answer: Json) -> str:
     if "etcdserver" not in answer:
-        raise NoAnswer("something answers there, but it is not etcd")
+        raise NoAnswer("something answers there, but it is not etcd", hopeless=True)
     return str(answer["etcdserver"])

@@ -11,6 +11,7 @@ import os
 import ssl
 from typing import Any
 
+from forebay.coordination.etcd.http import NotHttp
 from forebay.coordination.store import LeaseLost, StoreError
 
 # The numbers of gRPC's status codes.
@@ -23,15 +24,24 @@ UNAUTHENTICATED = 16
 _TEXT_SHOWN_CHARS = 200
 
 
-class Unreachable(Exception):
+class Failure(Exception):
+    """What one server could not do."""
+
+    def __init__(self, message: str, *, hopeless: bool = False) -> None:
+        super().__init__(message)
+        self.hopeless = hopeless
+        """Whether it is pointless to try again: somebody has to correct something first."""
+
+
+class Unreachable(Failure):
     """No connection, so nothing was sent."""
 
 
-class NoAnswer(Exception):
+class NoAnswer(Failure):
     """Sent, and then silence or a broken connection."""
 
 
-class Refused(Exception):
+class Refused(Failure):
     """etcd's own error."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -98,10 +108,11 @@ def refusal(status: int, body: bytes) -> Refused:
     if b"CommonName" in body:
         raise NoAnswer(
             "with users and client certificates together, etcd wants those without a common name (CN): "
-            "make forebay.etcd.cert.file such a one"
+            "make forebay.etcd.cert.file such a one",
+            hopeless=True,
         )
     if not isinstance(error, dict):
-        raise NoAnswer(f"it answers {status} {shown(body)!r}: is this etcd's client port?")
+        raise NoAnswer(f"it answers {status} {shown(body)!r}: is this etcd's client port?", hopeless=True)
     return refusal_in(error)
 
 
@@ -119,12 +130,13 @@ def connecting_failed(error: OSError | TimeoutError, *, tls: bool) -> Unreachabl
     if isinstance(error, ssl.SSLCertVerificationError):
         return Unreachable(
             f"its certificate is not trusted ({error.verify_message}): set forebay.etcd.ca.file to the "
-            "certificate of who signed it, and use a host name that it was made for"
+            "certificate of who signed it, and use a host name that it was made for",
+            hopeless=True,
         )
     if isinstance(error, ssl.SSLError):
         plain = "WRONG_VERSION_NUMBER" in str(error.reason)
         advice = "it does not speak TLS: write etcd:// for etcds://" if plain else _tls_advice(error)
-        return Unreachable(advice)
+        return Unreachable(advice, hopeless=True)
     if isinstance(error, TimeoutError):
         return Unreachable("no connection in time")
     if tls and isinstance(error, ConnectionResetError):
@@ -142,7 +154,9 @@ def broken(error: Exception, *, tls: bool) -> NoAnswer:
     if isinstance(error, TimeoutError):
         return NoAnswer("no answer in time")
     if isinstance(error, ssl.SSLError):
-        return NoAnswer(_tls_advice(error))
+        return NoAnswer(_tls_advice(error), hopeless=True)
+    if isinstance(error, NotHttp):
+        return NoAnswer(str(error), hopeless=True)
     hint = "does it want a client certificate (forebay.etcd.cert.file)?" if tls else "does it want etcds://?"
     return NoAnswer(f"the connection broke ({str(error) or type(error).__name__}); {hint}")
 

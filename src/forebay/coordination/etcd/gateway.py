@@ -21,7 +21,14 @@ from typing import Any, TypeVar
 
 from forebay.config import ClusterConfig
 from forebay.coordination.etcd.answers import Json, read_answer, read_messages, version_in
-from forebay.coordination.etcd.failures import NoAnswer, Refused, Unreachable, broken, connecting_failed
+from forebay.coordination.etcd.failures import (
+    Failure,
+    NoAnswer,
+    Refused,
+    Unreachable,
+    broken,
+    connecting_failed,
+)
 from forebay.coordination.etcd.http import Connection, HttpError, Response
 from forebay.coordination.store import StoreClosed, StoreError
 from forebay.errors import ConfigError
@@ -82,7 +89,8 @@ class Gateway:
 
         async def ask(index: int, left_s: float) -> str:
             connection = await self._connection(index)
-            return version_in(await self._exchange(index, connection, "/version", {}, None, left_s))
+            timeout_s = min(left_s, self._answer_timeout_s)
+            return version_in(await self._exchange(index, connection, "/version", {}, None, timeout_s))
 
         return await self.guard(self._try_servers(ask, True))
 
@@ -150,6 +158,7 @@ class Gateway:
     async def _ask(self, index: int, path: str, body: Json, timeout_s: float) -> Json:
         headers = await self._headers(index)
         connection = await self._connection(index)
+        timeout_s = min(timeout_s, self._answer_timeout_s)
         answer = await self._exchange(index, connection, path, headers, body, timeout_s)
         self.check_term(answer)
         return answer
@@ -161,10 +170,10 @@ class Gateway:
         path: str,
         headers: dict[str, str],
         body: Json | None,
-        timeout_s: float,
+        timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> Json:
         try:
-            async with asyncio.timeout(min(timeout_s, self._answer_timeout_s)):
+            async with asyncio.timeout(timeout_s):
                 return await read_answer(await _send(connection, path, headers, body))
         except (OSError, HttpError, TimeoutError) as error:
             raise broken(error, tls=self._tls is not None) from error
@@ -180,19 +189,21 @@ class Gateway:
         return headers
 
     async def _log_in(self, index: int) -> str:
-        """A token; empty when this etcd knows no users, so that nothing has to be shown to it."""
+        """A token; empty when this etcd knows no users, so that nothing has to be shown to it.
+
+        Checking a password is made slow on purpose, so this may take longer than other requests.
+        """
         connection = await self._connection(index)
         login = {"name": self.user, "password": self._password}
         try:
-            answer = await self._exchange(
-                index, connection, "/v3/auth/authenticate", {}, login, self._answer_timeout_s
-            )
+            answer = await self._exchange(index, connection, "/v3/auth/authenticate", {}, login)
         except Refused as error:
             if "not enabled" in error.message:
                 return ""
             raise
         except NoAnswer as error:
-            raise Unreachable(str(error)) from error  # the request itself has not been sent
+            # The request itself has not been sent.
+            raise Unreachable(str(error), hopeless=error.hopeless) from error
         return str(answer["token"])
 
     # -- servers -------------------------------------------------------------------------------------
@@ -278,7 +289,7 @@ class _Attempts:
         self._gateway = gateway
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + timeout_s
-        self._problems: dict[int, Exception] = {}
+        self._problems: dict[int, Failure] = {}
         self._in_round = 0
         self._backoff_s = _BACKOFF_MIN_S
         self._logins = 0
@@ -287,15 +298,18 @@ class _Attempts:
     def left_s(self) -> float:
         return max(0.0, self._deadline - self._loop.time())
 
-    async def failed(self, index: int, error: Exception) -> None:
-        """Goes on to the next server; raises StoreError when the time is up."""
+    async def failed(self, index: int, error: Failure) -> None:
+        """Goes on to the next server; raises StoreError when the time is up or trying on is pointless."""
         self._gateway.leave(index)
-        self._problems[index] = error
+        # That there was no time left for another answer says less than what was said before.
+        if not isinstance(error.__cause__, TimeoutError) or index not in self._problems:
+            self._problems[index] = error
         self._in_round += 1
         if self._in_round < self._gateway.count and self.left_s:
             return
         self._in_round = 0
-        if self.left_s <= self._backoff_s:
+        hopeless = all(problem.hopeless for problem in self._problems.values())
+        if hopeless or self.left_s <= self._backoff_s:
             raise StoreError(self._summary()) from error
         await asyncio.sleep(self._backoff_s)
         self._backoff_s = min(self._backoff_s * 2, _BACKOFF_MAX_S)

@@ -20,7 +20,11 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER
 
 
 class HttpError(Exception):
-    """The connection ended too early, or what came is not HTTP."""
+    """The connection ended too early, or what came makes no sense."""
+
+
+class NotHttp(HttpError):
+    """What came is something else."""
 
 
 class Connection:
@@ -63,7 +67,7 @@ class Connection:
     async def _head(self) -> tuple[int, dict[str, str]]:
         parts = (await self.line()).split(" ", 2)
         if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not parts[1].isdigit():
-            raise HttpError("this is not HTTP: is it etcd's client port?")
+            raise NotHttp("this is not HTTP: is it etcd's client port?")
         return int(parts[1]), await self.fields()
 
     async def fields(self) -> dict[str, str]:
@@ -75,7 +79,7 @@ class Connection:
                 return found
             name, _, value = line.partition(":")
             found[name.strip().lower()] = value.strip()
-        raise HttpError("too many header fields")
+        raise NotHttp("too many header fields")
 
     async def line(self) -> str:
         try:
@@ -83,7 +87,7 @@ class Connection:
         except asyncio.IncompleteReadError as error:
             raise HttpError("the server hung up") from error
         except asyncio.LimitOverrunError as error:
-            raise HttpError("a line without end") from error
+            raise NotHttp("a line without end") from error
 
     async def exactly(self, count: int) -> bytes:
         try:
@@ -155,9 +159,9 @@ def _length(text: str, base: int) -> int:
     try:
         length = int(text.strip(), base)
     except ValueError:
-        raise HttpError(f"{text[:20]!r} is not a length") from None
+        raise NotHttp(f"{text[:20]!r} is not a length") from None
     if not 0 <= length <= BODY_BYTES_MAX:
-        raise HttpError(f"an answer of {length} bytes")
+        raise NotHttp(f"an answer of {length} bytes")
     return length
 
 

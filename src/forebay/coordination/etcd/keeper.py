@@ -96,7 +96,8 @@ class Keeper:
 
     async def _renew_for_ever(self, gateway: Gateway) -> None:
         """Returns when the lease is lost."""
-        pause_s = self._interval_s
+        # At once for the first time: what it takes to log in must not be found out when it is urgent.
+        pause_s = 0.0
         while True:
             await asyncio.sleep(pause_s)
             sent_at = self._clock.monotonic()
