@@ -8,7 +8,14 @@ import pytest
 
 from forebay.errors import ConfigError
 from forebay.spark.offsets import EARLIEST, LATEST, TopicPartition
-from forebay.spark.options import ReadOptions, batch_options, include_headers, stream_options
+from forebay.spark.options import (
+    FETCH_BYTES,
+    FETCH_BYTES_MAX,
+    ReadOptions,
+    batch_options,
+    include_headers,
+    stream_options,
+)
 from forebay.spark.security import security
 
 LEAST = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}
@@ -107,6 +114,8 @@ def test_what_workers_are_told() -> None:
     ).fetching
     assert given.read_committed and not given.fail_on_data_loss and not given.check_crcs
     assert given.bytes_max == 1000
+    assert batch().fetching.bytes_max == FETCH_BYTES
+    assert batch(kafka_fetch_max_bytes="9999999999").fetching.bytes_max == FETCH_BYTES_MAX
     assert given.connection["kafka.client.id"] == "mine"
     assert "kafka.session.timeout.ms" not in given.connection
 

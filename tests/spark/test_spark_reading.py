@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -111,6 +112,17 @@ def test_a_read_that_is_given_up_leaves_the_next_one_unharmed(broker: BrokerProc
     next(begun)
     begun.close()  # type: ignore[attr-defined]
     assert len(values(reader)) == 2500
+
+
+def test_two_reads_by_turns(broker: BrokerProcess, topic: str) -> None:
+    """Spark does not do this, but whoever does gets the right records all the same."""
+    make_topic(broker.bootstrap, topic, 1500, 1500)
+    reader = batch_reader(broker.bootstrap, subscribe=topic, kafka_max_partition_fetch_bytes=20_000)
+    found: list[list[bytes]] = [[], []]
+    for batches in itertools.zip_longest(*(reader.read(task) for task in reader.partitions())):
+        for seen, batch in zip(found, batches, strict=True):
+            seen += batch.column("value").to_pylist() if batch is not None else []
+    assert found == [[value(partition, n) for n in range(1500)] for partition in range(2)]
 
 
 def test_headers_when_they_are_asked_for(broker: BrokerProcess, topic: str) -> None:

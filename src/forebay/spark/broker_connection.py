@@ -84,6 +84,8 @@ class BrokerConnection:
 
     def read(self, *, extra_s: float = 0.0) -> Any:
         """The answer to the oldest request that has none, for which it waits `extra_s` longer than usual."""
+        if not self._asked:
+            raise self._lost(ConnectionError("there is no request to answer: the connection was closed"))
         asked_id, request, version = self._asked.popleft()
         try:
             frame = self._read_frame(self._timeout_s + extra_s)

@@ -85,7 +85,7 @@ class Cluster:
         self._addresses = _addresses(bootstrap)
         self._security = security(options)
         self._client_id = options.get("kafka.client.id", "forebay-spark")
-        self._connections: dict[tuple[str, int], BrokerConnection] = {}
+        self._connections: dict[tuple[tuple[str, int], bool], BrokerConnection] = {}
         self._nodes: dict[int, tuple[str, int]] = {}
         self._leaders: dict[str, dict[int, Leader]] = {}
         self._coordinators: dict[tuple[str, int], tuple[str, int]] = {}
@@ -111,14 +111,14 @@ class Cluster:
     # -- brokers -------------------------------------------------------------------------------------
 
     def any(self) -> BrokerConnection:
-        """A broker, whichever can be had: one that is connected, or else the first that answers."""
+        """A broker, whichever can be had: one that is connected and idle, or else the first that answers."""
         for connection in self._connections.values():
-            if not connection.closed:
+            if not connection.closed and not connection.unanswered:
                 return connection
         problem: KafkaError | None = None
         for address in dict.fromkeys([*self._addresses, *self._nodes.values()]):
             try:
-                return self._connection(address)
+                return self._connection(address, aside=self._is_busy(address))
             except KafkaError as error:
                 problem = error
         raise KafkaError(
@@ -219,8 +219,13 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
-    def _connection(self, address: tuple[str, int]) -> BrokerConnection:
-        connection = self._connections.get(address)
+    def _is_busy(self, address: tuple[str, int]) -> bool:
+        connection = self._connections.get((address, False))
+        return connection is not None and not connection.closed and connection.unanswered > 0
+
+    def _connection(self, address: tuple[str, int], *, aside: bool = False) -> BrokerConnection:
+        """The connection to a broker; `aside` is a second one, for questions while the first is busy."""
+        connection = self._connections.get((address, aside))
         if connection is None or connection.closed:
             host, port = address
             connection = BrokerConnection(
@@ -230,7 +235,7 @@ class Cluster:
                 timeout_s=self.timing.request_s,
                 client_id=self._client_id,
             )
-            self._connections[address] = connection
+            self._connections[address, aside] = connection
         return connection
 
 

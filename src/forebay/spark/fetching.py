@@ -122,6 +122,10 @@ class _Fetches:
     def _post(self) -> BrokerConnection:
         at = self._wanted.at
         leader = self._cluster.leader(at.topic, at.partition)
+        if leader.unanswered:
+            # Another read in this thread waits for its answer here; it will have to ask again.
+            leader.close()
+            leader = self._cluster.leader(at.topic, at.partition)
         leader.post(self._request(), BY_NAME_VERSION)
         self._posted = leader
         return leader

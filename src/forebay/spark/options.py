@@ -25,6 +25,9 @@ from forebay.spark.offsets import (
 FETCH_BYTES = 8 << 20
 """What a fetch asks for unless kafka.max.partition.fetch.bytes says otherwise: it bounds worker memory."""
 
+FETCH_BYTES_MAX = 1 << 29
+"""More than this does not fit where Arrow and the protocol count bytes."""
+
 _SPELLING = {
     name.lower(): name
     for name in (
@@ -291,7 +294,7 @@ def _fetching(given: Mapping[str, str]) -> Fetching:
     return Fetching(
         bootstrap=given["kafka.bootstrap.servers"],
         connection=connection,
-        bytes_max=min((size for size in sizes if size), default=FETCH_BYTES),
+        bytes_max=min(FETCH_BYTES_MAX, min(filter(None, sizes), default=FETCH_BYTES)),
         read_committed=isolation == "read_committed",
         check_crcs=_boolean(given, "kafka.check.crcs", True),
         fail_on_data_loss=_boolean(given, "failondataloss", True),
