@@ -10,7 +10,7 @@ from cutting_proxy import CuttingProxy
 from forebay.errors import KafkaError
 from forebay.spark.connection import Cluster
 from forebay.spark.producer import Limits, Producer, new_identity
-from forebay.spark.sink import TaskSink, rounds
+from forebay.spark.sink import ROUND_BYTES, TaskSink, rounds
 from forebay.spark.write_options import Columns, WriteOptions
 from forebay.wire.batch import split
 from wire_client import WireClient, create, read, read_all
@@ -119,3 +119,11 @@ def test_small_batches_are_put_together_and_empty_ones_left_out() -> None:
     assert sum(batch.num_rows for batch in joined) == 2_000
     assert len(joined) == 1
     assert list(rounds(iter([numbers(0, 0)]))) == []
+
+
+def test_a_large_batch_is_taken_in_parts() -> None:
+    large = numbers(0, 30_000, size=1_000)
+    parts = list(rounds(iter([large])))
+    assert len(parts) >= 3
+    assert max(part.nbytes for part in parts) < 2 * ROUND_BYTES
+    assert pa.Table.from_batches(parts).combine_chunks() == pa.Table.from_batches([large])

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from forebay.errors import ForebayError
 from forebay.spark.connection import Cluster
-from forebay.spark.producer import Delivered, Producer, new_identity
+from forebay.spark.producer import Producer, new_identity
 from forebay.spark.sink import TaskSink, rounds
 from forebay.spark.transactions import Attempt, Decision, Ledger, Participant, named_tasks
 from forebay.spark.write_options import Columns, WriteOptions
@@ -24,8 +24,8 @@ from forebay.spark.write_options import Columns, WriteOptions
 _log = logging.getLogger(__name__)
 
 RUNS_REMEMBERED_MAX = 64
-_runs_seen: dict[str, str] = {}
-"""The run of each name whose leftovers this driver has looked for."""
+_runs_tidied: dict[str, str] = {}
+"""The run of each name in which this driver has looked for what an earlier one has left open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +102,7 @@ def _written(
 
 
 def _participant(attempt: Attempt, producer: Producer) -> Participant:
-    delivered: Delivered = producer.delivered
-    return Participant(attempt.task, attempt.label, *producer.identity, delivered.rows)
+    return Participant(attempt.task, attempt.label, *producer.identity, producer.delivered.rows)
 
 
 def _check_current(decision: Decision, attempt: Attempt) -> None:
@@ -135,7 +134,7 @@ def commit(cluster: Cluster, messages: Sequence[Prepared]) -> None:
     attempt = messages[0].attempt
     ledger = Ledger(cluster, attempt.name)
     mine = [message.participant for message in messages if message.participant is not None]
-    new_run = _first_of_run(attempt)
+    new_run = _runs_tidied.get(attempt.name) != attempt.run
     decision = _decide(ledger, attempt, messages, mine, new_run)
     if decision is None:
         return
@@ -143,7 +142,7 @@ def commit(cluster: Cluster, messages: Sequence[Prepared]) -> None:
     for each in set(mine) - set(decision.participants):
         ledger.abort(each)
     if new_run or any(message.untidy for message in messages):
-        _tidy(ledger, decision)
+        _tidy(ledger, attempt, decision)
     if lost:
         raise ForebayError(
             f"batch {attempt.batch_id} of {attempt.name} is committed, but brokers have aborted the rows of"
@@ -174,20 +173,14 @@ def _decide(
     return ledger.decide(held.repaired(again), instead_of=held) if again else held
 
 
-def _first_of_run(attempt: Attempt) -> bool:
-    if _runs_seen.get(attempt.name) == attempt.run:
-        return False
-    if len(_runs_seen) >= RUNS_REMEMBERED_MAX:
-        _runs_seen.clear()
-    _runs_seen[attempt.name] = attempt.run
-    return True
-
-
-def _tidy(ledger: Ledger, decision: Decision) -> None:
+def _tidy(ledger: Ledger, attempt: Attempt, decision: Decision) -> None:
     try:
         ledger.abort_strays(decision)
     except ForebayError as error:
         _log.warning("transactions of attempts that failed stay open until they time out: %s", error)
+    if len(_runs_tidied) >= RUNS_REMEMBERED_MAX:
+        _runs_tidied.clear()
+    _runs_tidied[attempt.name] = attempt.run
 
 
 def abort(cluster: Cluster, messages: Sequence[Prepared | None]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -83,15 +84,21 @@ def rounds(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of about ROUND_BYTES; there are none without rows."""
     held: list[pa.RecordBatch] = []
     size = 0
-    for batch in batches:
-        if batch.num_rows:
-            held.append(batch)
-            size += batch.nbytes
+    for batch in chain.from_iterable(map(_slices, batches)):
+        held.append(batch)
+        size += batch.nbytes
         if size >= ROUND_BYTES:
             yield pa.concat_batches(held)
             held, size = [], 0
     if held:
         yield pa.concat_batches(held)
+
+
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in parts that are about as large as a round, if rows are of about the same size."""
+    step = batch.num_rows * ROUND_BYTES // max(1, batch.nbytes) + 1
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
 
 
 def _interleaved(partitions: list[int], payloads: list[Payload]) -> list[tuple[int, Payload]]:

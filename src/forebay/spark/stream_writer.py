@@ -8,7 +8,6 @@ the run is new each time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 BATCH_ID = "streaming.sql.batchId"
 QUERY_ID = "sql.streaming.queryId"
 RUN_ID = "spark.jobGroup.id"
-SPECULATION = "spark.speculation"
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
@@ -38,9 +36,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         if not self._plan.options.exactly_once:
             return write_at_least_once(self._plan, iterator)
         query, run = _property(QUERY_ID), _property(RUN_ID).replace("-", "")[:RUN_CHARACTERS]
-        done = write_exactly_once(self._plan, query, run, int(_property(BATCH_ID)), iterator)
-        speculative = task_context().getLocalProperty(SPECULATION) == "true"
-        return replace(done, untidy=done.untidy or speculative)
+        return write_exactly_once(self._plan, query, run, int(_property(BATCH_ID)), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
         if self._plan.options.exactly_once:

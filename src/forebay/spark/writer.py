@@ -17,7 +17,8 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ from forebay.spark.write_options import Columns, WriteOptions, columns, write_op
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+SPECULATION = "spark.speculation"
 PRODUCERS_MAX = 8
 PRODUCER_IDLE_S_MAX = 600.0
 """Brokers forget a producer after a day of silence; this one is forgotten long before."""
@@ -84,7 +86,8 @@ class TopicWriter(DataSourceArrowWriter):
         try:
             exactly_once.commit(self._plan.cluster(), prepared(messages))
         except ForebayError as error:
-            raise ForebayError(f"{error}; the option jobId={self._name} lets a repetition know") from error
+            # Whether it was decided may be open; only a repetition under the same name can know.
+            raise ForebayError(f"{error}; to repeat the write, add the option jobId={self._name}") from error
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._plan.options.exactly_once:
@@ -100,7 +103,9 @@ def write_exactly_once(
 ) -> Prepared:
     context = task_context()
     attempt = Attempt(name, run, batch_id, context.partitionId(), context.attemptNumber())
-    return exactly_once.prepare(sink.cluster(), sink.options, sink.columns, attempt, batches)
+    done = exactly_once.prepare(sink.cluster(), sink.options, sink.columns, attempt, batches)
+    speculative = context.getLocalProperty(SPECULATION) == "true"
+    return replace(done, untidy=done.untidy or speculative)
 
 
 def task_context() -> TaskContext:
@@ -131,9 +136,8 @@ def write_at_least_once(sink: SinkPlan, batches: Iterator[pa.RecordBatch]) -> Wr
     producer = _producer(sink, kept)
     rows, size = producer.delivered.rows, producer.delivered.bytes
     try:
-        TaskSink(producer, sink.options, sink.columns, task_context().partitionId()).write(
-            _behind(first, filled)
-        )
+        writing = TaskSink(producer, sink.options, sink.columns, task_context().partitionId())
+        writing.write(chain([first], filled))
     except BaseException:
         producer.abandon()
         raise
@@ -148,8 +152,3 @@ def _producer(sink: SinkPlan, kept: _Kept | None) -> Producer:
         return kept.producer
     cluster = sink.cluster()
     return Producer(cluster, new_identity(cluster), sink.options.limits)
-
-
-def _behind(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from others
