@@ -313,27 +313,3 @@ async def test_a_watch_that_keeps_silent_is_not_waited_for(monkeypatch: pytest.M
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-
-
-async def test_a_watch_that_has_died_in_silence_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_module, "_SILENCE_S", 0.05)
-    store = MuteStore()
-    await join(store)
-    async with following(store) as metadata:
-        await eventually(lambda: store.watches == 1)
-        revision = (await store.txn(puts=[Put(key=KEYS.controller, value=b"4")])).revision
-        assert (await metadata.wait_for(revision)).controller == 4
-        assert store.watches > 1
-
-
-class MuteStore(MemoryStore):
-    """Its first watch never says a word."""
-
-    watches = 0
-
-    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
-        self.watches += 1
-        if self.watches == 1:
-            await asyncio.Event().wait()
-        async for batch in super().watch(prefix, from_revision):
-            yield batch

@@ -41,7 +41,6 @@ _TXNS_IN_FLIGHT_MAX = 8
 _CHANGE_OPERATIONS_MAX = 4
 """What one change adds to a transaction at most: a compare and a put, and the same for its topic."""
 _WATCH_LATE_S = 1.0
-_SILENCE_S = 15.0
 _BACKOFF_MIN_S = 0.1
 _BACKOFF_MAX_S = 3.0
 _PRODUCER_ID_MAX = 2**63 - 1
@@ -247,17 +246,7 @@ class Metadata:
             self._publish(image)
 
     async def _follow_watch(self) -> None:
-        """Follows one watch until it fails, or has been silent for a while.
-
-        A new one from the same place costs next to nothing, and tells whatever the old one has kept back.
-        """
-        batches = self._store.watch(self.keys.root, self.image.revision + 1)
-        while True:
-            try:
-                async with asyncio.timeout(_SILENCE_S):
-                    events, revision = await anext(batches)
-            except (TimeoutError, StopAsyncIteration):
-                return
+        async for events, revision in self._store.watch(self.keys.root, self.image.revision + 1):
             # What the image was loaded with meanwhile is known already.
             news = [event for event in events if event.kv.mod_revision > self.image.revision]
             if news:
