@@ -16,6 +16,7 @@ from forebay.coordination.election import campaign
 from forebay.coordination.store import Compare, Lease, StoreClosed, StoreError
 from forebay.core.controller import plan, prefer
 from forebay.core.image import ClusterImage, PartitionPut
+from forebay.core.widening import widen
 
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
@@ -92,7 +93,12 @@ class Controller:
         self._preferred_s = self._broker.loop.time()
         while lease.valid():
             self._wake.clear()
-            changes = plan(self._broker.image, self._broker.config.controller) or self._preferences()
+            image, config = self._broker.image, self._broker.config
+            changes = (
+                plan(image, config.controller)
+                or widen(image, config.topics.replication_factor)
+                or self._preferences()
+            )
             if not changes:
                 await self._until_something_changes()
             elif not await self._commit(changes):

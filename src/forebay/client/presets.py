@@ -52,6 +52,7 @@ PRODUCER_DEFAULTS: dict[str, Any] = {
 }
 
 _FORGETFUL_FROM = 0x020B0000
+_HANGING_MS_MAX = 15_000
 
 # Other spellings of settings that a mode decides.
 _ALIASES = {"request.required.acks": "acks", "message.send.max.retries": "retries"}
@@ -126,6 +127,8 @@ def _merge(
         # What librdkafka has to say goes where the program's other log records go, not to stderr.
         "logger": logging.getLogger("forebay.client"),
         "log.connection.close": False,
+        # A broker that hangs, though its connections stand, is given up after this, not after a minute.
+        "socket.timeout.ms": _HANGING_MS_MAX,
     }
     fixed = {name: value for name, value in decided.items() if value is not None}
     return {**common, **defaults, **chosen, **fixed}

@@ -1,0 +1,73 @@
+"""Internal topics get the replicas that a grown cluster can give them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from forebay.config import ControllerConfig
+from forebay.core.controller import plan
+from forebay.core.image import (
+    BrokerPut,
+    BrokerRegistration,
+    ClusterImage,
+    PartitionPut,
+    PartitionState,
+    TopicPut,
+    TopicRecord,
+)
+from forebay.core.widening import widen
+
+
+def cluster(brokers: int, *topics: str) -> ClusterImage:
+    image = ClusterImage(cluster_id="c")
+    image = image.apply(
+        BrokerPut(registration=BrokerRegistration(id=number, host="h", port=1))
+        for number in range(1, brokers + 1)
+    )
+    return image.apply(
+        TopicPut(record=TopicRecord(name=name, topic_id=name.encode()[:16].ljust(16), assignment=((1,),) * 4))
+        for name in topics
+    )
+
+
+def finished(image: ClusterImage) -> ClusterImage:
+    """After all new replicas have caught up."""
+    joined = [
+        PartitionPut(topic_id=topic.topic_id, state=_in_sync(state))
+        for topic in image.topics.values()
+        for state in topic.partitions
+    ]
+    image = image.apply(joined)
+    return image.apply(plan(image, ControllerConfig()))
+
+
+def _in_sync(state: PartitionState) -> PartitionState:
+    return replace(state, isr=state.replicas)
+
+
+def test_a_lone_broker_has_nobody_to_give_replicas_to() -> None:
+    assert widen(cluster(1, "__consumer_offsets")) == []
+
+
+def test_internal_topics_grow_with_the_cluster_and_others_do_not() -> None:
+    image = cluster(4, "__consumer_offsets", "orders")
+    image = finished(image.apply(widen(image)))
+    states = image.topics["__consumer_offsets"].partitions
+    assert all(len(state.replicas) == 3 and not state.adding for state in states)
+    spread = Counter(broker for state in states for broker in state.replicas if broker != 1)
+    assert max(spread.values()) - min(spread.values()) <= 1
+    assert all(state.replicas == (1,) for state in image.topics["orders"].partitions)
+    assert widen(image) == []
+
+
+def test_what_is_being_moved_is_left_alone() -> None:
+    image = cluster(3, "__transaction_state")
+    image = image.apply(widen(image))
+    assert widen(image) == []
+
+
+def test_the_setting_for_new_topics_counts() -> None:
+    image = cluster(4, "__consumer_offsets")
+    image = finished(image.apply(widen(image, 2)))
+    assert {len(state.replicas) for state in image.topics["__consumer_offsets"].partitions} == {2}
