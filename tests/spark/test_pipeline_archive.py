@@ -14,9 +14,10 @@ from broker_process import BrokerProcess
 from forebay.spark.pipelines import ArchiveSettings, Brokers, PipelineError, archive, compact
 from forebay.spark.pipelines.archive import QUERY_ID, BatchWriter, begin
 from forebay.spark.pipelines.brokers import NoTopic
+from forebay.spark.pipelines.compact import archive_files
 from forebay.spark.pipelines.hour_files import HOUR
 from forebay.spark.pipelines.lake import Lake
-from forebay.spark.pipelines.layout import NEXT_POSITION, POSITION, SCHEMA, read_position
+from forebay.spark.pipelines.layout import NEXT_POSITION, POSITION, SCHEMA, read_position, require_position
 from forebay.spark.pipelines.tables import Iceberg, open_table
 from spark_archives import MINUTE_US, QUERY, SIX_US, Message, record_batch
 from spark_topics import NINE_MS, Found, Sent, contents, make, send
@@ -182,6 +183,20 @@ def test_a_crash_within_a_batch_loses_and_doubles_nothing(
     position = read_position(Lake(str(tmp_path)))
     assert position is not None
     assert (position.batches, position.next_offsets) == ({QUERY: 2}, {"0": 29, "1": 30})
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_a_merge_is_a_change_of_the_table(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    batches = [[Message(0, n, SIX_US + n * MINUTE_US)] for n in range(4)]
+    run_batches(spark, tmp_path, format, batches)
+    before = found_in(READERS[format](tmp_path))
+    merged = compact(spark, str(tmp_path)).facts
+    assert (merged["merged files"], merged["new files"]) == (4, 1)
+    assert found_in(READERS[format](tmp_path)) == before
+    lake = Lake(str(tmp_path))
+    assert len(archive_files(lake, require_position(lake))) == 1
+    run_batches(spark, tmp_path, format, [*batches, [Message(0, 4, SIX_US)]])
+    assert [one.offset for one in found_in(READERS[format](tmp_path))] == [0, 1, 2, 3, 4]
 
 
 def test_a_checkpoint_of_another_archive_is_refused(spark: SparkSession, tmp_path: Path) -> None:

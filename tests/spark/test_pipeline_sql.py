@@ -81,7 +81,8 @@ def test_a_join_of_json_and_avro(spark: SparkSession, brokers: Brokers, tmp_path
     send(brokers.bootstrap, "sql-users", users)
     (tmp_path / "user.avsc").write_text(json.dumps(USER))
     query = """
-        SELECT u.id AS key, concat(u.id, ' is ', coalesce(CAST(u.age AS STRING), 'ageless'), ': ', o.amount) value
+        SELECT u.id AS key,
+               concat(u.id, ' is ', coalesce(CAST(u.age AS STRING), 'ageless'), ': ', o.amount) AS value
         FROM stream('sql-orders') o JOIN stream('sql-users') u
         ON o.user = u.id AND o._timestamp BETWEEN u._timestamp AND u._timestamp + INTERVAL 1 MINUTE
     """

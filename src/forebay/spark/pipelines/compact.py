@@ -10,7 +10,7 @@ Only hours that have closed are touched, and of those only files that count. A m
 After a crash the next run finishes a merge that has its note, and removes one that has none. Our own readers
 (`archive_files`) know the notes, and hold a lock that keeps merges away: they see each message once. A reader
 by directory may miss messages of that one hour between steps 3 and 4, and never sees one twice. Who needs
-more uses Delta, whose own compaction this calls, or Iceberg.
+more uses Delta, whose own compaction this calls, or Iceberg: there a merge is one change of the table.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forebay.spark.pipelines.hour_files import HOUR_US, write_rows
-from forebay.spark.pipelines.jobs import PipelineError, Summary
+from forebay.spark.pipelines.jobs import Summary
 from forebay.spark.pipelines.lake import OWN, File, Lake
 from forebay.spark.pipelines.layout import (
     DELTA,
@@ -49,6 +49,7 @@ NOTES = f"{OWN}/compaction"
 TARGET_BYTES = 256 << 20
 GRACE_S = 600
 """How long after its end an hour counts as closed: late messages are common, and no harm if later still."""
+SLICES_MAX = 1000
 _READ_ROWS = 16_384
 
 
@@ -90,10 +91,8 @@ def compact(
         if position.format == DELTA:
             facts = Delta(lake).compact(target_bytes)
         elif position.format == ICEBERG:
-            raise PipelineError(
-                "an Iceberg archive is compacted by an engine for Iceberg (rewrite_data_files): it then stays"
-                " one atomic change in the table's own log"
-            )
+            table = Iceberg(lake, position.topic)
+            facts = _compact_table(spark, lake, table, target_bytes, now_s or time.time())
         else:
             facts = _compact_files(spark, lake, position, target_bytes, now_s or time.time())
     seconds = round(time.monotonic() - started_s, 1)
@@ -106,17 +105,40 @@ def _compact_files(
     settle(lake)
     files = data_files(lake.list(), position)
     merges = plan(files, target_bytes, now_s)
+    _on_executors(spark, lake, merges, execute)
+    return _facts(lake, files, merges)
+
+
+def _compact_table(
+    spark: SparkSession, lake: Lake, table: Iceberg, target_bytes: int, now_s: float
+) -> dict[str, Any]:
+    """The merged files lie in their hours at once, where nobody looks who reads the table."""
+    files = sorted(table.files(), key=lambda file: file.path)
+    merges = plan(files, target_bytes, now_s)
+    _on_executors(spark, lake, merges, write_merged)
     if merges:
-        slices = min(len(merges), 1000)
-        spark.sparkContext.parallelize(merges, slices).foreach(_merger(lake.location))
+        inputs = [path for merge in merges for path in merge.inputs]
+        table.replace(inputs, [merge.target for merge in merges])
+    return _facts(lake, files, merges)
+
+
+def _on_executors(
+    spark: SparkSession, lake: Lake, merges: Sequence[Merge], work: Callable[[Lake, Merge], None]
+) -> None:
+    location = lake.location
+    if merges:
+        slices = min(len(merges), SLICES_MAX)
+        spark.sparkContext.parallelize(merges, slices).foreach(lambda merge: work(Lake(location), merge))
+
+
+def _facts(lake: Lake, files: Iterable[File], merges: Sequence[Merge]) -> dict[str, Any]:
     sizes = {file.path: file.size for file in files}
+    targets = {merge.target for merge in merges}
     return {
         "merged files": sum(len(merge.inputs) for merge in merges),
         "new files": len(merges),
         "bytes before": sum(sizes[path] for merge in merges for path in merge.inputs),
-        "bytes after": sum(
-            file.size for file in lake.list() if file.path in {merge.target for merge in merges}
-        ),
+        "bytes after": sum(file.size for file in lake.list() if file.path in targets),
     }
 
 
@@ -146,8 +168,9 @@ def _groups(files: Sequence[File], target_bytes: int) -> Iterator[list[File]]:
         yield group
 
 
-def _merger(location: str) -> Callable[[Merge], None]:
-    return lambda merge: execute(Lake(location), merge)
+def write_merged(lake: Lake, merge: Merge) -> None:
+    with lake.create(merge.target) as stream:
+        write_rows(stream, _rows(lake, merge.inputs))
 
 
 def execute(lake: Lake, merge: Merge) -> None:

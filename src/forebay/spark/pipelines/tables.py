@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,11 +18,12 @@ import pyarrow as pa
 
 from forebay.spark.pipelines.hour_files import Written
 from forebay.spark.pipelines.jobs import PipelineError
-from forebay.spark.pipelines.lake import OWN, Lake
+from forebay.spark.pipelines.lake import OWN, File, Lake
 from forebay.spark.pipelines.layout import DELTA, ICEBERG, SCHEMA, Position, hour_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table as IcebergTable
 
 NAMESPACE = "archive"
@@ -150,11 +151,30 @@ class Iceberg:
 
     def paths(self) -> list[str]:
         """The files of the table as it is now, below the lake."""
-        tasks = self.table().scan().plan_files()
+        return [file.path for file in self.files()]
+
+    def files(self) -> list[File]:
         return [
-            posixpath.relpath(task.file.file_path.removeprefix("file://"), self._lake.location)
-            for task in tasks
+            File(path, found.file_size_in_bytes) for path, found in self._data_files(self.table()).items()
         ]
+
+    def replace(self, old: Iterable[str], new: Iterable[str]) -> None:
+        """One change of the table, which fails as a whole if anyone else has changed it meanwhile."""
+        from pyiceberg.io.pyarrow import parquet_files_to_data_files
+
+        table = self.table()
+        known = self._data_files(table)
+        with table.transaction() as change, change.update_snapshot().overwrite() as update:
+            for path in old:
+                update.delete_data_file(known[path])
+            paths = (self._lake.uri(path) for path in new)
+            for file in parquet_files_to_data_files(table.io, table.metadata, paths):
+                update.append_data_file(file)
+
+    def _data_files(self, table: IcebergTable) -> dict[str, DataFile]:
+        found = [task.file for task in table.scan().plan_files()]
+        root = self._lake.location
+        return {posixpath.relpath(file.file_path.removeprefix("file://"), root): file for file in found}
 
     def table(self) -> IcebergTable:
         from pyiceberg.transforms import HourTransform
