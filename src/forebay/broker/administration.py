@@ -20,7 +20,9 @@ async def carry_out(broker: Broker, plan: Plan, *, validate_only: bool) -> Clust
     """The image with the plan carried out; with validate_only only the returned image shows it."""
     if validate_only:
         return broker.image.apply(plan(broker.image))
-    return await broker.metadata.change(plan)
+    image = await broker.metadata.change(plan)
+    await broker.replicas.all_open()
+    return image
 
 
 async def attempt(broker: Broker, plan: Plan, *, validate_only: bool) -> tuple[ErrorCode, str | None]:

@@ -222,6 +222,11 @@ class Broker:
         self.groups.follow(before, after)
         self.transactions.coordinator.follow()
 
+    def follow_coordinators(self) -> None:
+        """Partitions were opened: coordinate on those that are led here."""
+        self.groups.coordinator.follow()
+        self.transactions.coordinator.follow()
+
     def _apply_dynamic_config(self, image: ClusterImage) -> None:
         """Settings that administrators have stored win over those the process was started with."""
         self.config = self.config.with_dynamic(
@@ -265,6 +270,7 @@ class Broker:
         """Create a topic that a client asked about, with the broker's defaults."""
         topic = NewTopic(name=name, topic_id=new_topic_id(self))
         await self.metadata.change(lambda image: create_topic(image, self.config, topic))
+        await self.replicas.all_open()
 
     def _new_session_id(self) -> int:
         return int.from_bytes(self.ports.entropy(8)) % (2**31 - 1) + 1

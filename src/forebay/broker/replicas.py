@@ -6,6 +6,7 @@ the others are served.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from functools import partial
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OPENING_THREADS = 4
+_OPENED_PER_TURN = 16
 
 
 class Replicas:
@@ -35,6 +37,10 @@ class Replicas:
         self._data = broker.data
         self._partitions: dict[TopicPartition, Partition] = {}
         self._broken: dict[TopicPartition, StorageError] = {}
+        self._unopened: dict[TopicPartition, None] = {}
+        """Assigned to this broker, and opened in their turn: making a file takes the loop's time."""
+        self._all_open = asyncio.Event()
+        self._all_open.set()
         self._deleted: list[str] = []
         """Directories moved out of the way, still to be removed."""
 
@@ -100,15 +106,46 @@ class Replicas:
             self._drop_gone(after)
             for topic, state in self._assigned(after, before):
                 partition = self._partitions.get((topic.name, state.index))
-                partition = partition or self._open(after, topic, state)
                 if partition is not None:
                     self._take_role(partition, state)
+                else:
+                    self._unopened[topic.name, state.index] = None
+            if self._unopened:
+                self._all_open.clear()
+                self._open_some()
             self._broker.appends.finish_soon()  # and tell who waited for the end of that term
         if (
             after.topic_configs is not before.topic_configs
             or after.broker_configs is not before.broker_configs
         ):
             self._reconfigure(after)
+
+    async def all_open(self) -> None:
+        """Wait until every partition is there that the image gives this broker."""
+        await self._all_open.wait()
+
+    def _open_some(self) -> None:
+        """Open a few partitions, as the present image has them, and let the loop serve others meanwhile."""
+        image = self._broker.image
+        for key in list(self._unopened)[:_OPENED_PER_TURN]:
+            del self._unopened[key]
+            topic, state = image.topics.get(key[0]), image.partition(*key)
+            wanted = topic is not None and state is not None and self._broker.node_id in state.replicas
+            if not wanted or key in self._partitions:
+                continue
+            assert topic is not None and state is not None
+            partition = self._open(image, topic, state)
+            if partition is not None:
+                self._take_role(partition, state)
+        if self._unopened:
+            self._broker.loop.call_soon(self._open_more)
+        else:
+            self._all_open.set()
+
+    def _open_more(self) -> None:
+        self._open_some()
+        if self._all_open.is_set():
+            self._broker.follow_coordinators()
 
     def _assigned(
         self, image: ClusterImage, before: ClusterImage | None = None
@@ -219,10 +256,12 @@ class Replicas:
     def close_all(self) -> bool:
         """Close every log; whether all of them were left in order. Blocks."""
         clean = True
+        self._unopened.clear()
         for partition in self._partitions.values():
             partition.closed = True
             try:
-                save_producers(partition.log, partition.producers, sync=True)
+                if partition.log.end_offset:
+                    save_producers(partition.log, partition.producers, sync=True)
                 partition.log.close()
             except (OSError, StorageError):
                 log.exception("a log did not close cleanly", extra={"partition": str(partition)})

@@ -73,10 +73,18 @@ class Replication:
             fetcher = self._following[partition] = self._fetcher(leader)
             fetcher.add(partition)
         if leads:
+            self._sync_if_alone(partition)
             self._broker.appends.advance(partition)
             self.isr.consider(partition)
         else:
             release(partition)  # who waits for the leader's data has to look for the leader
+
+    def _sync_if_alone(self, partition: Partition) -> None:
+        """The copies that stood for this disk are gone: what was committed with them is synced now."""
+        leadership = partition.leadership
+        if leadership is not None and leadership.alone and len(leadership.replicas) > 1:
+            self._broker.appends.unsynced.pop(partition, None)
+            self._broker.commit.sync_soon([partition.log])
 
     def dropped(self, partition: Partition) -> None:
         fetcher = self._following.pop(partition, None)
