@@ -157,13 +157,17 @@ class Appends:
         return failed
 
     def _refuse(self) -> None:
-        """Without a lease nothing is acknowledged. What was written stays, and its fate is decided later."""
+        """Without a lease nothing is acknowledged, and nothing is refused for good: both are others' to say.
+
+        What was written stays, and its fate is decided later.
+        """
         error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has lost touch with its cluster")
         self._take_back({partition: error for partition, _, _ in self._answered})
         for request in self._requests:
             for result in request.results:
-                if result.error_code == ErrorCode.NONE:
+                if result.partition is not None:
                     result.fail(error)
+                    self._metrics.acks_refused += 1
 
     def _take_back(self, failed: dict[Partition, KafkaError]) -> None:
         for partition, response, numbers_at in self._answered:
