@@ -68,6 +68,7 @@ class Client:
         self._chance = process.loop.world.chance(f"client/{name}")
         self._connections: dict[Address, PeerConnection] = {}
         self._leaders: dict[TopicPartition, tuple[Address, int]] = {}
+        self._epochs: dict[TopicPartition, int] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
 
     # -- asking --------------------------------------------------------------------------------------------
@@ -108,8 +109,10 @@ class Client:
         for topic in found.topics:
             for partition in topic.partitions:
                 leader = addresses.get(partition.leader_id)
-                if topic.name is not None and leader is not None:
-                    at = (topic.name, partition.partition_index)
+                at = (topic.name or "", partition.partition_index)
+                # A broker that has not heard of the latest election must not send us back to who led before.
+                if leader is not None and partition.leader_epoch >= self._epochs.get(at, -1):
+                    self._epochs[at] = partition.leader_epoch
                     self._leaders[at] = leader, partition.leader_epoch
         return found
 

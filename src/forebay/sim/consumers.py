@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from forebay.errors import ErrorCode
 from forebay.sim.actors import Actor
 from forebay.sim.client import GROUP, TRANSACTION, Client, Failed, Refused, TopicPartition, check
 from forebay.sim.model import Model, Outcome, Transaction, name_of
@@ -95,6 +96,9 @@ class Consumer(Actor):
             await self.rest(0.1)
             return
         except Refused as refused:
+            if refused.code is ErrorCode.OFFSET_OUT_OF_RANGE and at not in self.model.lasting:
+                self.positions[at] = 0
+                return
             self.world.fail(f"{self.name} at {name_of(at, offset)}, to which it has read: {refused}")
             return
         shown, self.positions[at] = messages(found, offset, committed=self.committed)

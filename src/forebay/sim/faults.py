@@ -21,7 +21,9 @@ Undo = Callable[[], None]
 _SHORT_S = (0.2, 3.0)
 _LONG_S = (3.0, 14.0)
 _CHANGES_BEFORE_DEATH_MAX = 30
-_ALONE_S = (0.5, 8.0)
+_ALONE_S_MAX = 14.0
+_LOOK_S = 0.25
+_BETWEEN_S = (0.05, 2.0)
 _JUMP_MS = (-90_000, 90_000)
 
 
@@ -54,7 +56,7 @@ class Faults:
             (self._pause, 5),
             (self._cut, 4),
             (self._cut_both_ways, 3),
-            (self._isolate, 3),
+            (self._isolate, 5),
             (self._cut_from_store, 3),
             (self._store_down, 2),
             (self._store_forgets_to_answer, 2),
@@ -65,7 +67,7 @@ class Faults:
             (self._reset, 3),
             (self._slow_link, 4),
             (self._slow_store, 3),
-            (self._abandon_and_rob, 3),
+            (self._abandon_and_rob, 4),
         ]
         # Every story has its favourites: what never meets among all faults at once meets among a few.
         self._kinds = [(kind, weight * self._chance.choice((0, 1, 1, 4))) for kind, weight in kinds]
@@ -149,7 +151,10 @@ class Faults:
         node.kill_after(self._chance.randint(0, _CHANGES_BEFORE_DEATH_MAX))
         return node.start
 
-    def _stop(self) -> Undo:
+    def _stop(self) -> Undo | None:
+        if self._robbed is not None:
+            # Brokers that leave in good order leave the data to who is registered, dead or not.
+            return None
         node = self._victim()
         node.stop()
         return node.start
@@ -169,21 +174,34 @@ class Faults:
         return node.power_back
 
     def _abandon_and_rob(self) -> Undo | None:
-        """Cut a broker off from its peers, so that it has to go on alone, then take its power."""
+        """Cut a broker off from its peers; when it has to go on alone, take its power."""
         node = self._robbable()
         if node is None:
             return None
         others = [other.host for other in self._nodes if other is not node]
         mend = self._cut_all([pair for other in others for pair in ((node.host, other), (other, node.host))])
+        self._world.after(_LOOK_S, self._rob_when_alone, node, self._world.now + _ALONE_S_MAX)
+        self._later(_ALONE_S_MAX, mend)
+        return None
 
-        def rob() -> None:
-            if not self._healed and self._robbed in (None, node) and not node.powerless:
-                self._robbed = node
-                node.lose_power()
-                self._later(self._chance.uniform(*_SHORT_S), node.power_back)
+    def _rob_when_alone(self, node: SimNode, deadline: float) -> None:
+        if self._healed or node.powerless or self._robbed not in (None, node):
+            return
+        if self._is_alone(node) or self._world.now >= deadline:
+            self._robbed = node
+            self._world.after(self._chance.uniform(*_BETWEEN_S), self._rob, node)
+        else:
+            self._world.after(_LOOK_S, self._rob_when_alone, node, deadline)
 
-        self._world.after(self._chance.uniform(*_ALONE_S), rob)
-        return mend
+    def _rob(self, node: SimNode) -> None:
+        if not self._healed and not node.powerless and self._robbed is node:
+            node.lose_power()
+            self._later(self._chance.uniform(*_SHORT_S), node.power_back)
+
+    def _is_alone(self, node: SimNode) -> bool:
+        """Whether it is the only one in sync of some partition."""
+        topics = self._store.image().topics.values()
+        return any(state.isr == (node.node_id,) for topic in topics for state in topic.partitions)
 
     def _robbable(self) -> SimNode | None:
         node = self._robbed or self._victim()

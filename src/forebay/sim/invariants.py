@@ -7,12 +7,13 @@ epoch belongs to one broker.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from forebay.broker.broker import Broker
 from forebay.broker.partition import Partition
 from forebay.core.image import ClusterImage, PartitionState
 from forebay.errors import StorageError
+from forebay.sim.model import TopicPartition
 from forebay.sim.node import SimNode
 from forebay.sim.store import SimStore
 from forebay.sim.world import World
@@ -21,8 +22,15 @@ _Key = tuple[bytes, int]
 
 
 class Invariants:
-    def __init__(self, world: World, nodes: Sequence[SimNode], store: SimStore) -> None:
+    def __init__(
+        self,
+        world: World,
+        nodes: Sequence[SimNode],
+        store: SimStore,
+        lasting: Container[TopicPartition],
+    ) -> None:
         self._world = world
+        self._lasting = lasting
         self._store = store
         self._nodes = nodes
         self._leaders: dict[tuple[bytes, int, int], int] = {}
@@ -36,7 +44,7 @@ class Invariants:
             for partition in broker.replicas.all():
                 if partition.is_leader:
                     self._check_leader(node, partition)
-                if not partition.closed and not partition.config.compacted:
+                if (partition.topic, partition.index) in self._lasting and not partition.closed:
                     self._check_committed(node, partition)
 
     def _brokers(self) -> Iterator[tuple[SimNode, Broker]]:

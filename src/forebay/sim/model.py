@@ -9,7 +9,7 @@ but all of it the same way.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -57,8 +57,11 @@ def name_of(at: TopicPartition, offset: int | None = None) -> str:
 
 
 class Model:
-    def __init__(self, fail: Callable[[str], None]) -> None:
+    def __init__(self, fail: Callable[[str], None], lasting: Container[TopicPartition]) -> None:
         self._fail = fail
+        self.lasting = lasting
+        """Where what was read once stays. A broker that nobody is in sync with may lose power and take back
+        what it showed before it was acknowledged by all."""
         self.counts = Counts()
         self._sent: dict[bytes, Sent] = {}
         self._told: dict[TopicPartition, dict[int, bytes]] = {}
@@ -109,7 +112,8 @@ class Model:
             )
         elif committed and (problem := _why_not_visible(sent)):
             self._fail(f"{reader} read {value!r} at {name_of(at, offset)} of a transaction that {problem}")
-        self._tell(at, offset, value)
+        if at in self.lasting:
+            self._tell(at, offset, value)
 
     def _tell(self, at: TopicPartition, offset: int, value: bytes) -> None:
         before = self._told.setdefault(at, {}).setdefault(offset, value)

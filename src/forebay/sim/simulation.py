@@ -21,7 +21,7 @@ from forebay.sim.model import Counts, Model
 from forebay.sim.network import SimNetwork
 from forebay.sim.node import SimNode
 from forebay.sim.store import CLUSTER, STORE_HOST, SimStore
-from forebay.sim.workload import ALL, TopicMaker, Workload
+from forebay.sim.workload import ALL, SURE, TopicMaker, Workload
 from forebay.sim.world import World
 
 _START_S_MAX = 60.0
@@ -80,14 +80,15 @@ class Simulation:
         self.story = story
         self.network = SimNetwork(world)
         self.store = SimStore(world, self.network)
-        self.model = Model(world.fail)
         settings = _settings(world)
+        lasting = SURE if story.brokers > 1 and settings["min.insync.replicas"] != "1" else []
+        self.model = Model(world.fail, lasting)
         self.nodes = [
             SimNode(world, self.network, self.store, number, settings)
             for number in range(1, story.brokers + 1)
         ]
         self.workload = Workload(world, self.network, self.model, [node.address for node in self.nodes])
-        self.invariants = Invariants(world, self.nodes, self.store)
+        self.invariants = Invariants(world, self.nodes, self.store, lasting)
         self.faults = Faults(world, self.network, self.store, self.nodes, self.invariants.in_sync)
         self._chance = world.chance("story")
 
@@ -204,8 +205,8 @@ def _settings(world: World) -> dict[str, str]:
         "transaction.state.log.num.partitions": "2",
         "log.segment.bytes": chance.choice(("4096", "16384", "1048576")),
         "log.flush.interval.ms": chance.choice(("1000", "10000")),
-        "min.insync.replicas": chance.choice(("1", "2", "2")),
-        "replica.lag.time.max.ms": chance.choice(("1500", "4000", "10000")),
+        "min.insync.replicas": chance.choice(("1", "2")),
+        "replica.lag.time.max.ms": chance.choice(("1500", "3000", "10000")),
         "replica.fetch.wait.max.ms": chance.choice(("100", "500")),
         "leader.imbalance.check.interval.seconds": chance.choice(("5", "300")),
     }

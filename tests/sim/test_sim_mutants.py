@@ -1,0 +1,29 @@
+"""The simulator is itself tested: it has to catch every mistake in `mutants.py` within a few stories."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.sim.simulation import Story, simulate
+from mutants import MUTANTS, Mutant
+
+_SEEDS_MAX = 40
+
+
+def seed_that_catches(mutant: Mutant, first: int) -> int | None:
+    with pytest.MonkeyPatch.context() as patch:
+        mutant(patch)
+        for seed in range(first, first + _SEEDS_MAX):
+            if simulate(Story(seed=seed)).breach is not None:
+                return seed
+    return None
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("mutant", "first"), MUTANTS.items(), ids=lambda value: getattr(value, "__name__", "")
+)
+def test_a_mistake_is_caught(mutant: Mutant, first: int) -> None:
+    seed = seed_that_catches(mutant, first)
+    assert seed is not None, f"{mutant.__name__} was not caught from seed {first} on"
+    assert simulate(Story(seed=seed)).breach is None, "the story fails without the mistake too"

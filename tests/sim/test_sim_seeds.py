@@ -1,0 +1,66 @@
+"""Many stories, and those that once went wrong. SIM_SEEDS sets how many, SIM_FIRST_SEED where to begin."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from forebay.sim.simulation import Ending, Story, simulate
+
+_SEEDS = int(os.environ.get("SIM_SEEDS", "60"))
+_FIRST = int(os.environ.get("SIM_FIRST_SEED", "1000"))
+_PER_TEST = 10
+_LINES_SHOWN = 40
+
+
+def tell(stories: Iterable[Story]) -> list[Ending]:
+    """The endings of stories that are told side by side, one process per core."""
+    # Forking would copy whatever threads the tests before this one have left running.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=os.cpu_count(), mp_context=context) as pool:
+        return list(pool.map(simulate, stories))
+
+
+def check(endings: Iterable[Ending]) -> None:
+    broken = [ending for ending in endings if ending.breach is not None]
+    for ending in broken:
+        story = ending.story
+        print(f"forebay simulate --seed {story.seed} --steps {story.steps} --brokers {story.brokers}")  # noqa: T201
+        print("\n".join(ending.recent[-_LINES_SHOWN:]))  # noqa: T201
+    assert not [(ending.story, ending.breach) for ending in broken]
+
+
+def once_failed() -> list[Story]:
+    """One story per line: seed, steps, brokers, and what had gone wrong."""
+    lines = (Path(__file__).parent / "failed_seeds.txt").read_text().splitlines()
+    fields = [line.split(maxsplit=3) for line in lines if line and not line.startswith("#")]
+    return [
+        Story(seed=int(seed), steps=int(steps), brokers=int(brokers)) for seed, steps, brokers, *_ in fields
+    ]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("first", range(_FIRST, _FIRST + _SEEDS, _PER_TEST))
+def test_every_promise_is_kept(first: int) -> None:
+    last = min(first + _PER_TEST, _FIRST + _SEEDS)
+    check(tell(Story(seed=seed) for seed in range(first, last)))
+
+
+@pytest.mark.timeout(600)
+def test_a_single_broker_keeps_its_promises() -> None:
+    check(tell(Story(seed=seed, brokers=1) for seed in range(_FIRST, _FIRST + 6)))
+
+
+@pytest.mark.timeout(600)
+def test_five_brokers_keep_their_promises() -> None:
+    check(tell(Story(seed=seed, brokers=5) for seed in range(_FIRST, _FIRST + 4)))
+
+
+@pytest.mark.timeout(600)
+def test_what_once_failed_does_not_fail_again() -> None:
+    check(tell(once_failed()))
