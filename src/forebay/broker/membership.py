@@ -72,6 +72,7 @@ class Membership:
         while True:
             assert self.lease is not None
             await self.lease.lost.wait()
+            self._broker.metrics.leases_lost += 1
             log.warning("the lease is lost; other brokers lead now, and this one joins them again")
             await self._register_again()
 

@@ -26,6 +26,11 @@ _EXPORTED = {
     "logs_compacted": "forebay_logs_compacted_total",
     "compaction_bytes_freed": "forebay_compaction_freed_bytes_total",
     "replication_bytes_in": "kafka_server_brokertopicmetrics_replicationbytesin_total",
+    "isr_shrinks": "kafka_server_replicamanager_isrshrinks_total",
+    "isr_expands": "kafka_server_replicamanager_isrexpands_total",
+    "isr_updates_failed": "kafka_server_replicamanager_failedisrupdates_total",
+    "leases_lost": "forebay_leases_lost_total",
+    "acks_refused": "forebay_acks_refused_without_lease_total",
 }
 
 
@@ -50,6 +55,11 @@ class Metrics:
     logs_compacted: int
     compaction_bytes_freed: int
     replication_bytes_in: int
+    isr_shrinks: int
+    isr_expands: int
+    isr_updates_failed: int
+    leases_lost: int
+    acks_refused: int
 
     def __init__(self) -> None:
         for name in self.__slots__:

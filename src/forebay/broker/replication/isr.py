@@ -79,11 +79,19 @@ class InSyncReplicas:
                 continue
             if not await self._safe_alone(partition, state):
                 continue
+            self._count(partition, state)
             joined.update(self._join(partition, state))
             changes.append(PartitionPut(topic_id=partition.topic_id, state=state))
         guards += [Compare.created(self._key(node), epoch) for node, epoch in joined.items()]
         failed = await self._broker.metadata.change_all(changes, guards) if changes else []
+        self._broker.metrics.isr_updates_failed += len(failed)
         self._settle(changes, failed)
+
+    def _count(self, partition: Partition, state: PartitionState) -> None:
+        leadership, metrics = partition.leadership, self._broker.metrics
+        before = set(leadership.isr) if leadership is not None else set()
+        metrics.isr_shrinks += bool(before - set(state.isr))
+        metrics.isr_expands += bool(set(state.isr) - before)
 
     def _proposal(self, partition: Partition) -> PartitionState | None:
         """The state as it should be; None when it is so already, or this broker has no say."""
