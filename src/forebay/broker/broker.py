@@ -259,12 +259,14 @@ class Broker:
         return (advertised.host, advertised.port) if advertised else connection.local
 
     def addresses_for(self, connection: Connection) -> list[tuple[int, str, int, str | None]]:
-        """Id, host, port and rack of every live broker."""
-        host, port = self.address_for(connection)
-        return [
-            (b.id, host, port, b.rack) if b.id == self.node_id else (b.id, b.host, b.port, b.rack)
-            for b in self.image.brokers.values()
-        ]
+        """Id, host, port and rack of every live broker, and of this one in any case.
+
+        Clients forget brokers that are not listed. While all leases have ended, because etcd was away, a list
+        without the broker that answers would be empty, and leave them with nobody to ask again.
+        """
+        others = [(b.id, b.host, b.port, b.rack) for b in self.image.brokers.values() if b.id != self.node_id]
+        own = (self.node_id, *self.address_for(connection), self.config.node.rack)
+        return sorted([own, *others])
 
     async def create_topic_on_request(self, name: str) -> None:
         """Create a topic that a client asked about, with the broker's defaults."""
