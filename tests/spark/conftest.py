@@ -7,10 +7,11 @@ without a JVM; the tests that need Spark are few, and look at what only Spark ca
 
 from __future__ import annotations
 
+import gc
 import os
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 
 SPARK_SECONDS_MAX = 400
+STOP_SECONDS_MAX = 60
+PY4J_WARNINGS = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+"""Sockets to the JVM are left to the garbage collector, whenever that comes by."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,6 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(SPARK_SECONDS_MAX))
+            for ignored in PY4J_WARNINGS:
+                item.add_marker(pytest.mark.filterwarnings(ignored))
 
 
 @pytest.fixture(autouse=True)
@@ -62,4 +68,20 @@ def spark() -> Iterator[SparkSession]:
             },
         )
     yield started
-    started.stop()
+    _end(started)
+
+
+def _end(started: SparkSession) -> None:
+    """End the JVM too, and what is left of the connections to it."""
+    from pyspark import SparkContext
+
+    gateway: Any = started.sparkContext._gateway
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        started.stop()
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(STOP_SECONDS_MAX)
+        SparkContext._gateway = SparkContext._jvm = None
+        del gateway
+        gc.collect()

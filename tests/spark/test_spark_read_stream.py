@@ -50,7 +50,7 @@ class Copy:
 
 
 def catch_up(query: StreamingQuery) -> None:
-    """Twice, because a trigger that looked for data just before the call may be the one that ends the first."""
+    """Twice: a trigger that had looked for data just before the first call may be what ends it."""
     query.processAllAvailable()
     query.processAllAvailable()
 
