@@ -79,7 +79,7 @@ class Query:
         return Run(self, dies_at)
 
     def cluster(self) -> Cluster:
-        self.clusters.append(Cluster(self.options.bootstrap))
+        self.clusters.append(Cluster(self.options.bootstrap, self.options.connection))
         return self.clusters[-1]
 
     def close(self) -> None:

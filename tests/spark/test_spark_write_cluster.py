@@ -1,0 +1,100 @@
+"""The sink on a replicated cluster whose leaders and coordinators are killed while it writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from unittest.mock import patch
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+from forebay.spark import connection
+from forebay.spark.connection import TRANSACTION
+from forebay.spark.producer import Limits, Producer, new_identity
+from forebay.spark.sink import TaskSink
+from forebay.spark.transactions import Ledger, Participant
+from forebay.spark.write_options import Columns, WriteOptions
+from forebay.testing import Cluster
+from spark_reading import batch_reader, rows
+from spark_writing import Query, committed
+from wire_client import WireClient, create
+
+pytestmark = pytest.mark.timeout(300)
+
+OPTIONS = {"kafka.default.api.timeout.ms": "120000"}
+DEADLINE_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=3) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    name = f"sink-{uuid4()}"
+    with WireClient(cluster.address(1)) as client:
+        create(client, name, 2)
+    return name
+
+
+def bring_back(cluster: Cluster, node_id: int) -> None:
+    cluster.start(node_id)
+    cluster.wait_until_ready()
+
+
+def test_rows_keep_their_order_when_their_leader_is_killed(cluster: Cluster, topic: str) -> None:
+    brokers = connection.Cluster(cluster.bootstrap_servers, OPTIONS)
+    limits = Limits(batch_bytes=2_000)
+    producer = Producer(brokers, new_identity(brokers), limits)
+    columns = Columns(value=0, partition=1)
+    sink = TaskSink(producer, WriteOptions(bootstrap="", topic=topic, limits=limits), columns, task=0)
+    victim = brokers.attempt(lambda: brokers.leadership(topic, 0).node_id)
+    per_batch = 2_000
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for first in range(0, 5 * per_batch, per_batch):
+            if first == 2 * per_batch:
+                cluster.kill(victim)
+            values = [b"%d" % n for n in range(first, first + per_batch)]
+            places = pa.array([n % 2 for n in range(per_batch)], pa.int32())
+            yield pa.record_batch({"value": pa.array(values, pa.binary()), "partition": places})
+
+    with patch("forebay.spark.sink.ROUND_BYTES", 1):  # each batch is sent before the next is asked for
+        sink.write(batches())
+    brokers.close()
+    found = rows(batch_reader(cluster.bootstrap_servers, subscribe=topic))
+    for partition in (0, 1):
+        numbers = [int(row["value"]) for row in found if row["partition"] == partition]
+        assert numbers == list(range(partition, 5 * per_batch, 2))
+    bring_back(cluster, victim)
+
+
+def test_a_batch_is_committed_once_when_its_coordinator_is_killed(cluster: Cluster, topic: str) -> None:
+    written = [[[b"%d/%d" % (task, n) for n in range(50)] for task in range(3)]]
+    query = Query(cluster.bootstrap_servers, topic, written, connection=OPTIONS)
+    run = query.run()
+    real_commit = Ledger.commit
+    killed: list[int] = []
+
+    def commit(ledger: Ledger, participant: Participant) -> bool:
+        """The decision is made; the broker that is to carry it out dies under it."""
+        if not killed:
+            address = run.cluster.coordinator(f"spark-sink-{query.name}", TRANSACTION).address
+            (victim,) = (node for node in cluster.node_ids if cluster.address(node) == address)
+            cluster.kill(victim)
+            killed.append(victim)
+        return real_commit(ledger, participant)
+
+    with patch.object(Ledger, "commit", commit):
+        assert run.to_the_end()
+    wanted = sorted(value for task in written[0] for value in task)
+    deadline = time.monotonic() + DEADLINE_S
+    while committed(cluster.bootstrap_servers, topic) != wanted:
+        assert time.monotonic() < deadline, "the rows have not become visible"
+        time.sleep(0.2)
+    query.close()
+    bring_back(cluster, killed[0])
