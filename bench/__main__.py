@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from bench import report
 from bench.exactly_once import exactly_once_figures
+from bench.failover import failover_figures
 from bench.footprint import memory_figures, start_figures
 from bench.groups import group_figures
 from bench.growth import growth_figures
@@ -35,6 +36,7 @@ PARTS: dict[str, Callable[[Suite], list[Figure]]] = {
     "groups": group_figures,
     "exactly-once": exactly_once_figures,
     "replication": replication_figures,
+    "failover": failover_figures,
 }
 
 

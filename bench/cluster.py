@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from confluent_kafka import KafkaError
+from confluent_kafka import ElectionType, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 
 from bench.load import Address
@@ -94,6 +94,13 @@ class BenchCluster:
 
     def delete_topic(self, name: str) -> None:
         self._admin.delete_topics([name])[name].result(CREATE_S_MAX)
+
+    def elect_preferred(self, topic: str, partitions: int) -> None:
+        """Leadership goes back to where `create_topic` has put it."""
+        wanted = [TopicPartition(topic, number) for number in range(partitions)]
+        self._admin.elect_leaders(ElectionType.PREFERRED, wanted).result(CREATE_S_MAX)
+        first = {number: part.replicas[0] for number, part in self._partitions(topic).items()}
+        wait_until(lambda: self.leaders(topic) == first, f"the first replicas of {topic} to lead")
 
     def leaders(self, topic: str) -> dict[int, int]:
         """The leader of each partition."""
