@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -33,6 +33,32 @@ QUICK = {
 }
 """Comes back quickly when the broker does."""
 PENDING_MAX = 200
+T = TypeVar("T")
+
+
+class GivenUp(Exception):
+    """A call of the client library did not return in time, and never may."""
+
+
+def within(seconds: float, call: Callable[[], T]) -> T:
+    """librdkafka has calls that can wait for ever when a coordinator moves; such a one is left to itself."""
+    outcome: list[T] = []
+    problems: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(call())
+        except BaseException as problem:
+            problems.append(problem)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if problems:
+        raise problems[0]
+    if not outcome:
+        raise GivenUp
+    return outcome[0]
 
 
 class Stage(NamedTuple):

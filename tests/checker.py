@@ -7,6 +7,7 @@ answered may have ended either way, but all of it the same way.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
@@ -121,13 +122,18 @@ def _uncommitted(history: History, value: bytes, at: int | None) -> str | None:
 def contiguous_polls(history: History) -> Iterator[str]:
     """From where it was told to begin, a consumer gets every message it may see, in order, once."""
     begins = {(begin.consumer, begin.place): begin.offset for begin in history.begins}
+    visible, stored = _sorted_offsets(history.visible), _sorted_offsets(history.stored)
     for (consumer, place), reads in _by_consumer(history).items():
-        content = history.visible if reads[0].committed_only else history.stored
+        offsets = (visible if reads[0].committed_only else stored).get(place, [])
         got = [read.offset for read in reads]
         first = begins.get((consumer, place), got[0])
-        expected = [offset for offset in sorted(content.get(place, {})) if first <= offset <= max(got)]
+        expected = offsets[bisect_left(offsets, first) : bisect_right(offsets, max(got))]
         if got != expected:
             yield f"{consumer} read {_at(place)} {_difference(got, expected)}"
+
+
+def _sorted_offsets(content: Content) -> dict[Place, list[int]]:
+    return {place: sorted(values) for place, values in content.items()}
 
 
 def _by_consumer(history: History) -> dict[tuple[str, Place], list[Read]]:
@@ -146,9 +152,12 @@ def _difference(got: list[int], expected: list[int]) -> str:
 
 def commits_never_go_back(history: History) -> Iterator[str]:
     """A committed offset is at least what was committed before one asked, and somebody tried to commit it."""
+    tried: dict[tuple[str, Place], list[Commit]] = defaultdict(list)
+    for commit in history.commits:
+        if _may_count(history, commit):
+            tried[commit.group, commit.place].append(commit)
     for found in history.found:
-        tried = [c for c in history.commits if (c.group, c.place) == (found.group, found.place)]
-        yield from _judge(found, [commit for commit in tried if _may_count(history, commit)])
+        yield from _judge(found, tried[found.group, found.place])
 
 
 def _judge(found: Found, commits: list[Commit]) -> Iterator[str]:

@@ -6,6 +6,7 @@ holds every committed offset that was seen, and from where on each assignment ha
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import struct
 import threading
@@ -16,11 +17,12 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
-from actors import QUICK, Actor, Stage, abort, commit, delivered, new_transactional
+from actors import QUICK, Actor, GivenUp, Stage, abort, commit, delivered, new_transactional, within
 from history import Begin, Commit, Found, Place, Read, Send, Transaction
 
 COMMITTED_SECONDS = 5.0
 LEAVE_SECONDS = 5.0
+ANSWER_SECONDS = 20.0
 SESSION = {"session.timeout.ms": 2_000, "heartbeat.interval.ms": 200}
 """Of classic groups; of the others the broker decides."""
 
@@ -43,6 +45,7 @@ class Membership:
         self._name = f"{actor.name}#{next(self._numbers)}"
         self._spans = itertools.count()
         self.span = ""
+        self._problem: KafkaException | None = None
         self._incremental = settings.get("group.protocol") == "consumer"
         self.consumer = Consumer(
             {
@@ -70,6 +73,8 @@ class Membership:
     def poll(self, timeout_s: float) -> Any:
         """One message, written down as read."""
         message = self.consumer.poll(timeout_s)
+        if self._problem is not None:
+            raise self._problem
         if message is None or message.error() is not None:
             return None
         place = (message.topic() or "", message.partition() or 0)
@@ -92,7 +97,8 @@ class Membership:
     def commit(self) -> None:
         commits = self.begin_commits()
         try:
-            done = self.consumer.commit(offsets=_places(self.positions), asynchronous=False)
+            offsets = _places(self.positions)
+            done = within(ANSWER_SECONDS, lambda: self.consumer.commit(offsets=offsets, asynchronous=False))
         except KafkaException:
             return  # nobody knows whether it was done
         stored = {(each.topic, each.partition) for each in done if each.error is None}
@@ -110,15 +116,19 @@ class Membership:
         return commits
 
     def leave(self) -> None:
-        """librdkafka may hang in close() when a rebalance comes just then: it is then given up."""
-        closing = threading.Thread(target=self.consumer.close, daemon=True)
-        closing.start()
-        closing.join(LEAVE_SECONDS)
+        """librdkafka may hang in close() when a rebalance comes just then."""
+        with contextlib.suppress(GivenUp):
+            within(LEAVE_SECONDS, self.consumer.close)
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.span = f"{self._name}.{next(self._spans)}"
         begun = self.history.tick()
-        committed = consumer.committed(partitions, COMMITTED_SECONDS)
+        try:
+            committed = consumer.committed(partitions, COMMITTED_SECONDS)
+        except KafkaException as problem:
+            # Out of a callback the library would raise something that is no exception: poll() does it.
+            self._problem = problem
+            return
         ended = self.history.tick()
         for each in committed:
             assert each.error is None, each.error
@@ -183,7 +193,7 @@ class Member(Actor):
                         break
                 if membership.positions and self.chance.random() < 0.3:
                     membership.commit()
-        except KafkaException:
+        except (KafkaException, GivenUp):
             return False
         return True
 
@@ -231,9 +241,13 @@ class Transformer(Actor):
             for message in messages:
                 self._send(producer, message, name)
             metadata = membership.consumer.consumer_group_metadata()
-            producer.send_offsets_to_transaction(_places(membership.positions), metadata, 10.0)
+            offsets = _places(membership.positions)
+            within(ANSWER_SECONDS, lambda: producer.send_offsets_to_transaction(offsets, metadata, 10.0))
         except KafkaException:
             abort(producer, transaction)
+            return False
+        except GivenUp:
+            transaction.outcome = "aborted"  # by the next producer of this transactional id
             return False
         if not commit(producer, transaction, self.history) or transaction.outcome != "committed":
             return False
