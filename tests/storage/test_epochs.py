@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.errors import StorageError
+from forebay.sim.disk import DiskHandle, SimDisk
 from forebay.storage.disk import RealDisk
 from forebay.storage.epochs import LeaderEpochs
 
@@ -80,3 +82,16 @@ def test_the_end_is_the_start_of_the_next_epoch(
         assert all(epoch > asked for epoch in written[end:])
     else:
         assert not steps or asked > max(epoch for epoch, _ in steps)
+
+
+def test_a_synced_epoch_survives_a_loss_of_power() -> None:
+    """Also the first one: without it nobody would find where this log differs from its leader's."""
+    for seed in range(20):
+        disk = SimDisk(Random(seed))
+        handle = DiskHandle(disk, Random(seed))
+        handle.mkdirs("/log")
+        known = LeaderEpochs(handle, "/log")
+        known.assign(0, 0)
+        known.datasync()
+        disk.lose_power()
+        assert LeaderEpochs(DiskHandle(disk, Random(seed)), "/log").entries == [(0, 0)]

@@ -12,7 +12,7 @@ import logging
 
 from forebay.core.producers import ProducerTable
 from forebay.errors import ProtocolError
-from forebay.storage.epochs import LeaderEpochs
+from forebay.storage.epochs import UNDEFINED_EPOCH, LeaderEpochs
 from forebay.storage.log import Log
 from forebay.storage.txn_index import AbortedTxn
 from forebay.wire.batch import BatchHeader, read_marker
@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 def load_producers(log_: Log, epochs: LeaderEpochs) -> ProducerTable:
     """The producers' state as of the end of the log. Blocks."""
     offset, table = _newest_snapshot(log_)
+    if epochs.latest == UNDEFINED_EPOCH:
+        # Their file is gone, and without them nobody finds where this log differs from another.
+        offset, table = log_.start_offset, ProducerTable()
     if offset < log_.end_offset:
         # The log may begin in the middle of a batch, whose transaction counts all the same.
         for batch, header in log_.scan(max(offset, log_.start_offset)):

@@ -84,18 +84,17 @@ class LeaderEpochs:
         """Make the file say what is in memory. Blocks; any thread."""
         with self._lock:
             if self._entries is not self._saved:
-                self._write()
+                self._write(sync=True)
 
     def _replace(self, entries: list[tuple[int, int]]) -> None:
         """Forget epochs, at once: what the file says too much would be believed."""
         if entries != self._entries:
             with self._lock:
                 self._entries = entries
-                self._write()
+                # Of an empty log nothing could be known wrongly.
+                self._write(sync=bool(entries))
 
-    def _write(self) -> None:
+    def _write(self, *, sync: bool) -> None:
         entries = self._entries
-        # Of an empty log nothing could be known wrongly.
-        sync = bool(entries) and entries[-1][1] > 0
         write_lines(self._disk, self._path, (f"{epoch} {offset}" for epoch, offset in entries), sync=sync)
         self._saved = entries
