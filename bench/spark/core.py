@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from bench.machine import CLOCK_TICKS_PER_S
 from bench.spark.loads import Bench, source_topic
 from forebay.spark.encode import Rows, cut, encode
 from forebay.spark.options import batch_options
@@ -55,6 +56,15 @@ def worker_rss_mb() -> float:
     """The most that any Python worker of this process's Spark has ever had resident."""
     peaks = [_peak_mb(pid) for pid in _descendants(os.getpid()) if b"pyspark.daemon" in _proc(pid, "cmdline")]
     return max(peaks, default=0.0)
+
+
+def spark_cpu_s() -> float:
+    """What the JVM and all that it has started have used; what ended meanwhile is counted with its parent."""
+    total = 0
+    for pid in _descendants(os.getpid()):
+        fields = _proc(pid, "stat").rpartition(b")")[2].split()
+        total += sum(map(int, fields[11:15]))
+    return total / CLOCK_TICKS_PER_S
 
 
 def _peak_mb(pid: int) -> float:

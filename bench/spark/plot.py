@@ -31,7 +31,7 @@ def draw(path: Path, figures: Sequence[Figure]) -> None:
     )
     for axis, (name, group) in zip(axes[:, 0], panels, strict=True):
         _panel(axis, name, group)
-    axes[0, 0].legend(loc="lower right", fontsize=8, frameon=False)
+    axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=8, frameon=False)
     page.suptitle("Spark on Forebay: 2 cores, 2 partitions", fontsize=11, x=0.01, ha="left")
     page.savefig(path, dpi=120)
     pyplot.close(page)
