@@ -32,7 +32,7 @@ test: $(STAMP) ## run all tests; ARGS="-k name" picks some
 	@scripts/install-test-tools.sh --quiet || true
 	@$(BIN)/python -m pytest -q $(ARGS)
 
-chaos: $(STAMP) ## random clients on a broker that is killed, for CHAOS_SECONDS each
+chaos: $(STAMP) ## random clients on a broker that is killed, and on a cluster to which everything happens, for CHAOS_SECONDS each
 	@$(BIN)/python -m pytest -q -m chaos $(ARGS)
 
 compat: $(STAMP) ## Spark's own Kafka connector on our broker, where Maven is reachable

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import report
-from bench.frames import B200_BATCH, IN_FLIGHT_REQUESTS, KB16_BATCH, MB_BATCH
+from bench.frames import B200_BATCH, IN_FLIGHT_REQUESTS, KB16_BATCH, KB64_BATCH, MB_BATCH
 from bench.machine import remark
 from bench.plot import draw
 from bench.report import Figure, rounded, verdict
@@ -34,6 +34,7 @@ def write_docs() -> None:
             beside=_beside_kafka(*beside) if beside else "",
             mb_bytes=len(MB_BATCH),
             kb16_bytes=len(KB16_BATCH),
+            kb64_bytes=len(KB64_BATCH),
             b200_bytes=len(B200_BATCH),
             in_flight=IN_FLIGHT_REQUESTS,
         )

@@ -69,7 +69,8 @@ class LocalCluster:
 
     # -- brokers ---------------------------------------------------------------------------------------
 
-    async def start(self, node_id: int) -> None:
+    async def start(self, node_id: int, directory: str | None = None) -> None:
+        """With a name for its directory it is another disk than the one it had."""
         await self.bury(node_id)
         session = _Session(self._store)
 
@@ -78,7 +79,7 @@ class LocalCluster:
 
         config = broker_config(
             {
-                "log.dirs": str(self._directory / f"node-{node_id}"),
+                "log.dirs": str(self._directory / (directory or f"node-{node_id}")),
                 "listeners": "PLAINTEXT://127.0.0.1:0",
                 "forebay.cluster": "etcd://in-memory:1/test",
                 "node.id": str(node_id),

@@ -23,7 +23,7 @@ from history import History, Place
 _SAMPLE_SECONDS = 0.02
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Outage:
     times: int = 0
     producers_s: float = 0.0

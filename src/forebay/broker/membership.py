@@ -99,13 +99,15 @@ class Membership:
         """
         loop = self._broker.loop
         deadline_s = loop.time() + self._broker.config.cluster.lease_ttl_ms / 1000 + _EXPIRY_MARGIN_S
+        report = log.warning
         while True:
             try:
                 return await self._clear_own_remains(registration)
             except ConfigError as error:
                 if loop.time() > deadline_s:
                     raise
-                log.warning("waiting for a lease to end", extra={"reason": str(error)})
+                report("waiting for a lease to end", extra={"reason": str(error)})
+                report = log.debug
                 await asyncio.sleep(_RETRY_S)
 
     async def _own_up(self) -> None:
