@@ -34,8 +34,7 @@ class SparkCluster:
     """The executors' own."""
 
     def environment(self) -> dict[str, str]:
-        driver = {"PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-        return {**os.environ, "PYSPARK_PYTHON": str(self.python), **driver}
+        return {**os.environ, "PYSPARK_PYTHON": str(self.python), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 @contextlib.contextmanager

@@ -45,7 +45,8 @@ def order(second: int, country: str, amount: int, user: str = "u0") -> Sent:
 
 
 def results(brokers: Brokers, topic: str) -> list[tuple[bytes | None, Any]]:
-    return sorted((one.key, json.loads(one.value or b"")) for one in contents(brokers.bootstrap, topic))
+    found = [(one.key, json.loads(one.value or b"")) for one in contents(brokers.bootstrap, topic)]
+    return sorted(found, key=str)
 
 
 def test_windows_over_restarts_with_an_inferred_schema(

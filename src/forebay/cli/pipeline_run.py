@@ -46,8 +46,6 @@ class Engine:
             raise CommandError(f"{INSTALL} ({error})") from None
         # PySpark warns of newer versions of pandas, which these commands use nothing of.
         warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
-        # Executors may have a Python of another name (PYSPARK_PYTHON); planning happens here.
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         ours: dict[str, Any] = {
             "spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS,
             "spark.log.level": "WARN" if self.verbose else "OFF",
@@ -123,10 +121,17 @@ def run_or_collect(step: Step, engine: Engine, client: Client | None, as_json: b
 
 def run_steps(steps: Sequence[Step], engine: Engine, client: Client | None) -> list[Summary]:
     """All steps, to their ends or to Ctrl-C."""
-    with contextlib.ExitStack() as stack:
-        spark = engine.session()
-        stack.callback(spark.stop)
+    spark = engine.session()
+    from pyspark.errors import PySparkException
+
+    from forebay.spark.pipelines.jobs import explain
+
+    try:
         return _Run(spark, _brokers(client)).run(steps)
+    except PySparkException as error:
+        raise CommandError(f"Spark refused: {explain(error)}") from error
+    finally:
+        spark.stop()
 
 
 def _brokers(client: Client | None) -> Brokers:

@@ -1,7 +1,8 @@
-"""What executors on other machines need, sent along by the command itself.
+"""What Python workers away from this process need: on other machines sent along, on this one pointed to.
 
 Forebay and its two compiled dependencies go as one archive that Spark unpacks beside each executor, where
 PYTHONPATH points: a zip on the path alone would not do, since compiled modules cannot be imported from one.
+Spark also plans in workers beside the driver, with the executors' Python; these find everything where it is.
 Executors need Python of the same version and platform, and pyarrow, which Spark's own Arrow features need.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -22,11 +24,19 @@ _SKIPPED = frozenset({"__pycache__"})
 
 
 def settings(master: str, folder: Path | None = None) -> dict[str, str]:
-    """For the session: nothing on this machine alone, where the executors have what the driver has."""
+    """For a session that is yet to be started; nothing on this machine alone, where all is there already."""
     if master.startswith(("local", "sc://")):
         return {}
+    point_planners()
     archive = pack(folder or Path(tempfile.mkdtemp(prefix="forebay-ship-")))
     return {"spark.archives": f"{archive}#{FOLDER}", "spark.executorEnv.PYTHONPATH": FOLDER}
+
+
+def point_planners() -> None:
+    """Before the JVM is started, whose environment its workers on this machine inherit."""
+    roots = [str(Path(path.as_posix().removesuffix(name))) for name, path in _files()]
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, [*known, *roots])))
 
 
 def pack(folder: Path) -> Path:

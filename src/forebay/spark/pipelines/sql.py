@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 CHECKPOINTS = "forebay-checkpoints"
 STARTS = ("earliest", "latest")
-MODES = ("append", "update", "complete")
+MODES = ("append", "complete")
+"""Not update: Spark refuses it for every sink that is written in Python."""
 MESSAGE_COLUMNS = frozenset({"key", "value", "headers", "partition", "timestamp"})
 _SAVED = "forebay-query.json"
 _DELAY = re.compile(r"\s*(?:(?P<column>[^\d\s]\S*)\s+)?(?P<delay>\d+\s+\w+)\s*")
