@@ -199,10 +199,10 @@ def replay(
 )
 @click.option(
     "--mode",
-    type=click.Choice(("append", "update", "complete")),
+    type=click.Choice(("append", "complete")),
     default="append",
     show_default=True,
-    help="Which rows of an aggregate are written: final ones, changed ones, all.",
+    help="Which rows of an aggregate are written: each when it is final, or all at every change.",
 )
 @click.option(
     "--start",
