@@ -41,11 +41,6 @@ def topic(cluster: Cluster) -> str:
     return name
 
 
-def bring_back(cluster: Cluster, node_id: int) -> None:
-    cluster.start(node_id)
-    cluster.wait_until_ready()
-
-
 def test_rows_keep_their_order_when_their_leader_is_killed(cluster: Cluster, topic: str) -> None:
     brokers = connection.Cluster(cluster.bootstrap_servers, OPTIONS)
     limits = Limits(batch_bytes=2_000)
@@ -70,7 +65,8 @@ def test_rows_keep_their_order_when_their_leader_is_killed(cluster: Cluster, top
     for partition in (0, 1):
         numbers = [int(row["value"]) for row in found if row["partition"] == partition]
         assert numbers == list(range(partition, 5 * per_batch, 2))
-    bring_back(cluster, victim)
+    cluster.start(victim)
+    cluster.wait_until_ready()
 
 
 def test_a_batch_is_committed_once_when_its_coordinator_is_killed(cluster: Cluster, topic: str) -> None:
@@ -97,4 +93,3 @@ def test_a_batch_is_committed_once_when_its_coordinator_is_killed(cluster: Clust
         assert time.monotonic() < deadline, "the rows have not become visible"
         time.sleep(0.2)
     query.close()
-    bring_back(cluster, killed[0])
