@@ -52,6 +52,7 @@ PRODUCER_DEFAULTS: dict[str, Any] = {
 }
 
 _FORGETFUL_FROM = 0x020B0000
+_IDLE_MS_MAX = 10_000
 _HANGING_MS_MAX = 15_000
 
 # Other spellings of settings that a mode decides.
@@ -77,12 +78,15 @@ def producer_settings(
 
 
 def _remembering_brokers() -> dict[str, Any]:
-    """By default librdkafka forgets a broker that is away, and may then wait for ever to send it offsets.
+    """librdkafka forgets a broker that is away, and may then wait for ever to send offsets to it.
 
-    Its issues 5456 and 5511 tell of it; versions before 2.11 forget nothing, and do not know the setting.
+    Its issues 5456 and 5511 tell of it; versions before 2.11 forget nothing. A single broker is remembered by
+    the strategy. In a cluster the wait ends when the connection to any other broker comes or goes: so idle
+    ones are closed soon.
     """
-    is_forgetful = confluent_kafka.libversion()[1] >= _FORGETFUL_FROM
-    return {"metadata.recovery.strategy": "none"} if is_forgetful else {}
+    if confluent_kafka.libversion()[1] < _FORGETFUL_FROM:
+        return {}
+    return {"metadata.recovery.strategy": "none", "connections.max.idle.ms": _IDLE_MS_MAX}
 
 
 def consumer_settings(
