@@ -121,10 +121,17 @@ class InSyncReplicas:
             for node, follower in leadership.followers.items()
             if node not in late
             and (node in leadership.joining or leadership.may_join(node, partition.high_watermark))
+            and self._heard_of_lately(node)
             and _registered(broker, node, follower.broker_epoch)
         ]
         stay = leadership.isr_without(late)
         return (*stay, *(node for node in caught_up if node not in stay))
+
+    def _heard_of_lately(self, node: int) -> bool:
+        """One that has left for its silence must not join again for what it had before."""
+        heard_ms = self._broker.replication.heard_ms.get(node)
+        lag_ms_max = self._broker.config.replication.lag_ms_max
+        return heard_ms is not None and self._broker.uptime_ms() - heard_ms <= lag_ms_max
 
     def _join(self, partition: Partition, state: PartitionState) -> dict[int, int]:
         """Let those who are about to join count; their broker epochs."""
