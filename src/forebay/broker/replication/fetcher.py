@@ -51,6 +51,8 @@ class Fetcher:
         self._moved: dict[Key, None] = {}
         """What the next request has to name."""
         self._session_id = self._session_epoch = 0
+        self._broker_epoch = -1
+        """Which of the brokers that this one has been began the session."""
         self._connection: PeerConnection | None = None
         self._work = asyncio.Event()
         self._interruption: asyncio.TimerHandle | None = None
@@ -153,13 +155,17 @@ class Fetcher:
 
     def _request(self) -> FetchRequest:
         config = self._broker.config.replication
+        membership = self._broker.membership
+        if self._broker_epoch != membership.epoch:
+            # What the broker before had proves nothing: the leader has to hear of all partitions again.
+            self._broker_epoch = membership.epoch
+            self._begin_anew()
         gone = [key for key in self._named if key not in self._partitions]
         for key in gone:
             del self._named[key]
         moved, self._moved = self._moved, {}
-        membership = self._broker.membership
         return FetchRequest(
-            replica_state=ReplicaState(replica_id=self._broker.node_id, replica_epoch=membership.epoch),
+            replica_state=ReplicaState(replica_id=self._broker.node_id, replica_epoch=self._broker_epoch),
             max_wait_ms=config.fetch_wait_ms,
             min_bytes=1,
             max_bytes=config.fetch_response_max_bytes,
