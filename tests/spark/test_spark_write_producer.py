@@ -7,7 +7,7 @@ import pytest
 
 from broker_process import BrokerProcess, StartBroker
 from cutting_proxy import CuttingProxy
-from forebay.errors import KafkaError
+from forebay.errors import ConfigError, KafkaError
 from forebay.spark.connection import Cluster
 from forebay.spark.producer import Limits, Producer, new_identity
 from forebay.spark.sink import ROUND_BYTES, TaskSink, rounds
@@ -111,6 +111,14 @@ def test_a_topic_that_is_not_there_and_may_not_be_made_is_named(
     with pytest.raises(KafkaError, match=rf"cannot write to topic {topic}: .*create the topic first"):
         sink(producer, topic, Limits()).write(iter([numbers(0, 1)]))
     producer.abandon()
+
+
+def test_a_transaction_timeout_that_brokers_do_not_allow_is_named(start_broker: StartBroker) -> None:
+    broker = start_broker("transaction.max.timeout.ms=5000")
+    cluster = Cluster(broker.bootstrap, OPTIONS)
+    with pytest.raises(ConfigError, match=r"kafka\.transaction\.timeout\.ms=6000 is longer"):
+        new_identity(cluster, "any", 6_000)
+    cluster.close()
 
 
 def test_small_batches_are_put_together_and_empty_ones_left_out() -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from forebay.errors import ErrorCode, ForebayError, KafkaError
+from forebay.errors import ConfigError, ErrorCode, ForebayError, KafkaError
 from forebay.spark.connection import TRANSACTION, BrokerConnection, Cluster
 from forebay.spark.encode import Payload
 from forebay.wire.batch import MAGIC, NO_LEADER_EPOCH, SEQUENCE_MASK, TRANSACTIONAL, BatchHeader, assemble
@@ -93,6 +93,11 @@ def new_identity(cluster: Cluster, transactional_id: str | None = None, timeout_
         answer = coordinator.ask(
             InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
         )
+        if answer.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            raise ConfigError(
+                f"kafka.transaction.timeout.ms={timeout_ms} is longer than the brokers allow:"
+                " lower it, or raise their transaction.max.timeout.ms"
+            )
         check(answer.error_code, f"no producer id for {transactional_id or 'this task'}")
         return Identity(answer.producer_id, answer.producer_epoch)
 
