@@ -8,7 +8,7 @@ or it is not, and nothing has become visible before. Only then are the participa
 repeated by anyone who reads the decision, any number of times.
 
     group   spark-sink-<name>            name: the id of the streaming query, or the jobId of a batch write
-    offset  the number of the batch      metadata: run and participants, in further groups where it is long
+    offset  the number of the batch      metadata: the participants, in further groups where they are many
 
 Deciding is a compare-and-set: the driver first takes over the transactional id spark-sink-<name>, which
 fences any other driver in the middle of deciding, reads what is decided, and records only if this batch is
