@@ -132,6 +132,11 @@ class Coordinator(Generic[M]):
             )
         return shard
 
+    def running(self, index: int) -> Shard[M] | None:
+        """The shard on a partition if it has been loaded, whether or not it may answer at this moment."""
+        shard = self._shards.get(index)
+        return shard if shard is not None and shard.ready else None
+
     def _absent(self, index: int) -> KafkaError:
         state = self._broker.image.partition(self.topic, index)
         if state is None or state.leader != self._broker.node_id:

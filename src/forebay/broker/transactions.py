@@ -152,7 +152,8 @@ class Transactions:
 
     def _still_wanted(self, effect: WriteMarkers) -> bool:
         """A machine that was loaded again has asked for its markers anew: the old errand must not go on."""
-        shard = self._shard(effect.transactional_id)
+        # A broker that is out of touch for a while keeps its machines, and they do not ask again.
+        shard = self._running(effect.transactional_id)
         return shard is not None and shard.machine.still_marking(effect)
 
     async def _write_to(
@@ -181,10 +182,13 @@ class Transactions:
         return self._broker.image.partition(*at) is None
 
     def _tell(self, effect: WriteMarkers, written: set[TopicPartition]) -> None:
-        shard = self._shard(effect.transactional_id)
+        shard = self._running(effect.transactional_id)
         if shard is not None:
             step = shard.machine.markers_written(effect, written, self._broker.now_ms())
             self.coordinator.carry_out(shard, step)
+
+    def _running(self, transactional_id: str) -> Shard[TransactionShard] | None:
+        return self.coordinator.running(self.coordinator.partition_for(transactional_id))
 
     def _shard(self, transactional_id: str) -> Shard[TransactionShard] | None:
         try:
