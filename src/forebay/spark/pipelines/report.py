@@ -45,23 +45,18 @@ def png(stats: Stats) -> bytes:
     # Made without pyplot, which would look for a screen and keep the figure for ever.
     figure = Figure(figsize=(14, 9.2), dpi=110, facecolor="white")
     FigureCanvasAgg(figure)
-    grid = figure.add_gridspec(
-        3,
-        3,
-        left=0.06,
-        right=0.975,
-        top=0.865,
-        bottom=0.075,
-        hspace=0.55,
-        wspace=0.28,
-        height_ratios=(1, 1, 1),
+    # Keys stand beside their bars, so that their panel begins further to the right.
+    top = figure.add_gridspec(1, 1, left=0.06, right=0.975, top=0.865, bottom=0.665)
+    left = figure.add_gridspec(
+        2, 2, left=0.06, right=0.63, top=0.565, bottom=0.075, hspace=0.62, wspace=0.24, height_ratios=(1, 0.5)
     )
+    right = figure.add_gridspec(1, 1, left=0.765, right=0.975, top=0.565, bottom=0.075)
     _heading(figure, stats)
-    _draw_times(figure.add_subplot(grid[0, :]), stats)
-    _draw_partitions(figure.add_subplot(grid[1, 0]), stats)
-    _draw_sizes(figure.add_subplot(grid[1, 1]), stats)
-    _draw_bytes(figure.add_subplot(grid[2, :2]), stats)
-    _draw_keys(figure.add_subplot(grid[1:, 2]), stats)
+    _draw_times(figure.add_subplot(top[0, 0]), stats)
+    _draw_partitions(figure.add_subplot(left[0, 0]), stats)
+    _draw_sizes(figure.add_subplot(left[0, 1]), stats)
+    _draw_bytes(figure.add_subplot(left[1, :]), stats)
+    _draw_keys(figure.add_subplot(right[0, 0]), stats)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()
@@ -171,6 +166,7 @@ def _draw_keys(axes: Axes, stats: Stats) -> None:
     axes.invert_yaxis()
     axes.grid(True, axis="x", color=_GRID)
     axes.grid(False, axis="y")
+    axes.locator_params(axis="x", nbins=4)
     axes.set_xlabel("messages", fontsize=9, color=_FAINT)
 
 
