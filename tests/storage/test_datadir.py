@@ -191,3 +191,20 @@ def test_a_stop_before_a_loss_of_power_was_seen_to_does_not_hide_it(
     fourth = DataDir.open(RealDisk(), path)
     assert not fourth.power_lost
     fourth.close()
+
+
+def test_a_directory_of_another_topic_is_put_aside(tmp_path: Path) -> None:
+    data = open_dir(tmp_path)
+    old = data.open_log("t", 0, LogConfig(), topic_id=TOPIC_ID)
+    fill(old, 10)
+    old.close()
+    data.write_checkpoints({("t", 0): old}, {("t", 0): 10})
+    data.close(clean=True)
+    data = open_dir(tmp_path)
+    new = data.open_log("t", 0, LogConfig(), topic_id=bytes(16))
+    assert (new.end_offset, data.high_watermark("t", 0)) == (0, 0)
+    (stray,) = tmp_path.glob("t-0.*-stray")
+    assert (stray / "00000000000000000000.log").stat().st_size > 0
+    assert data.partitions() == [("t", 0)]
+    new.close()
+    data.close()

@@ -15,6 +15,7 @@ lowered (`lower`) before a log is truncated.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
@@ -39,6 +40,8 @@ from forebay.storage.disk import Disk, Lock, Locked
 from forebay.storage.log import Log
 from forebay.storage.writer import LogConfig
 
+logger = logging.getLogger(__name__)
+
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 META = "meta.properties"
@@ -46,6 +49,7 @@ BOOT_ID = "boot-id"
 
 _PARTITION_NAME = re.compile(r"(.+)-(\d+)")
 _DELETED_SUFFIX = "-delete"
+_STRAY_SUFFIX = "-stray"
 _NAME_CHARS_KEPT = 200
 
 
@@ -177,6 +181,8 @@ class DataDir:
         """Open or make the log of a partition, in any thread. Blocks: after an unclean stop it is checked."""
         key = (topic, partition)
         directory = self.directory(topic, partition)
+        if topic_id is not None:
+            self._put_aside_if_of_another(topic, partition, topic_id)
         if not self._disk.exists(directory):
             self._forget(key)
             self._disk.mkdirs(directory)
@@ -195,8 +201,25 @@ class DataDir:
     def delete_log(self, topic: str, partition: int, log: Log) -> str:
         """Close a log and move it out of the way; the path is for `Disk.remove_tree`, in any thread."""
         log.discard()
+        return self._put_aside(topic, partition, _DELETED_SUFFIX)
+
+    def _put_aside_if_of_another(self, topic: str, partition: int, topic_id: bytes) -> None:
+        """What is left of a deleted topic of the same name must not become part of the new one.
+
+        It was deleted while this broker was away. Nobody has told this broker to delete it, so it is kept.
+        """
+        directory = self.directory(topic, partition)
+        found = read_topic_id(self._disk, directory) if self._disk.exists(directory) else None
+        if found is not None and found != topic_id:
+            path = self._put_aside(topic, partition, _STRAY_SUFFIX)
+            logger.warning(
+                "a directory belongs to a deleted topic of the same name; remove it if you do not need it",
+                extra={"directory": path},
+            )
+
+    def _put_aside(self, topic: str, partition: int, suffix: str) -> str:
         name = f"{topic}-{partition}"[:_NAME_CHARS_KEPT]
-        path = f"{self.path}/{name}.{self._entropy(16).hex()}{_DELETED_SUFFIX}"
+        path = f"{self.path}/{name}.{self._entropy(16).hex()}{suffix}"
         self._disk.rename(self.directory(topic, partition), path)
         return path
 

@@ -1,0 +1,75 @@
+"""Replicas whose logs are not what they should be: another topic's, cut short, damaged, of an epoch that never was."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay.broker.partition import Partition
+from forebay.errors import ErrorCode
+from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from local_cluster import LocalCluster, eventually, local_cluster
+from wire_client import batch, create_topic, only_partition, produce
+
+ACKS_ALL = -1
+PRODUCE, CREATE_TOPICS, DELETE_TOPICS = 9, 7, 6
+TOPIC = "t"
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    async with local_cluster(tmp_path, {"replica.lag.time.max.ms": "1000"}) as running:
+        await create(running)
+        yield running
+
+
+async def create(cluster: LocalCluster) -> None:
+    node = cluster.nodes[0]
+    (made,) = (await cluster.ask(node, create_topic(TOPIC), CREATE_TOPICS)).topics
+    assert made.error_code == ErrorCode.NONE
+    await eventually(lambda: all(TOPIC in cluster[node].image.topics for node in cluster.nodes))
+
+
+async def delete(cluster: LocalCluster) -> None:
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=TOPIC)], timeout_ms=5000)
+    (gone,) = (await cluster.ask(cluster.nodes[0], request, DELETE_TOPICS)).responses
+    assert gone.error_code == ErrorCode.NONE
+    await eventually(lambda: all(TOPIC not in cluster[node].image.topics for node in cluster.nodes))
+
+
+async def append(cluster: LocalCluster, *values: bytes, acks: int = ACKS_ALL, **how: Any) -> Any:
+    request = produce(TOPIC, batch(*values, **how), acks=acks)
+    return only_partition(await cluster.ask(cluster.leader(TOPIC), request, PRODUCE))
+
+
+def held(cluster: LocalCluster, node: int) -> Partition:
+    return cluster[node].replicas.held(TOPIC, 0)
+
+
+def contents(cluster: LocalCluster, node: int) -> bytes:
+    return b"".join(bytes(view) for view, _ in held(cluster, node).log.scan(0))
+
+
+def same_logs(cluster: LocalCluster) -> bool:
+    return len({contents(cluster, node) for node in cluster.nodes}) == 1
+
+
+async def test_a_topic_made_again_has_nothing_of_the_old_one(cluster: LocalCluster, tmp_path: Path) -> None:
+    await append(cluster, b"old", b"old", b"old")
+    await eventually(lambda: same_logs(cluster))
+    absent = cluster.state(TOPIC).replicas[2]
+    await cluster.kill(absent)
+    await delete(cluster)
+    await create(cluster)
+    assert absent in cluster.state(TOPIC).replicas, "it is missed only later"
+    await append(cluster, b"new", b"new", b"new", b"new", acks=1)
+    await cluster.start(absent)
+    await cluster.in_sync(TOPIC)
+    await eventually(lambda: held(cluster, absent).log.end_offset == 4)
+    assert same_logs(cluster)
+    assert list((tmp_path / f"node-{absent}").glob(f"{TOPIC}-0.*-stray")), (
+        "the old one is not deleted unasked"
+    )
