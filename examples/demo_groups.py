@@ -1,4 +1,4 @@
-"""Two more acts of the demo: a group whose members come and go, and a transfer that is exactly-once."""
+"""Two acts of the first chapter: a group whose members come and go, and a transfer that is exactly-once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from confluent_kafka import Consumer, Message, TopicPartition
-from rich.table import Table
+from confluent_kafka import Consumer, TopicPartition
 
-from demo_stage import PARTITIONS, PATIENCE_SECONDS, TOPIC, Broker, Failed, console, step
+from demo_load import number_of
+from demo_stage import PARTITIONS, PATIENCE_SECONDS, TOPIC, Broker, Failed, console, step, table
 from forebay.client import Admin, Producer, Record, process
 from forebay.client import Consumer as ForebayConsumer
 from forebay.client import Message as ForebayMessage
@@ -61,12 +61,6 @@ class Member:
         self._consumer.close()
 
 
-def number_of(message: Message) -> int:
-    headers = message.headers()
-    assert isinstance(headers, list)
-    return int(headers[0][1] or 0)
-
-
 def demo_group(address: str, expected: int) -> None:
     """Partitions move between members while they read; each order is read by one of them."""
     with contextlib.ExitStack() as members:
@@ -104,12 +98,10 @@ def read_until(condition: Callable[[], bool], members: Sequence[Member]) -> floa
 
 
 def show_members(members: Sequence[Member]) -> None:
-    table = Table(box=None, padding=(0, 2), header_style="bold")
-    for heading in ("member", "partitions", "orders so far"):
-        table.add_column(heading, justify="right")
+    shown = table("member", "partitions", "orders so far")
     for member in members:
-        table.add_row(member.name, str(member.partitions), f"{len(member.numbers):,}")
-    console.print(table)
+        shown.add_row(member.name, str(member.partitions), f"{len(member.numbers):,}")
+    console.print(shown)
 
 
 def demo_transfer(broker: Broker, expected: int) -> None:

@@ -21,7 +21,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -36,7 +36,9 @@ MINUTES = 20
 LINES_PER_MINUTE = 60
 OPEN_MINUTES = 3
 """The last minutes are not final yet when the logs end: later lines could still belong to them."""
-START_S = int(datetime(2026, 11, 15, 9, tzinfo=UTC).timestamp())
+NINE = datetime.now(UTC).replace(hour=9, minute=0, second=0, microsecond=0)
+START_S = int((NINE - timedelta(days=1)).timestamp())
+"""Yesterday: brokers refuse messages from the future, and delete those that are two weeks old."""
 PAGES = ("/", "/search", "/cart", "/checkout", "/help")
 
 

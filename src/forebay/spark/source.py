@@ -46,7 +46,7 @@ class ForebayDataSource(DataSource):
 
         return TopicWriter(schema, self.options, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002
         from forebay.spark.stream_writer import TopicStreamWriter
 
-        return TopicStreamWriter(schema, self.options, overwrite)
+        return TopicStreamWriter(schema, self.options)

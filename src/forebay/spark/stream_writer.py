@@ -27,8 +27,9 @@ RUN_ID = "spark.jobGroup.id"
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
-    def __init__(self, schema: StructType, options: Mapping[str, str], overwrite: bool) -> None:
-        self._plan = plan(schema, options, overwrite)
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        # In complete mode Spark asks to overwrite: a topic gets the whole result again, after the last one.
+        self._plan = plan(schema, options, overwrite=False)
         if self._plan.options.job_id is not None:
             raise ConfigError("jobId is for batch writes: a streaming query has an id of its own")
 

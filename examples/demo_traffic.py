@@ -1,4 +1,4 @@
-"""The clients of the cluster demo: a producer that never stops, and a group of consumers that follows it.
+"""The clients of the second chapter: a producer that never stops, and a group of consumers that follows it.
 
 Both keep a ledger: what was acknowledged, what was read, and the longest wait since one last looked.
 """
@@ -14,14 +14,11 @@ from typing import Self
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
-TOPIC = "orders"
-CUSTOMERS = 97
-ORDERS_PER_SECOND = 2_000
-PATIENCE_SECONDS = 30.0
+from demo_load import ignore, number_of
+from demo_stage import CUSTOMERS, PATIENCE_SECONDS, TOPIC, Failed, until
 
-
-def ignore(_error: KafkaError) -> None:
-    """While a broker is down the client reports lost connections here; it goes on by itself."""
+ORDERS_PER_SECOND = 1_000
+UNDER_WAY_MAX = 50_000
 
 
 class Runner:
@@ -53,13 +50,15 @@ class Orders(Runner):
     def __init__(self, servers: str) -> None:
         super().__init__(self._run)
         self.acknowledged: set[int] = set()
-        self.errors = 0
+        self.sent = 0
+        self.errors: list[str] = []
         self._longest_s = 0.0
         self._producer = Producer(
             {
                 "bootstrap.servers": servers,
                 "enable.idempotence": True,
                 "linger.ms": 5,
+                "reconnect.backoff.max.ms": 200,
                 "log_level": 0,
                 "error_cb": ignore,
             }
@@ -72,18 +71,22 @@ class Orders(Runner):
 
     def wait_for_more(self, count: int) -> None:
         wanted = len(self.acknowledged) + count
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while len(self.acknowledged) < wanted and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: len(self.acknowledged) >= wanted, f"{count:,} more orders are acknowledged")
+
+    def finish(self) -> None:
+        """Send no more, and wait until everything that was sent is acknowledged; raises Failed."""
+        self.stop()
+        if self.errors or len(self.acknowledged) < self.sent:
+            raise Failed(f"of {self.sent:,} orders {len(self.acknowledged):,} came in: {self.errors[:1]}")
 
     def _run(self) -> None:
-        sent = 0
         begun = time.monotonic()
         while not self.stopping.is_set():
-            due = int((time.monotonic() - begun) * ORDERS_PER_SECOND)
-            for number in range(sent, due):
+            room = UNDER_WAY_MAX - (self.sent - len(self.acknowledged))
+            due = min(int((time.monotonic() - begun) * ORDERS_PER_SECOND), self.sent + room)
+            for number in range(self.sent, due):
                 self._send(number)
-            sent = due
+            self.sent = max(self.sent, due)
             self._producer.poll(0.01)
         self._producer.flush(PATIENCE_SECONDS)
 
@@ -92,12 +95,14 @@ class Orders(Runner):
 
         def done(error: KafkaError | None, _message: Message) -> None:
             if error is not None:
-                self.errors += 1
+                self.errors.append(error.str())
                 return
             self.acknowledged.add(number)
             self._longest_s = max(self._longest_s, time.perf_counter() - sent)
 
-        self._producer.produce(TOPIC, f"{number}", key=f"customer-{number % CUSTOMERS:02}", on_delivery=done)
+        customer = f"customer-{number % CUSTOMERS:02}"
+        value = f'{{"order": {number}, "customer": "{customer}"}}'
+        self._producer.produce(TOPIC, value, customer, headers={"n": str(number)}, on_delivery=done)
 
 
 class Billing(Runner):
@@ -109,10 +114,8 @@ class Billing(Runner):
         self._servers = servers
         self._lock = threading.Lock()
 
-    def wait_for(self, orders: set[int]) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline and not orders <= self.read.keys():
-            time.sleep(0.05)
+    def wait_for(self, count: int) -> None:
+        until(lambda: len(self.read) >= count, f"the group reads {count:,} orders")
 
     def _run(self) -> None:
         consumer = Consumer(
@@ -127,7 +130,7 @@ class Billing(Runner):
         )
         consumer.subscribe([TOPIC])
         while not self.stopping.is_set():
-            numbers = [int(m.value() or b"0") for m in consumer.consume(1_000, 0.1) if m.error() is None]
+            numbers = [number_of(found) for found in consumer.consume(1_000, 0.1) if found.error() is None]
             with self._lock:
                 self.read.update(numbers)
         consumer.close()
