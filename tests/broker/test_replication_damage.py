@@ -1,8 +1,9 @@
-"""Replicas whose logs are not what they should be: another topic's, cut short, damaged, of an epoch that never was."""
+"""Replicas whose logs are not what they should be: of another topic, cut short, damaged, of no epoch."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +74,32 @@ async def test_a_topic_made_again_has_nothing_of_the_old_one(cluster: LocalClust
     assert list((tmp_path / f"node-{absent}").glob(f"{TOPIC}-0.*-stray")), (
         "the old one is not deleted unasked"
     )
+
+
+# -- epochs ------------------------------------------------------------------------------------------------
+
+
+def cut_off(cluster: LocalCluster, node: int) -> None:
+    """Have a broker fetch this partition no more."""
+    cluster[node].replication.dropped(held(cluster, node))
+
+
+async def test_an_epoch_without_a_batch_is_not_taken_for_that_of_older_batches(
+    cluster: LocalCluster,
+) -> None:
+    """A leader that wrote nothing follows one that has more of the epoch before."""
+    leader, short, _ = cluster.state(TOPIC).replicas
+    await append(cluster, b"a")
+    await eventually(lambda: same_logs(cluster))
+    cut_off(cluster, short)
+    await append(cluster, b"b", acks=1)
+    state = cluster.state(TOPIC)
+    partition = held(cluster, short)
+    partition.lead(short, replace(state, leader=short, leader_epoch=state.leader_epoch + 1), 0)
+    partition.epochs.datasync()
+    partition.follow(replace(state, leader_epoch=state.leader_epoch + 2))
+    await cluster.lead(TOPIC, 0, leader)  # one epoch before the last is skipped
+    await cluster.change(TOPIC, 0, leader_epoch=state.leader_epoch + 2)
+    await append(cluster, b"c")
+    await eventually(lambda: same_logs(cluster))
+    assert partition.epochs.entries == held(cluster, leader).epochs.entries

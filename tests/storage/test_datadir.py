@@ -31,7 +31,8 @@ def test_it_belongs_to_one_node_of_one_cluster(tmp_path: Path) -> None:
     assert data.cluster_id is None
     data.claim("abc", 1)
     assert data.cluster_id == "abc"
-    assert (tmp_path / "meta.properties").read_text() == "version=1\ncluster.id=abc\nnode.id=1\n"
+    mine = f"version=1\ncluster.id=abc\nnode.id=1\ndirectory.id={data.directory_id}\n"
+    assert (tmp_path / "meta.properties").read_text() == mine
     data.close()
     data = open_dir(tmp_path)
     assert data.cluster_id == "abc"

@@ -7,10 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay.broker.producer_state import load_producers
 from forebay.errors import StorageError
 from forebay.sim.disk import DiskHandle, SimDisk
 from forebay.storage.disk import RealDisk
 from forebay.storage.epochs import LeaderEpochs
+from forebay.storage.log import Log
+from storing import fill
 
 
 def epochs(path: Path) -> LeaderEpochs:
@@ -58,6 +61,23 @@ def test_truncation_from_both_ends(tmp_path: Path) -> None:
     assert known.entries == [(2, 25)]
     known.truncate_from(0)
     assert (known.entries, known.latest) == ([], -1)
+
+
+def test_what_was_not_synced_is_believed_to_the_batches_only(tmp_path: Path) -> None:
+    """The epoch of a leader that wrote nothing is in the file; the batches that came then are older."""
+    log = Log.open(RealDisk(), str(tmp_path))
+    known = epochs(tmp_path)
+    known.assign(0, 0)
+    fill(log, 3)
+    log.datasync()
+    known.assign(7, 3)
+    known.datasync()
+    fill(log, 3)
+    again = epochs(tmp_path)
+    assert again.latest == 7
+    load_producers(log, again)
+    assert again.entries == [(0, 0)], "what the batches say"
+    log.close()
 
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:

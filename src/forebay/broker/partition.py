@@ -170,6 +170,7 @@ class Partition:
         """Another leads, or nobody does."""
         if self.is_leader or self.leader_epoch != state.leader_epoch:
             self._end_term(state)
+            self.epochs.forget_from(self.log.end_offset)
         self.count_replicas()
 
     def _end_term(self, state: PartitionState) -> None:

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 def load_producers(log_: Log, epochs: LeaderEpochs) -> ProducerTable:
     """The producers' state as of the end of the log. Blocks."""
     offset, table = _newest_snapshot(log_)
+    epochs.forget_from(log_.recovery_point)
     if epochs.latest == UNDEFINED_EPOCH:
         # Their file is gone, and without them nobody finds where this log differs from another.
         offset, table = log_.start_offset, ProducerTable()

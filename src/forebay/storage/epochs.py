@@ -4,7 +4,7 @@ Kept in memory in order, and in `leader-epoch-checkpoint` beside the log. A new 
 by `datasync`, which waits for the device, in any thread: when a thousand partitions change their leader,
 nobody waits for a thousand syncs. It has to happen before the log itself is synced beyond the epoch's start.
 Until then a crash loses nothing: every batch carries its epoch, and those behind the recovery point are read
-again.
+again, and believed instead of the file.
 """
 
 from __future__ import annotations
@@ -69,6 +69,15 @@ class LeaderEpochs:
         """The epoch in force at an offset; -1 if not known."""
         following = bisect_right(self._entries, offset, key=lambda entry: entry[1])
         return self._entries[following - 1][0] if following else UNDEFINED_EPOCH
+
+    def forget_from(self, offset: int) -> None:
+        """Forget epochs that began here or later, in memory: nothing that is synced speaks for them.
+
+        Such an epoch may be that of a leader who wrote nothing; what comes here then may be older. The file
+        follows with `datasync`, and is not believed beyond the recovery point before.
+        """
+        if self._entries and self._entries[-1][1] >= offset:
+            self._entries = [entry for entry in self._entries if entry[1] < offset]
 
     def truncate_from(self, end_offset: int) -> None:
         """The log now ends here: epochs that began at or after it are forgotten."""
