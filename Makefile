@@ -25,7 +25,7 @@ $(STAMP): requirements-dev.txt pyproject.toml
 tools: ## install the test tools that are not on PyPI: kcat, openssl
 	@scripts/install-test-tools.sh
 
-demo: $(STAMP) ## start a broker, produce, consume, kill it, restart it, and show what happened
+demo: $(STAMP) ## a broker, a cluster and Spark, killed and checked; ARGS="cluster" picks a chapter
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 test: $(STAMP) ## run all tests; ARGS="-k name" picks some

@@ -1,7 +1,6 @@
 """The third chapter: orders are counted by Spark while they come, archived, and replayed; all numbers agree.
 
-Twelve minutes of trade are sent in a fifth of a minute each, so that a window of one minute fills every
-second. A streaming query counts them, exactly once, into another topic, which is read here as any service
+Twelve minutes of trade are sent in twelve seconds. A streaming query counts them, exactly once, into another topic, which is read here as any service
 would read it. Then the orders go to Parquet, and from there into a new topic.
 """
 
@@ -13,6 +12,7 @@ import random
 import tempfile
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -103,7 +103,7 @@ def play(short: bool) -> Facts:
         with waiting("starting Spark"):
             spark = stack.enter_context(_spark())
         step(f"started a broker, and Spark {spark.version} in {time.perf_counter() - begun:.1f} s")
-        return _play(spark, broker.bootstrap_servers, folder, orders)
+        return play_on(spark, broker.bootstrap_servers, folder, orders)
 
 
 def _check_spark() -> None:
@@ -121,6 +121,8 @@ def _check_spark() -> None:
 def _spark() -> Iterator[SparkSession]:
     from forebay.spark import session
 
+    # PySpark warns of newer versions of pandas, which nothing here uses.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     settings = {"spark.sql.shuffle.partitions": 2, "spark.sql.session.timeZone": "UTC"}
     with no_stderr():
         spark = session("forebay demo", "local[2]", quick=True, **settings)
@@ -130,7 +132,7 @@ def _spark() -> Iterator[SparkSession]:
         spark.stop()
 
 
-def _play(spark: SparkSession, address: str, folder: Path, orders: list[Order]) -> Facts:
+def play_on(spark: SparkSession, address: str, folder: Path, orders: list[Order]) -> Facts:
     from forebay.spark.pipelines import Brokers
 
     brokers = Brokers(bootstrap=address)

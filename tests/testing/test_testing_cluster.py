@@ -80,6 +80,18 @@ def test_a_stopped_broker_is_missed_by_the_others_at_once(cluster: Cluster) -> N
     cluster.wait_until_ready()
 
 
+def test_the_leader_is_one_that_runs(cluster: Cluster) -> None:
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topic("led")
+    first = cluster.leader("led")
+    cluster.stop(first)
+    try:
+        assert cluster.leader("led") != first
+    finally:
+        cluster.start(first)
+        cluster.wait_until_ready()
+
+
 def test_a_paused_broker_is_missed_when_its_lease_has_run_out(cluster: Cluster) -> None:
     cluster.pause(2)
     try:

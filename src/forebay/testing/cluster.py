@@ -22,7 +22,7 @@ from types import TracebackType
 from forebay.testing.broker import TEST_SETTINGS, BrokerFailed, setting_text
 from forebay.testing.child import ChildBroker
 from forebay.testing.etcd import EtcdCluster
-from forebay.testing.metadata import seen_by
+from forebay.testing.metadata import leader_seen_by, seen_by
 
 _HOST = "127.0.0.1"
 _READY_SECONDS_MAX = 60.0
@@ -94,6 +94,18 @@ class Cluster:
     def log(self, node_id: int) -> str:
         """Everything that the broker has logged, over all its lives."""
         return self.log_path(node_id).read_text(errors="replace")
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The running broker that leads it, as soon as there is one; raises BrokerFailed."""
+        deadline = time.monotonic() + _READY_SECONDS_MAX
+        while time.monotonic() < deadline:
+            awake = [node for node in self.running if node not in self._paused]
+            for node in awake:
+                leader = leader_seen_by(self._addresses[node], topic, partition)
+                if leader in awake:
+                    return leader
+            time.sleep(_POLL_SECONDS)
+        raise BrokerFailed(f"no running broker leads {topic}-{partition} after {_READY_SECONDS_MAX:.0f} s")
 
     # -- life ----------------------------------------------------------------------------------------
 

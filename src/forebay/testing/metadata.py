@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 _SECONDS = 5.0
 
@@ -27,12 +27,8 @@ class Seen:
 
 def seen_by(address: str) -> Seen | None:
     """None when the broker does not answer."""
-    if not _listens(address):
-        return None  # librdkafka would go on trying until the time is up
-    settings: dict[str, Any] = {"bootstrap.servers": address, "log_level": 0, "error_cb": _ignore}
-    try:
-        found = AdminClient(settings).list_topics(timeout=_SECONDS)
-    except KafkaException:
+    found = _metadata(address)
+    if found is None:
         return None
     partitions = [part for topic in found.topics.values() for part in topic.partitions.values()]
     return Seen(
@@ -44,6 +40,23 @@ def seen_by(address: str) -> Seen | None:
         under_replicated=sum(len(part.isrs) < len(part.replicas) for part in partitions),
         leaderless=sum(part.leader < 0 for part in partitions),
     )
+
+
+def leader_seen_by(address: str, topic: str, partition: int) -> int | None:
+    """None when the broker does not answer, or knows of no such partition; -1 when it has no leader."""
+    found = _metadata(address)
+    known = found.topics.get(topic) if found is not None else None
+    return known.partitions[partition].leader if known and partition in known.partitions else None
+
+
+def _metadata(address: str) -> ClusterMetadata | None:
+    if not _listens(address):
+        return None  # librdkafka would go on trying until the time is up
+    settings: dict[str, Any] = {"bootstrap.servers": address, "log_level": 0, "error_cb": _ignore}
+    try:
+        return AdminClient(settings).list_topics(timeout=_SECONDS)
+    except KafkaException:
+        return None
 
 
 def _listens(address: str) -> bool:
