@@ -1,7 +1,8 @@
 """The third chapter: orders are counted by Spark while they come, archived, and replayed; all numbers agree.
 
-Twelve minutes of trade are sent in twelve seconds. A streaming query counts them, exactly once, into another topic, which is read here as any service
-would read it. Then the orders go to Parquet, and from there into a new topic.
+Twelve minutes of trade are sent in twelve seconds. A streaming query counts them, exactly once, into another
+topic, which is read here as any service would read it. Then the orders go to Parquet, and from there into a
+new topic.
 """
 
 from __future__ import annotations
