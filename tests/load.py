@@ -19,14 +19,27 @@ PENDING_MAX = 2_000
 
 
 class Load:
-    """Numbered messages, round robin over the partitions, until the block is left."""
+    """Numbered messages, round robin over the partitions, until the block is left.
 
-    def __init__(self, bootstrap: str, topic: str, *, partitions: int, idempotent: bool, acks: str) -> None:
+    As fast as it can, or with a pause of `pace_s` after each, which leaves the machine to the brokers.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        partitions: int,
+        idempotent: bool,
+        acks: str,
+        pace_s: float = 0.0,
+    ) -> None:
         self.acknowledged: dict[tuple[int, int], bytes] = {}
         """Partition and offset of each message that the broker has promised to keep."""
         self.sent: list[list[bytes]] = [[] for _ in range(partitions)]
         self.failed: list[Any] = []
         self._topic = topic
+        self._pace_s = pace_s
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._producer = Producer(
@@ -73,6 +86,8 @@ class Load:
             self.sent[partition].append(value)
             producer.produce(self._topic, value, partition=partition, on_delivery=self._delivered)
             producer.poll(0)
+            if self._pace_s:
+                time.sleep(self._pace_s)
             number += 1
         if producer.flush(DEADLINE_SECONDS):
             self.failed.append("messages are left in the producer")

@@ -48,6 +48,7 @@ def writing(topic: Topic) -> Load:
         partitions=topic.partitions,
         idempotent=True,
         acks="all",
+        pace_s=0.0005,
     )
 
 
@@ -69,15 +70,15 @@ def check_nothing_lost(topic: Topic, load: Load) -> None:
 def test_a_killed_leader_is_replaced_and_comes_back_without_its_disk(cluster: Cluster, topic: str) -> None:
     orders = Topic(cluster, topic, PARTITIONS)
     with writing(orders) as load:
-        load.wait_for_more(2_000)
+        load.wait_for_more(1_000)
         killed = orders.leader()
         cluster.kill(killed)
         orders.wait_until_led_by_another(killed)
-        load.wait_for_more(2_000)
+        load.wait_for_more(1_000)
         shutil.rmtree(cluster.broker_data_dir(killed))
         cluster.start(killed)
         orders.wait_until_in_sync()
-        load.wait_for_more(2_000)
+        load.wait_for_more(1_000)
     check_nothing_lost(orders, load)
     orders.wait_until_same_on_all()
 
@@ -131,13 +132,13 @@ def test_all_brokers_are_killed_at_once(cluster: Cluster, topic: str) -> None:
     )
     committed = [TopicPartition(topic, number, 10 + number) for number in range(PARTITIONS)]
     with writing(orders) as load:
-        load.wait_for_more(2_000)
+        load.wait_for_more(1_000)
         consumer.commit(offsets=committed, asynchronous=False)
         for node in cluster.node_ids:
             cluster.kill(node)
         for node in cluster.node_ids:
             cluster.start(node)
-        load.wait_for_more(2_000)
+        load.wait_for_more(1_000)
     check_nothing_lost(orders, load)
     found = consumer.committed([TopicPartition(topic, n) for n in range(PARTITIONS)], DEADLINE_SECONDS)
     consumer.close()
