@@ -24,6 +24,11 @@ def headroom(figure: Figure) -> float:
     return figure.at_most / max(number, 1e-9)
 
 
+def has_headroom(figure: Figure) -> bool:
+    """Whether one can be better than the target at all: than none of something nobody is."""
+    return bool(figure.target) and figure.at_most != 0
+
+
 def advantage(figure: Figure) -> float:
     """How many times better than the other broker: less where less is good, else more."""
     assert figure.ratio is not None
@@ -42,7 +47,7 @@ def draw(path: Path, alone: Sequence[Figure], beside: Sequence[Figure]) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    judged = [figure for figure in alone if figure.target]
+    judged = [figure for figure in alone if has_headroom(figure)]
     panels = [panel for panel in ((judged, _draw_targets), (beside, _draw_advantages)) if panel[0]]
     rows = [len(figures) for figures, _ in panels]
     page, axes = pyplot.subplots(

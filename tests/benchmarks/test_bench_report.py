@@ -9,7 +9,7 @@ from bench import report
 from bench.latency import percentiles
 from bench.load import Measure, Rounds
 from bench.machine import remark
-from bench.plot import advantage, advantage_wanted, headroom
+from bench.plot import advantage, advantage_wanted, has_headroom, headroom
 from bench.report import Figure, rounded, summary
 
 
@@ -44,6 +44,13 @@ def test_headroom_is_one_at_the_target_and_grows_with_merit() -> None:
     assert headroom(figure(limit=10.0, at_most=5.0)) == 1.0
     assert headroom(figure(limit=10.0, at_most=10.0)) == 2.0
     assert headroom(figure(limit=10.0, at_least=2.5)) == 2.0
+
+
+def test_what_must_not_happen_at_all_is_judged_and_not_drawn() -> None:
+    errors = figure(value=0.0, unit="messages", at_most=0.0, judged="value")
+    assert errors.passed and not has_headroom(errors)
+    assert not figure(value=1.0, unit="messages", at_most=0.0, judged="value").passed
+    assert has_headroom(figure(limit=10.0, at_most=5.0)) and not has_headroom(figure())
 
 
 def test_an_advantage_is_more_speed_or_less_cost() -> None:
