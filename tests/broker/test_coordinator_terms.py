@@ -10,6 +10,7 @@ from typing import Any
 
 from forebay.core.hashing import partition_for
 from forebay.errors import ErrorCode
+from forebay.wire.batch import build_batch
 from forebay.wire.messages.describe_groups import DescribeGroupsRequest
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
 from forebay.wire.messages.heartbeat import HeartbeatRequest
@@ -22,6 +23,7 @@ from forebay.wire.messages.offset_commit import (
 )
 from forebay.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from forebay.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from forebay.wire.records import Record
 from local_cluster import LocalCluster, eventually, local_cluster, retried
 from wire_client import create_topic
 
@@ -270,3 +272,28 @@ async def test_a_broker_without_its_lease_coordinates_nothing(tmp_path: Path) ->
         assert (await _offset(cluster, home))[1] == ErrorCode.COORDINATOR_NOT_AVAILABLE
         membership.lease = lease
         assert await _offset_in_the_end(cluster) == 1
+
+
+async def test_what_cannot_be_read_ends_no_broker(tmp_path: Path) -> None:
+    """A record that nobody understands costs its partition the coordinator, and nothing else."""
+    async with _cluster(tmp_path) as cluster:
+        node = await _coordinator(cluster)
+        index = partition_for(GROUP, len(cluster[node].image.topics[OFFSETS].partitions))
+        await eventually(lambda: cluster[node].groups.coordinator.ready_shards())
+        partition = cluster[node].replicas.get(OFFSETS, index)
+        garbage = build_batch([Record(0, 0, b"\0\1\x7f\x7f", b"value")])
+        partition.append_own(memoryview(garbage))
+        cluster[node].appends.queued(partition, 1)
+        cluster[node].appends.finish_soon()
+        other = next(each for each in cluster.state(OFFSETS, index).isr if each != node)
+        await eventually(lambda: cluster[other].replicas.held(OFFSETS, index).log.end_offset == 1)
+        await cluster.lead(OFFSETS, index, other)
+        assert await _committed(cluster, other, 1) in COME_BACK
+        unharmed = next(f"group-{n}" for n in range(1000) if partition_for(f"group-{n}", 50) != index)
+        there = await _coordinator(cluster, unharmed)
+        await retried(lambda: _answered(_committed(cluster, there, 1, unharmed)), *COME_BACK)
+
+
+async def _answered(code: Any) -> tuple[int, int]:
+    answer: int = await code
+    return answer, answer

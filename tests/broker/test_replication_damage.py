@@ -11,6 +11,7 @@ import pytest
 
 from forebay.broker.partition import Partition
 from forebay.errors import ErrorCode
+from forebay.wire.batch import split
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from local_cluster import LocalCluster, eventually, local_cluster
 from wire_client import batch, create_topic, only_partition, produce
@@ -103,3 +104,40 @@ async def test_an_epoch_without_a_batch_is_not_taken_for_that_of_older_batches(
     await append(cluster, b"c")
     await eventually(lambda: same_logs(cluster))
     assert partition.epochs.entries == held(cluster, leader).epochs.entries
+
+
+# -- what comes damaged ------------------------------------------------------------------------------------
+
+
+def overwrite(cluster: LocalCluster, node: int, position: int, data: bytes) -> None:
+    """Damage the log of a broker behind its back."""
+    directory = Path(held(cluster, node).log.directory)
+    with (directory / "00000000000000000000.log").open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def on_disk(cluster: LocalCluster, node: int) -> int:
+    """Where the log ends in the file, whatever is in memory."""
+    data = (Path(held(cluster, node).log.directory) / "00000000000000000000.log").read_bytes()
+    return split(data)[-1][1].next_offset if data else 0
+
+
+@pytest.mark.parametrize("at", [8, 65], ids=["length", "content"])
+async def test_a_damaged_batch_stops_the_replica_and_not_the_broker(
+    cluster: LocalCluster, caplog: pytest.LogCaptureFixture, at: int
+) -> None:
+    leader, follower, third = cluster.state(TOPIC).replicas
+    await append(cluster, b"a")
+    await eventually(lambda: same_logs(cluster))
+    for node in (follower, third):
+        cut_off(cluster, node)
+    await append(cluster, b"b", acks=1)
+    size = len(contents(cluster, leader))
+    await append(cluster, b"c", acks=1)
+    overwrite(cluster, leader, size + at, b"\x7f\x01\x02\x03")
+    cluster[follower].replication.role_taken(held(cluster, follower), cluster.state(TOPIC))
+    await eventually(lambda: "a partition cannot follow" in caplog.text)
+    assert held(cluster, follower).log.end_offset == on_disk(cluster, follower)
+    (made,) = (await cluster.ask(follower, create_topic("other"), CREATE_TOPICS)).topics
+    assert made.error_code == ErrorCode.NONE

@@ -30,7 +30,7 @@ from forebay.core.hashing import partition_for
 from forebay.core.image import NO_LEADER
 from forebay.core.step import Effect, RequestInfo, Step
 from forebay.core.topics import NewTopic, create_topic
-from forebay.errors import ErrorCode, KafkaError
+from forebay.errors import ErrorCode, ForebayError, KafkaError
 from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, build_batch
 from forebay.wire.fields import Request, Response
 from forebay.wire.records import Record
@@ -224,10 +224,10 @@ class Coordinator(Generic[M]):
                     await asyncio.sleep(0)
                     if not self._is_current(shard):
                         return
-        except KafkaError as error:
+        except ForebayError as error:
             log.error(
                 "an internal partition cannot be read; its groups or transactions cannot be served",
-                extra={"partition": str(shard.partition), "reason": error.message},
+                extra={"partition": str(shard.partition), "reason": str(error)},
             )
             return
         if not self._is_current(shard):

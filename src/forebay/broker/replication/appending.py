@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from forebay.broker.partition import Partition
 from forebay.broker.producer_state import accept_batch, load_producers
-from forebay.errors import ErrorCode, KafkaError, StorageError
+from forebay.errors import ErrorCode, KafkaError, StorageError, known_code
 from forebay.wire.batch import BatchHeader, crc_ok, split
 from forebay.wire.messages.fetch import EpochEndOffset, PartitionData
 
@@ -33,7 +33,7 @@ def take_over(broker: Broker, partition: Partition, data: PartitionData) -> int:
         _start_anew(broker, partition, data.log_start_offset)
         return 0
     if data.error_code != ErrorCode.NONE:
-        raise KafkaError(ErrorCode(data.error_code), f"the leader of {partition} does not serve it")
+        raise KafkaError(known_code(data.error_code), f"the leader of {partition} does not serve it")
     if data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
         _truncate(broker, partition, data.diverging_epoch)
         return 0
@@ -50,14 +50,16 @@ def _append(broker: Broker, partition: Partition, data: PartitionData) -> int:
     if not records:
         return 0
     assert isinstance(records, memoryview)
-    for position, header in split(records):
+    batches = split(records)
+    for position, header in batches:  # all, before the first is taken: what is in the log is also written
         if not crc_ok(records, position, header.size):
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE, f"a batch of {partition} came damaged from its leader"
             )
-        if header.base_offset >= partition.log.end_offset:
-            _append_batch(partition, records[position : position + header.size], header)
     try:
+        for position, header in batches:
+            if header.base_offset >= partition.log.end_offset:
+                _append_batch(partition, records[position : position + header.size], header)
         partition.write()
     except StorageError:
         _reload(partition)
@@ -128,5 +130,6 @@ def _start_anew(broker: Broker, partition: Partition, offset: int) -> None:
 
 def _reload(partition: Partition) -> None:
     """Whatever was known of the end that is gone is read again."""
+    partition.epochs.forget_from(partition.log.end_offset)
     partition.producers = load_producers(partition.log, partition.epochs)
     partition.truncated()

@@ -19,7 +19,7 @@ from forebay.broker.partition import Partition
 from forebay.broker.peers import PeerConnection
 from forebay.broker.replication.appending import last_fetched_epoch, take_over
 from forebay.core.image import BrokerRegistration
-from forebay.errors import ErrorCode, KafkaError
+from forebay.errors import ErrorCode, ForebayError, KafkaError, known_code
 from forebay.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -144,7 +144,7 @@ class Fetcher:
         response = await connection.ask(self._request(), timeout_s=timeout_s)
         assert isinstance(response, FetchResponse)
         if response.error_code != ErrorCode.NONE:
-            raise KafkaError(ErrorCode(response.error_code), f"broker {self.leader} refuses to be followed")
+            raise KafkaError(known_code(response.error_code), f"broker {self.leader} refuses to be followed")
         self._session_id = response.session_id
         self._session_epoch = self._session_epoch + 1 if response.session_id else 0
         for topic in response.responses:
@@ -206,7 +206,7 @@ class Fetcher:
         end_offset = partition.log.end_offset
         try:
             size = take_over(self._broker, partition, data)
-        except (KafkaError, OSError) as error:
+        except (ForebayError, OSError) as error:
             log.warning(
                 "a partition cannot follow", extra={"partition": str(partition), "reason": str(error)}
             )
