@@ -81,6 +81,7 @@ def no_sync_before_being_left_alone(patch: pytest.MonkeyPatch) -> None:
         return True
 
     patch.setattr(isr.InSyncReplicas, "_safe_alone", at_once)
+    patch.setattr(manager.Replication, "_sync_if_alone", lambda *_: None)
 
 
 def say_nothing_of_lost_power(patch: pytest.MonkeyPatch) -> None:
@@ -90,10 +91,6 @@ def say_nothing_of_lost_power(patch: pytest.MonkeyPatch) -> None:
         await self._claim_node()
 
     patch.setattr(membership.Membership, "_own_up", silent)
-
-
-def count_fetches_of_other_epochs(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(partition.Partition, "check_leader_epoch", lambda *_: None)
 
 
 def serve_committed_readers_undecided_messages(patch: pytest.MonkeyPatch) -> None:
@@ -122,14 +119,13 @@ MUTANTS: dict[Mutant, int] = {
     acknowledge_before_replication: 1,
     high_watermark_without_the_in_sync_replicas: 1,
     skip_truncation: 1,
-    elect_outside_the_in_sync_set: 1,
+    elect_outside_the_in_sync_set: 16,
     do_not_raise_the_leader_epoch: 1,
-    followers_forget_producers: 1,
-    shrink_before_the_store_agrees: 1,
-    no_sync_where_nobody_else_is_in_sync: 1,
+    followers_forget_producers: 2,
+    shrink_before_the_store_agrees: 7,
+    no_sync_where_nobody_else_is_in_sync: 16,
     no_sync_before_being_left_alone: 1,
-    say_nothing_of_lost_power: 1,
-    count_fetches_of_other_epochs: 1,
+    say_nothing_of_lost_power: 5,
     serve_committed_readers_undecided_messages: 1,
     forget_what_coordinators_knew: 1,
     serve_beyond_the_high_watermark: 1,

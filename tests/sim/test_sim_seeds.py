@@ -12,9 +12,9 @@ import pytest
 
 from forebay.sim.simulation import Ending, Story, simulate
 
-_SEEDS = int(os.environ.get("SIM_SEEDS", "60"))
+_SEEDS = int(os.environ.get("SIM_SEEDS", "200"))
 _FIRST = int(os.environ.get("SIM_FIRST_SEED", "1000"))
-_PER_TEST = 10
+_PER_TEST = 50
 _LINES_SHOWN = 40
 
 

@@ -80,7 +80,7 @@ class Simulation:
         self.story = story
         self.network = SimNetwork(world)
         self.store = SimStore(world, self.network)
-        settings = _settings(world)
+        settings = _settings(world, story)
         lasting = SURE if story.brokers > 1 and settings["min.insync.replicas"] != "1" else []
         self.model = Model(world.fail, lasting)
         self.nodes = [
@@ -196,7 +196,7 @@ class LastReader(Actor):
                 return content
 
 
-def _settings(world: World) -> dict[str, str]:
+def _settings(world: World, story: Story) -> dict[str, str]:
     """Settings that differ from story to story: small segments and short limits make more happen."""
     chance = world.chance("settings")
     return {
@@ -205,7 +205,7 @@ def _settings(world: World) -> dict[str, str]:
         "transaction.state.log.num.partitions": "2",
         "log.segment.bytes": chance.choice(("4096", "16384", "1048576")),
         "log.flush.interval.ms": chance.choice(("1000", "10000")),
-        "min.insync.replicas": chance.choice(("1", "2")),
+        "min.insync.replicas": chance.choice(("1", "2")) if story.brokers > 1 else "1",
         "replica.lag.time.max.ms": chance.choice(("1500", "3000", "10000")),
         "replica.fetch.wait.max.ms": chance.choice(("100", "500")),
         "leader.imbalance.check.interval.seconds": chance.choice(("5", "300")),
