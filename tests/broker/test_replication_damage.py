@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from forebay.broker.partition import Partition
 from forebay.errors import ErrorCode
 from forebay.wire.batch import split
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from local_cluster import LocalCluster, eventually, local_cluster
 from wire_client import batch, create_topic, only_partition, produce
 
@@ -141,3 +143,56 @@ async def test_a_damaged_batch_stops_the_replica_and_not_the_broker(
     assert held(cluster, follower).log.end_offset == on_disk(cluster, follower)
     (made,) = (await cluster.ask(follower, create_topic("other"), CREATE_TOPICS)).topics
     assert made.error_code == ErrorCode.NONE
+
+
+# -- what is cut short -------------------------------------------------------------------------------------
+
+
+async def killed_with_less(cluster: LocalCluster, tmp_path: Path) -> tuple[int, list[int]]:
+    """All brokers are killed, and the disk of the leader has lost synced messages."""
+    leader, *followers = cluster.state(TOPIC).replicas
+    await append(cluster, b"a")
+    await append(cluster, b"b")
+    await eventually(lambda: same_logs(cluster))
+    for node in (*followers, leader):
+        await cluster.kill(node)
+    for node in (*followers, leader):
+        await cluster.bury(node)
+    file = tmp_path / f"node-{leader}" / f"{TOPIC}-0" / "00000000000000000000.log"
+    os.truncate(file, file.stat().st_size // 2)
+    return leader, followers
+
+
+async def test_a_disk_that_lost_messages_is_owned_up_to(cluster: LocalCluster, tmp_path: Path) -> None:
+    leader, followers = await killed_with_less(cluster, tmp_path)
+    await cluster.start(leader)
+    await cluster.settle()
+    assert leader not in cluster.state(TOPIC).isr, "others have what it has lost"
+    for node in followers:
+        await cluster.start(node)
+    await eventually(lambda: cluster.leader(TOPIC) in followers)
+    assert [held(cluster, node).log.end_offset for node in followers] == [2, 2]
+
+
+async def test_a_leader_that_lost_messages_has_nobody_else_cut_off_its_own(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    leader, followers = await killed_with_less(cluster, tmp_path)
+    await cluster.start(leader)
+    for node in followers:
+        await cluster.start(node)
+    await cluster.settle()
+    await cluster.change(TOPIC, 0, leader=leader, isr=(leader,), leader_epoch=9)
+    await eventually(lambda: cluster[followers[0]].replicas.held(TOPIC, 0).leader_epoch == 9)
+    refused = ReplicaState(replica_id=followers[0], replica_epoch=cluster[followers[0]].membership.epoch)
+    wanted = FetchPartition(
+        partition=0, fetch_offset=2, last_fetched_epoch=0, current_leader_epoch=9, partition_max_bytes=1000
+    )
+    request = FetchRequest(
+        replica_state=refused,
+        session_epoch=-1,
+        topics=[FetchTopic(topic_id=cluster[leader].image.topics[TOPIC].topic_id, partitions=[wanted])],
+    )
+    answer = only_partition(await cluster.ask(leader, request, 17))
+    assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert [held(cluster, node).log.end_offset for node in followers] == [2, 2]

@@ -174,4 +174,7 @@ def diverging(partition: Partition, epoch: int, offset: int) -> EpochEndOffset |
     known, end_offset = partition.epochs.end_offset_for(epoch, partition.log.end_offset)
     if known == epoch and end_offset >= offset:
         return None
+    if partition.log.report.missing_offsets:
+        # The reader may have what this disk has lost; nobody shall throw that away for it.
+        raise StorageError(partition.log.offline or f"synced messages of {partition} are missing")
     return EpochEndOffset(epoch=known, end_offset=end_offset)

@@ -5,14 +5,15 @@ takes a new one and registers again, which makes it a new broker in the eyes of 
 follows where others lead now, and catches up. It never exits over it.
 
 Before it registers, a broker says if its disk holds less than the others believe: all of it gone, when the
-directory is new, or what was not synced, when the machine lost its power. Then it leaves the in-sync sets
-first, and nobody elects it for what it does not have.
+directory is new, or what was not synced, when the machine lost its power, or a log whose files are damaged.
+Then it leaves the in-sync sets first, and nobody elects it for what it does not have.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from forebay.broker.sockets import Address
@@ -22,6 +23,7 @@ from forebay.core.controller import departure
 from forebay.core.image import BrokerRegistration
 from forebay.core.stored import decode_broker
 from forebay.errors import ConfigError
+from forebay.storage.checkpoint import TopicPartition
 
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
@@ -123,6 +125,10 @@ class Membership:
                 extra={"reason": "the data directory is new" if lost else "the machine lost its power"},
             )
             await self._depart(unsynced=True, lost=lost)
+        damaged = broker.replicas.damaged()
+        if damaged:
+            log.warning("leaving the in-sync sets of damaged logs", extra={"partitions": len(damaged)})
+            await self._depart(unsynced=True, only=damaged)
         await self._claim_node()
         broker.data.accept_power_loss()
 
@@ -136,10 +142,12 @@ class Membership:
             puts=[Put(key=self._node_key, value=self._broker.data.directory_id.encode())]
         )
 
-    async def _depart(self, *, unsynced: bool = False, lost: bool = False) -> None:
+    async def _depart(
+        self, *, unsynced: bool = False, lost: bool = False, only: Container[TopicPartition] | None = None
+    ) -> None:
         broker = self._broker
         for _ in range(_ATTEMPTS_MAX):
-            changes = departure(broker.image, broker.node_id, unsynced=unsynced, lost=lost)
+            changes = departure(broker.image, broker.node_id, unsynced=unsynced, lost=lost, only=only)
             if not changes:
                 return
             failed = await broker.metadata.change_all(changes)

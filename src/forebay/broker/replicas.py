@@ -74,6 +74,11 @@ class Replicas:
     def all(self) -> list[Partition]:
         return list(self._partitions.values())
 
+    def damaged(self) -> set[TopicPartition]:
+        """Partitions that cannot be opened here, or that lack messages which had been synced."""
+        lossy = {key for key, partition in self._partitions.items() if partition.log.report.missing_offsets}
+        return lossy | self._broken.keys()
+
     def _absent(self, topic: str, index: int) -> KafkaError:
         broken = self._broken.get((topic, index))
         if broken is not None:

@@ -53,7 +53,12 @@ def prefer(image: ClusterImage, *, imbalance_percent_max: int = 0) -> list[Parti
 
 
 def departure(
-    image: ClusterImage, node_id: int, *, unsynced: bool = False, lost: bool = False
+    image: ClusterImage,
+    node_id: int,
+    *,
+    unsynced: bool = False,
+    lost: bool = False,
+    only: Container[tuple[str, int]] | None = None,
 ) -> list[PartitionPut]:
     """What has to change before a broker goes away, or before it comes back with less than it had.
 
@@ -63,11 +68,12 @@ def departure(
     With `unsynced` it may lack what was not yet on its disk when the power failed; a broker that is not
     registered is treated so too. It leaves wherever another member is listed, dead or alive, and leads
     nothing before a new election: two histories in one leader epoch could not be told apart. With `lost`
-    it has nothing left, and leaves even where it was the last.
+    it has nothing left, and leaves even where it was the last. `only` names the partitions (topic and
+    index) that are meant, if not all are.
     """
     leave = _leave_lost if lost else _leave_unsynced if unsynced or node_id not in image.brokers else _leave
     others = image.brokers.keys() - {node_id}
-    return _changes(image, lambda state: leave(state, node_id, others))
+    return _changes(image, lambda state: leave(state, node_id, others), only)
 
 
 # -- one partition ----------------------------------------------------------------------------------------
@@ -155,12 +161,16 @@ def _step_down(state: PartitionState, node_id: int, others: Container[int]) -> P
 # -- whole images -----------------------------------------------------------------------------------------
 
 
-def _changes(image: ClusterImage, change: Callable[[PartitionState], PartitionState]) -> list[PartitionPut]:
+def _changes(
+    image: ClusterImage,
+    change: Callable[[PartitionState], PartitionState],
+    only: Container[tuple[str, int]] | None = None,
+) -> list[PartitionPut]:
     return [
         PartitionPut(topic_id=topic.topic_id, state=after)
         for topic in image.topics.values()
         for state in topic.partitions
-        if (after := change(state)) is not state
+        if (only is None or (topic.name, state.index) in only) and (after := change(state)) is not state
     ]
 
 
