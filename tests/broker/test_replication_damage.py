@@ -196,3 +196,19 @@ async def test_a_leader_that_lost_messages_has_nobody_else_cut_off_its_own(
     answer = only_partition(await cluster.ask(leader, request, 17))
     assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert [held(cluster, node).log.end_offset for node in followers] == [2, 2]
+
+
+async def test_an_empty_log_beyond_the_end_of_the_leader_begins_anew(cluster: LocalCluster) -> None:
+    """As after an unclean election, when all that the replica had was deleted before."""
+    third = cluster.state(TOPIC).replicas[2]
+    await append(cluster, b"a")
+    await eventually(lambda: same_logs(cluster))
+    cut_off(cluster, third)
+    partition = held(cluster, third)
+    partition.log.truncate_fully_and_start_at(100)
+    partition.epochs.truncate_from(0)
+    partition.truncated()
+    await eventually(lambda: third not in cluster.state(TOPIC).isr)
+    cluster[third].replication.role_taken(partition, cluster.state(TOPIC))
+    await cluster.in_sync(TOPIC)
+    await eventually(lambda: same_logs(cluster))

@@ -29,7 +29,7 @@ def last_fetched_epoch(partition: Partition) -> int:
 
 def take_over(broker: Broker, partition: Partition, data: PartitionData) -> int:
     """Make the leader's answer the follower's; the bytes appended. Raises KafkaError when it cannot be."""
-    if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset > partition.log.end_offset:
+    if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and _has_nothing_of(partition, data.log_start_offset):
         _start_anew(broker, partition, data.log_start_offset)
         return 0
     if data.error_code != ErrorCode.NONE:
@@ -40,6 +40,12 @@ def take_over(broker: Broker, partition: Partition, data: PartitionData) -> int:
     size = _append(broker, partition, data)
     _follow_watermarks(broker, partition, data)
     return size
+
+
+def _has_nothing_of(partition: Partition, log_start_offset: int) -> bool:
+    """Whether this log ends before the leader's begins, or is empty, wherever that is."""
+    log_ = partition.log
+    return log_start_offset > log_.end_offset or log_.start_offset == log_.end_offset
 
 
 # -- appending -----------------------------------------------------------------------------------------
@@ -120,7 +126,7 @@ def _truncate(broker: Broker, partition: Partition, leader: EpochEndOffset) -> N
 
 
 def _start_anew(broker: Broker, partition: Partition, offset: int) -> None:
-    """The leader has deleted everything up to here and beyond: nothing of this log continues in its own."""
+    """Nothing of this log continues in the leader's: it begins where that one does."""
     log.info("beginning anew", extra={"partition": str(partition), "offset": offset})
     broker.data.lower(partition.topic, partition.index, 0)
     partition.log.truncate_fully_and_start_at(offset)
