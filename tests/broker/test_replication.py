@@ -274,3 +274,13 @@ async def test_consumers_read_from_a_follower_what_is_committed(cluster: LocalCl
     assert ahead.error_code == ErrorCode.OFFSET_NOT_AVAILABLE
     old = only_partition(await cluster.ask(second, fetch(TOPIC), 10))
     assert old.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "this client knows nothing of followers"
+
+
+async def test_a_follower_has_one_session_with_its_leader(cluster: LocalCluster) -> None:
+    """However often it begins anew: each session remembers all partitions."""
+    for number in range(6):
+        (made,) = (await cluster.ask(1, create_topic(f"t{number}", partitions=3), CREATE_TOPICS)).topics
+        assert made.error_code == ErrorCode.NONE
+        await asyncio.sleep(0.05)
+    await eventually(lambda: all(len(cluster[node].sessions) <= 2 for node in cluster.nodes))
+    assert await append(cluster, b"a")

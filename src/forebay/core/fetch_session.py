@@ -196,7 +196,7 @@ class FetchSessions:
         if epoch not in (FULL_FETCH_EPOCH, FINAL_EPOCH):
             return self._incremental(request, by_id, now_ms)
         if request.session_id != NO_SESSION:
-            self._close(self._sessions.get(request.session_id))
+            self.close(self._sessions.get(request.session_id))
         if epoch == FULL_FETCH_EPOCH and self._slots_max:
             session = self._open(request, by_id, privileged, now_ms)
             if session is not None:
@@ -214,10 +214,10 @@ class FetchSessions:
         if request.topics or request.forgotten_topics_data:
             self._update(session, request)
             if not session.targets:
-                self._close(session)
+                self.close(session)
                 return FetchContext([])
             if self.partition_count > self._partitions_max:
-                self._close(session)
+                self.close(session)
                 return FetchContext([], error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = session.epoch + 1 if session.epoch < EPOCH_MAX else 1
         session.last_used_ms = now_ms
@@ -268,12 +268,13 @@ class FetchSessions:
             oldest = next(consumers, oldest)
             if oldest.privileged:
                 return False
-        self._close(oldest)
+        self.close(oldest)
         self.evictions += 1
         return True
 
-    def _close(self, session: FetchSession | None) -> None:
-        if session is None:
+    def close(self, session: FetchSession | None) -> None:
+        """Forget a session; whoever goes on with it is told to begin anew."""
+        if session is None or session.closed:
             return
         session.closed = True
         self.partition_count -= len(session.targets)

@@ -15,6 +15,7 @@ from forebay.broker.replication.fetcher import Fetcher
 from forebay.broker.replication.isr import InSyncReplicas
 from forebay.broker.replication.throttle import Throttle
 from forebay.broker.waiters import release
+from forebay.core.fetch_session import FetchSession
 from forebay.core.image import NO_LEADER, PartitionState
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Replication:
         """How fast replicas that are not in sync may be filled, here and from here."""
         self._fetchers: dict[int, Fetcher] = {}
         self._following: dict[Partition, Fetcher] = {}
+        self._sessions: dict[int, FetchSession] = {}
+        """In which each broker fetches from this one."""
         self._tasks: asyncio.TaskGroup | None = None
         self._running: list[asyncio.Task[None]] = []
 
@@ -107,8 +110,13 @@ class Replication:
 
     # -- followers -----------------------------------------------------------------------------------
 
-    def heard_of(self, follower: int) -> None:
+    def heard_of(self, follower: int, session: FetchSession | None) -> None:
+        """A follower fetches. Of its sessions the newest counts: it has given up the one before."""
         self.heard_ms[follower] = self._broker.uptime_ms()
+        before = self._sessions.get(follower)
+        if session is not None and before is not session:
+            self._broker.sessions.close(before)
+            self._sessions[follower] = session
 
     def fetched(self, partition: Partition, follower: int, offset: int, broker_epoch: int) -> None:
         """A follower asks for what comes at this offset, so it has everything before."""

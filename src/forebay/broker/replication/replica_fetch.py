@@ -50,9 +50,9 @@ class ReplicaFetch(Fetch):
         registered = self._broker.image.brokers.get(self._follower)
         if registered is None or registered.epoch != self._broker_epoch:
             return FetchResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-        self._broker.replication.heard_of(self._follower)
-        healthy = self._read()
         request, session = self._request, self._session.session
+        self._broker.replication.heard_of(self._follower, session)
+        healthy = self._read()
         if self._size >= request.min_bytes or request.max_wait_ms <= 0 or not healthy or session is None:
             return self._answer(context)
         if any(data.diverging_epoch.epoch >= 0 for _, data, _ in self._found):
