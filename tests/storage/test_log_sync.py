@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -125,3 +127,21 @@ def test_many_syncs_under_load(tmp_path: Path) -> None:
     assert not problems
     assert log.datasync() == 150
     assert read_all(log) == b"".join(made)
+
+
+def test_what_fails_before_the_files_are_synced_can_be_tried_again(disk: InterruptedDisk, log: Log) -> None:
+    """A disk that is too full for the list of leader epochs has lost nothing of the log."""
+    made = fill(log, 3)
+
+    def no_room() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    log.before_sync = no_room
+    with pytest.raises(StorageError, match="No space left"):
+        log.datasync()
+    assert (log.offline, log.recovery_point) == (None, 0)
+    made += fill(log, 2)
+    log.before_sync = None
+    assert log.datasync() == 5
+    again = after_power_loss(disk, log)
+    assert read_all(again) == b"".join(made)

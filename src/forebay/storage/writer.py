@@ -343,9 +343,8 @@ class LogWriter:
             new_files, self._new_files = self._new_files, False
         if end <= self.recovery_point and not new_files:
             return self.recovery_point
+        self._prepare_sync(new_files)
         try:
-            if self.before_sync is not None:
-                self.before_sync()
             self._sync_files(active, sealed, new_files)
         except OSError as error:
             self._take_offline(f"cannot sync {active.file.path}: {error}")
@@ -358,6 +357,16 @@ class LogWriter:
                 return self.recovery_point
             self._new_files |= new_files
         return self.datasync()
+
+    def _prepare_sync(self, new_files: bool) -> None:
+        try:
+            if self.before_sync is not None:
+                self.before_sync()
+        except OSError as error:
+            # Nothing was asked of the log's own files yet: the next sync can still make all of it safe.
+            with self._sync_lock:
+                self._new_files |= new_files
+            raise StorageError(f"cannot prepare to sync {self.directory}: {error}") from error
 
     def _sync_files(self, active: Segment, sealed: tuple[Segment, ...], new_files: bool) -> None:
         for segment in sealed:
