@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import sys
 import warnings
@@ -46,6 +47,9 @@ class Engine:
             raise CommandError(f"{INSTALL} ({error})") from None
         # PySpark warns of newer versions of pandas, which these commands use nothing of.
         warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+        if not self.verbose:
+            # It tells at length of every call that Ctrl-C has cut short.
+            logging.getLogger("py4j").setLevel(logging.CRITICAL)
         ours: dict[str, Any] = {
             "spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS,
             "spark.log.level": "WARN" if self.verbose else "OFF",
