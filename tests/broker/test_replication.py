@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from forebay.broker.partition import Partition
+from forebay.core.image import PartitionPut
 from forebay.errors import ErrorCode
 from forebay.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -284,3 +286,21 @@ async def test_a_follower_has_one_session_with_its_leader(cluster: LocalCluster)
         await asyncio.sleep(0.05)
     await eventually(lambda: all(len(cluster[node].sessions) <= 2 for node in cluster.nodes))
     assert await append(cluster, b"a")
+
+
+async def test_who_may_have_joined_counts_until_the_partition_has_changed(cluster: LocalCluster) -> None:
+    """A write that is refused for another's sake does not tell what became of the one before it."""
+    leader, *_, third = cluster.state(TOPIC).replicas
+    with deaf(cluster, third):
+        await append(cluster, b"a", acks=1)
+        await eventually(lambda: third not in cluster.state(TOPIC).isr)
+        replication, partition = cluster[leader].replication, held(cluster, leader)
+        assert partition.leadership is not None
+        state = cluster.state(TOPIC)
+        put = PartitionPut(topic_id=partition.topic_id, state=replace(state, isr=(*state.isr, third)))
+        partition.leadership.joining = (third,)
+        replication.isr._settle([put], [put])
+        assert partition.leadership.joining == (third,), "the store may still say that it has joined"
+        older = replace(put.state, partition_epoch=state.partition_epoch - 1)
+        replication.isr._settle([replace(put, state=older)], [])
+        assert not partition.leadership.joining

@@ -156,7 +156,12 @@ class InSyncReplicas:
         return await synced is None and self._proposal(partition) == state
 
     def _settle(self, changes: list[Change], failed: list[Change]) -> None:
-        """A definite answer: the image shows what was written; what was not is looked at again."""
+        """The image shows what was written; what was not is looked at again.
+
+        A write that was refused settles what became of one before it, whose outcome nobody knows, only if the
+        partition has changed since. Else that one may still come, and who joins by it goes on counting.
+        """
+        refused = {id(change) for change in failed}
         for change in changes:
             assert isinstance(change, PartitionPut)
             try:
@@ -166,13 +171,18 @@ class InSyncReplicas:
                 continue
             leadership = partition.leadership
             if leadership is not None:
-                leadership.joining = ()
+                if id(change) not in refused or self._is_overtaken(topic, change.state):
+                    leadership.joining = ()
                 partition.count_replicas()
                 self._broker.appends.advance(partition)
-                if change in failed:
+                if id(change) in refused:
                     self._broker.loop.call_later(_RETRY_S, self.consider, partition)
         if changes:
             self._broker.appends.finish_soon()
+
+    def _is_overtaken(self, topic: str, state: PartitionState) -> bool:
+        now = self._broker.image.partition(topic, state.index)
+        return now is None or now.partition_epoch != state.partition_epoch
 
     def _key(self, node: int) -> str:
         return self._broker.metadata.keys.broker(node)
