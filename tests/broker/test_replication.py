@@ -290,17 +290,16 @@ async def test_a_follower_has_one_session_with_its_leader(cluster: LocalCluster)
 
 async def test_who_may_have_joined_counts_until_the_partition_has_changed(cluster: LocalCluster) -> None:
     """A write that is refused for another's sake does not tell what became of the one before it."""
-    leader, *_, third = cluster.state(TOPIC).replicas
-    with deaf(cluster, third):
-        await append(cluster, b"a", acks=1)
-        await eventually(lambda: third not in cluster.state(TOPIC).isr)
-        replication, partition = cluster[leader].replication, held(cluster, leader)
-        assert partition.leadership is not None
-        state = cluster.state(TOPIC)
-        put = PartitionPut(topic_id=partition.topic_id, state=replace(state, isr=(*state.isr, third)))
-        partition.leadership.joining = (third,)
-        replication.isr._settle([put], [put])
-        assert partition.leadership.joining == (third,), "the store may still say that it has joined"
-        older = replace(put.state, partition_epoch=state.partition_epoch - 1)
-        replication.isr._settle([replace(put, state=older)], [])
-        assert not partition.leadership.joining
+    third = next(node for node in cluster.state(TOPIC).replicas if node != cluster.leader(TOPIC))
+    await cluster.kill(third)
+    await cluster.bury(third)
+    leader, state = cluster.leader(TOPIC), cluster.state(TOPIC)
+    isr, partition = cluster[leader].replication.isr, held(cluster, leader)
+    assert partition.leadership is not None and third not in state.isr
+    put = PartitionPut(topic_id=partition.topic_id, state=replace(state, isr=(*state.isr, third)))
+    partition.leadership.joining = (third,)
+    isr._settle([put], [put])
+    assert partition.leadership.joining == (third,), "the store may still say that it has joined"
+    older = replace(put, state=replace(put.state, partition_epoch=state.partition_epoch - 1))
+    isr._settle([older], [older])
+    assert not partition.leadership.joining
