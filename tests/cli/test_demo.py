@@ -32,8 +32,8 @@ def test_a_chapter_of_the_demo_succeeds(chapter: str) -> None:
 def test_spark_without_java_is_skipped_and_says_how_to_get_it(tmp_path: Path) -> None:
     hidden = tmp_path / "java.py"
     hidden.write_text(
-        "import forebay.spark.session as session, runpy, sys\n"
-        "session._homes = lambda: iter(())\n"
+        "import importlib, runpy, sys\n"
+        "importlib.import_module('forebay.spark.session')._homes = lambda: iter(())\n"
         f"sys.path.insert(0, {str(ROOT / 'examples')!r})\n"
         "sys.argv = ['demo.py', 'spark']\n"
         "runpy.run_module('demo', run_name='__main__')\n"
