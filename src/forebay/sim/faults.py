@@ -103,10 +103,17 @@ class Faults:
             event.cancel()
             self._undo(event)
         for node in self._nodes:
-            if node.disk_failed or node.doomed:
-                node.disk_failed = False
-                node.kill()
-            node.start()
+            node.live_on()
+            self._start_anew(node)
+
+    def _start_anew(self, node: SimNode) -> None:
+        if node.disk_failed and node is not self._robbed and self._is_taken_for_alive(self._robbed):
+            self._world.after(_LOOK_S, self._start_anew, node)
+            return
+        if node.disk_failed:
+            node.disk_failed = False
+            node.kill()
+        node.start()
 
     def keep_running(self) -> None:
         """Start brokers that ended by themselves, as a supervisor does."""
@@ -141,23 +148,37 @@ class Faults:
 
     # -- processes and machines --------------------------------------------------------------------------
 
-    def _kill(self) -> Undo:
-        node = self._victim()
+    def _kill(self) -> Undo | None:
+        node = self._mortal()
+        if node is None:
+            return None
         node.kill()
         return node.start
 
-    def _kill_in_the_act(self) -> Undo:
-        node = self._victim()
+    def _kill_in_the_act(self) -> Undo | None:
+        node = self._mortal()
+        if node is None:
+            return None
         node.kill_after(self._chance.randint(0, _CHANGES_BEFORE_DEATH_MAX))
         return node.start
 
     def _stop(self) -> Undo | None:
-        if self._robbed is not None:
-            # Brokers that leave in good order leave the data to who is registered, dead or not.
+        node = self._mortal()
+        if node is None or self._robbed is not None:
             return None
-        node = self._victim()
         node.stop()
         return node.start
+
+    def _mortal(self) -> SimNode | None:
+        """A broker that may end now: not while one that was robbed is still taken for alive by its lease.
+
+        Who goes then leaves the in-sync set to it, and with that the messages that it has lost.
+        """
+        node = self._victim()
+        return node if self._robbed in (None, node) or not self._is_taken_for_alive(self._robbed) else None
+
+    def _is_taken_for_alive(self, node: SimNode | None) -> bool:
+        return node is not None and not node.ready and node.node_id in self._store.image().brokers
 
     def _lose_power(self) -> Undo | None:
         node = self._robbable()

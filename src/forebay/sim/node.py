@@ -102,10 +102,10 @@ class SimNode:
     def paused(self) -> bool:
         return self._process is not None and self._process.loop.paused
 
-    @property
-    def doomed(self) -> bool:
-        """Whether the process will die in one of its next changes to the disk."""
-        return self._handle is not None and self._handle.lives is not None
+    def live_on(self) -> None:
+        """Take back that the process is to die in one of its next changes to the disk."""
+        if self._handle is not None:
+            self._handle.lives = None
 
     def start(self) -> None:
         if self._process is not None or self.powerless:

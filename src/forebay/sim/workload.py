@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from forebay.broker.sockets import Address
 from forebay.errors import ErrorCode
 from forebay.sim.actors import Actor
+from forebay.sim.administrators import Mover, TopicKeeper
 from forebay.sim.client import Client, TopicPartition, check
 from forebay.sim.consumers import Consumer, OffsetKeeper, Transformer
 from forebay.sim.model import Model
@@ -71,6 +72,9 @@ class Workload:
             self.add("transformer", lambda client: Transformer(*self._of(client), *exact))
         self.add("reader", lambda client: Consumer(*self._of(client), ALL, committed=False))
         self.add("committed-reader", lambda client: Consumer(*self._of(client), SURE, committed=True))
+        self.add("topic-keeper", lambda client: TopicKeeper(*self._of(client)))
+        if len(self._bootstrap) > 1:
+            self.add("mover", lambda client: Mover(*self._of(client), SURE, len(self._bootstrap)))
         self.add("keeper", lambda client: OffsetKeeper(*self._of(client), EXACT))
 
     def _of(self, client: Client) -> tuple[World, Client, Model]:
