@@ -105,6 +105,27 @@ def test_a_full_disk_and_room_again(small_disk: Path, acks: int) -> None:
             assert [offset for offset, _ in read_all(again, "full")] == list(range(stored + 1))
 
 
+def test_what_follows_a_refused_batch_is_refused_for_the_same_reason(small_disk: Path) -> None:
+    """Called out of order, an idempotent producer would begin a new epoch, and store messages twice."""
+
+    def numbered(sequence: int, size: int = 100) -> bytes:
+        return batch(bytes(size), producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+    ballast = small_disk / "ballast"
+    with running_broker(small_disk / "data") as broker, WireClient(broker.bootstrap) as client:
+        create(client, "full")
+        assert append(client, "full", numbered(0)).error_code == ErrorCode.NONE
+        with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while file.write(bytes(4096)):
+                pass
+        codes = [append(client, "full", numbered(n, 200_000)).error_code for n in (1, 2, 3)]
+        assert codes == [STORAGE_ERROR] * 3
+        ballast.unlink()
+        assert eventually(lambda: append(client, "full", numbered(1)).error_code == ErrorCode.NONE)
+        assert append(client, "full", numbered(3)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert append(client, "full", numbered(2)).error_code == ErrorCode.NONE
+
+
 def test_a_disk_full_to_the_last_byte(small_disk: Path, tmp_path: Path) -> None:
     """Nothing at all can be written: what cannot be done is refused, and a stop is still a stop."""
     with running_broker(small_disk / "data") as broker:

@@ -162,8 +162,8 @@ class Partition:
             self.leadership = Leadership(me=me, state=state, end_offset=self.log.end_offset, now_ms=now_ms)
             self.epochs.assign(state.leader_epoch, self.log.end_offset)
             self.is_leader = True
-        else:
-            self.leadership.update(state)
+        elif self.leadership.update(state):
+            self.notify_followers()  # who has left and waits for more is there, and may join again
         self.count_replicas()
 
     def follow(self, state: PartitionState) -> None:
@@ -240,7 +240,10 @@ class Partition:
         assert records is not None
         known = header.producer_id >= 0
         if known:
-            duplicate = self.producers.check(header)
+            try:
+                duplicate = self.producers.check(header)
+            except KafkaError as error:
+                raise self._excused(error) from None
             if duplicate is not None:
                 return duplicate.base_offset, _append_time(duplicate, policy)
             if header.attributes & TRANSACTIONAL or self.producers.transactional:
@@ -260,6 +263,15 @@ class Partition:
             if guard is not None:
                 self.verifications.begun(header.producer_id)
         return base_offset, now_ms if policy.log_append_time else NO_TIMESTAMP
+
+    def _excused(self, error: KafkaError) -> KafkaError:
+        """A batch that follows one which a full disk refused is not out of order: both will be sent again.
+
+        Told that it is, a producer begins a new epoch, and sends under it what may be stored already.
+        """
+        if error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self.log.offline is not None:
+            return StorageError(self.log.offline)
+        return error
 
     def _check_transaction(self, header: BatchHeader, guard: object | None) -> None:
         producers, producer_id = self.producers, header.producer_id
