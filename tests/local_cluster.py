@@ -35,11 +35,14 @@ class _Session:
         self._store = store
         self.range, self.get, self.watch = store.range, store.get, store.watch
         self.leases: list[MemoryLease] = []
+        self.delay_s = 0.0
 
     async def txn(
         self, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[Delete] = ()
     ) -> TxnResult:
-        return await self._store.txn(compares, puts, deletes)
+        result = await self._store.txn(compares, puts, deletes)
+        await asyncio.sleep(self.delay_s)
+        return result
 
     async def lease(self, ttl_s: float) -> MemoryLease:
         lease = await self._store.lease(ttl_s)
@@ -108,6 +111,16 @@ class LocalCluster:
             await running.task
         self._dead[node_id] = running.session
 
+    async def stop(self, node_id: int) -> None:
+        """End a broker as an administrator does: it hands over first."""
+        running = self._running[node_id]
+        running.broker.stop()
+        await running.task
+        del self._running[node_id]
+        client = self._clients.pop(node_id, None)
+        if client is not None:
+            client.close()
+
     async def bury(self, node_id: int) -> None:
         """The lease of a dead broker ends; returns when others are elected."""
         session = self._dead.pop(node_id, None)
@@ -115,6 +128,10 @@ class LocalCluster:
             for lease in session.leases:
                 self._store.expire(lease)
             await self.settle()
+
+    def slow_down(self, node_id: int, delay_s: float) -> None:
+        """Let the store's answers to a broker take so long."""
+        self._running[node_id].session.delay_s = delay_s
 
     async def settle(self) -> None:
         """Wait until the controller has done what there is to do, and all have heard of it."""

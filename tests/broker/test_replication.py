@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -303,3 +304,36 @@ async def test_who_may_have_joined_counts_until_the_partition_has_changed(cluste
     older = replace(put, state=replace(put.state, partition_epoch=state.partition_epoch - 1))
     isr._settle([older], [older])
     assert not partition.leadership.joining
+
+
+async def test_who_leaves_is_not_taken_back(cluster: LocalCluster) -> None:
+    """A broker that stops has left the in-sync sets, and what it has fetched last does not change that."""
+    leaving = next(node for node in cluster.state(TOPIC).replicas if node != cluster.leader(TOPIC))
+    staying = next(node for node in cluster.nodes if node != leaving)
+    isrs: list[tuple[int, ...]] = []
+    image = cluster[staying].metadata
+    image.listen(lambda _, after: isrs.append(after.topics[TOPIC].partitions[0].isr))
+    stopped = asyncio.Event()
+    cluster.slow_down(leaving, 0.1)
+
+    async def keep_appending() -> None:
+        while not stopped.is_set():
+            await append(cluster, b"a" * 100, acks=1)
+
+    load = [asyncio.create_task(keep_appending()) for _ in range(4)]
+    await asyncio.sleep(0.1)
+    await cluster.stop(leaving)
+    stopped.set()
+    await asyncio.gather(*load)
+    returns = sum(leaving in now and leaving not in before for before, now in pairwise(isrs))
+    assert returns <= 1, "at most for a fetch that was on its way"
+    assert leaving not in cluster.state(TOPIC).isr
+    assert leaving not in cluster[staying].image.brokers, "its lease has ended too"
+
+
+async def test_who_was_taken_out_of_a_quiet_partition_joins_again(cluster: LocalCluster) -> None:
+    await append(cluster, b"a")
+    await eventually(lambda: same_logs(cluster))
+    await asyncio.sleep(0.6)  # longer than a fetch waits: there is nothing to tell any more
+    await cluster.change(TOPIC, 0, isr=(cluster.leader(TOPIC),))
+    await cluster.in_sync(TOPIC)

@@ -128,3 +128,13 @@ def test_consumers_are_sent_to_an_in_sync_replica_in_their_rack() -> None:
     assert closest("a") is None, "the leader is there itself"
     assert closest("c") is None, "not in sync"
     assert closest("") is None
+
+
+def test_who_has_left_joins_when_it_fetches_again() -> None:
+    leader = leadership()
+    fetch(leader, 3, 20)
+    assert leader.update(state((1, 2)))
+    assert not leader.may_join(3, high_watermark=20), "it may be about to stop"
+    fetch(leader, 3, 20)
+    assert leader.may_join(3, high_watermark=20)
+    assert not leader.update(state((1, 2, 3)))

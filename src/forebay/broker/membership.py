@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 _RETRY_S = 0.5
 _ATTEMPTS_MAX = 64
-_FAREWELL_S = 5.0
+_FAREWELL_S = 4.0
+_REVOKE_S = 1.0
 _EXPIRY_MARGIN_S = 3.0
 """So much later than a lease has run out it may still be seen, while etcd changes its leader for example."""
 
@@ -83,10 +84,15 @@ class Membership:
         broker = self._broker
         if broker.config.cluster.embedded:
             return
+        broker.replication.stop_fetching()
         try:
             async with asyncio.timeout(_FAREWELL_S):
                 if broker.config.replication.controlled_shutdown and self.valid():
                     await self._depart()
+        except (StoreError, TimeoutError) as error:
+            log.warning("leaving without handing over", extra={"reason": str(error)})
+        try:
+            async with asyncio.timeout(_REVOKE_S):
                 if self.lease is not None:
                     await self.lease.revoke()
         except (StoreError, TimeoutError) as error:

@@ -53,8 +53,15 @@ class Leadership:
         self.replicas: tuple[int, ...] = ()
         self.update(state)
 
-    def update(self, state: PartitionState) -> None:
-        """The store says who is in sync, in this epoch."""
+    def update(self, state: PartitionState) -> bool:
+        """The store says who is in sync, in this epoch; whether somebody has left.
+
+        Who has left may want to, as a broker that stops: it joins again when it fetches again.
+        """
+        gone = [node for node in self.isr if node not in state.isr]
+        for node in gone:
+            if node in self.followers:
+                self.followers[node].end_offset = UNKNOWN_OFFSET
         self.isr = state.isr
         self.replicas = state.replicas
         self.joining = tuple(node for node in self.joining if node not in state.isr)
@@ -63,6 +70,7 @@ class Leadership:
             for node in state.replicas
             if node != self.me
         }
+        return bool(gone)
 
     @property
     def alone(self) -> bool:

@@ -40,7 +40,9 @@ class Replication:
         self._sessions: dict[int, FetchSession] = {}
         """In which each broker fetches from this one."""
         self._tasks: asyncio.TaskGroup | None = None
+        """What fetchers run in, while this broker follows anybody."""
         self._running: list[asyncio.Task[None]] = []
+        self._fetching: list[asyncio.Task[None]] = []
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
         """Begin to fetch and to look after the in-sync sets, until `close`."""
@@ -49,15 +51,21 @@ class Replication:
             tasks.create_task(self.isr.run()),
             tasks.create_task(self.isr.check_lag()),
             tasks.create_task(self._expire_acks()),
-            *(tasks.create_task(fetcher.run()) for fetcher in self._fetchers.values()),
         ]
+        self._fetching += [tasks.create_task(fetcher.run()) for fetcher in self._fetchers.values()]
 
-    def close(self) -> None:
+    def stop_fetching(self) -> None:
+        """Follow nobody any more: who leaves the in-sync sets would be taken back with its next fetch."""
         self._tasks = None
-        for task in self._running:
+        for task in self._fetching:
             task.cancel()
         for fetcher in self._fetchers.values():
             fetcher.close()
+
+    def close(self) -> None:
+        self.stop_fetching()
+        for task in self._running:
+            task.cancel()
 
     def configure(self) -> None:
         config = self._broker.config.replication
@@ -105,7 +113,7 @@ class Replication:
         if fetcher is None:
             fetcher = self._fetchers[leader] = Fetcher(self._broker, leader)
             if self._tasks is not None:
-                self._running.append(self._tasks.create_task(fetcher.run()))
+                self._fetching.append(self._tasks.create_task(fetcher.run()))
         return fetcher
 
     # -- followers -----------------------------------------------------------------------------------
