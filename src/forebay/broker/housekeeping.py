@@ -116,10 +116,14 @@ class Housekeeping:
 async def _every(interval_ms: int, duty: Duty) -> None:
     while True:
         await asyncio.sleep(interval_ms / 1000)
+        name = getattr(duty, "__name__", "")
         try:
             await duty()
+        except OSError as error:
+            # The disk's trouble, not ours: it is full, for example. The next turn tries again.
+            log.warning("housekeeping has to wait", extra={"duty": name, "reason": str(error)})
         except Exception:
-            log.exception("housekeeping failed", extra={"duty": getattr(duty, "__name__", "")})
+            log.exception("housekeeping failed", extra={"duty": name})
 
 
 def _remove_all(remove: Callable[[str], None], paths: list[str]) -> None:
