@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 _HOST = "127.0.0.1"
 _CHUNK = 64 * 1024
 _DEADLINE_SECONDS = 10.0
+_LAST_ARRIVALS_SECONDS = 0.1
 _ID_AT = struct.Struct(">12xh")
 """Behind the length, the API key, the version and the correlation id comes the client id with its length."""
 _BROKER_ID = re.compile(rb"forebay-(?:replica|broker)-(\d+)")
@@ -111,10 +112,12 @@ class Links:
     async def _close(self) -> None:
         for server in self._servers:
             server.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
+        # Connections that were accepted just before are still on their way to _admit.
+        await asyncio.sleep(_LAST_ARRIVALS_SECONDS)
+        pairs = list(self._pairs)
+        for task in pairs:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*pairs, return_exceptions=True)
         # What was aborted is closed in the next turns of the loop.
         for _ in range(3):
             await asyncio.sleep(0)
