@@ -212,3 +212,17 @@ async def test_an_empty_log_beyond_the_end_of_the_leader_begins_anew(cluster: Lo
     cluster[third].replication.role_taken(partition, cluster.state(TOPIC))
     await cluster.in_sync(TOPIC)
     await eventually(lambda: same_logs(cluster))
+
+
+async def test_a_fetcher_goes_on_after_a_mistake(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def mistaken(*_: object) -> int:
+        raise RuntimeError("not foreseen")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("forebay.broker.replication.fetcher.take_over", mistaken)
+        await append(cluster, b"a", acks=1)
+        await eventually(lambda: "not foreseen" in caplog.text)
+    await append(cluster, b"b")
+    await eventually(lambda: same_logs(cluster))

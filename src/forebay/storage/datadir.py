@@ -10,7 +10,7 @@
 
 A recovery point on disk must never be larger than its log, or the log would be taken for damaged. So it
 is written after the data is synced, dropped before a directory of the same name is made again, and
-lowered (`lower`) before a log is truncated.
+lowered (`lowered`) before a log is truncated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import os
 import re
 import threading
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from forebay.clock import Clock
 from forebay.errors import ConfigError, StorageError
@@ -232,19 +233,28 @@ class DataDir:
             here = {key: log for key, log in logs.items() if not log.discarded}
             self._write(RECOVERY_POINTS, {key: log.recovery_point for key, log in here.items()})
             self._write(LOG_START_OFFSETS, {key: log.start_offset for key, log in here.items()})
-            self._write(
-                HIGH_WATERMARKS, {key: high_watermarks[key] for key in here if key in high_watermarks}
-            )
+            # A log may have been truncated since its high watermark was taken note of.
+            committed = {
+                key: min(high_watermarks[key], log.end_offset)
+                for key, log in here.items()
+                if key in high_watermarks
+            }
+            self._write(HIGH_WATERMARKS, committed)
             cleaned = self._points[CLEANED_OFFSETS]
             self._write(CLEANED_OFFSETS, {key: cleaned[key] for key in cleaned if key in here})
 
-    def lower(self, topic: str, partition: int, offset: int) -> None:
-        """Before a log is truncated: make sure that no checkpoint claims more than will be left. Blocks."""
+    @contextmanager
+    def lowered(self, topic: str, partition: int, offset: int) -> Iterator[None]:
+        """Around the truncation of a log: no checkpoint claims more than will be left. Blocks.
+
+        Meanwhile none is written: the log itself still claims more.
+        """
         key = (topic, partition)
         with self._write_lock:
             for name in (RECOVERY_POINTS, HIGH_WATERMARKS, CLEANED_OFFSETS):
                 if self._points[name].get(key, 0) > offset:
                     self._write(name, {**self._points[name], key: offset})
+            yield
 
     def close(self, *, clean: bool = False) -> None:
         """Give the directory up; `clean` if every log closed without error and checkpoints are written."""

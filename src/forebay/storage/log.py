@@ -336,7 +336,7 @@ class Log(SwappingLog):
     def truncate_to(self, offset: int) -> None:
         """Let the log end at `offset`, or before the batch that holds it. Blocks.
 
-        Lower the checkpoints first (`DataDir.lower`): a crash in between must not look like a loss.
+        The checkpoints are lowered meanwhile (`DataDir.lowered`): a crash must not look like a loss.
         """
         self._write_early()
         if offset >= self.end_offset:

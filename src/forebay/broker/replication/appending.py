@@ -119,8 +119,8 @@ def _truncate(broker: Broker, partition: Partition, leader: EpochEndOffset) -> N
             "committed": max(lost, 0),
         },
     )
-    broker.data.lower(partition.topic, partition.index, end_offset)
-    log_.truncate_to(end_offset)
+    with broker.data.lowered(partition.topic, partition.index, end_offset):
+        log_.truncate_to(end_offset)
     partition.epochs.truncate_from(log_.end_offset)
     _reload(partition)
 
@@ -128,8 +128,8 @@ def _truncate(broker: Broker, partition: Partition, leader: EpochEndOffset) -> N
 def _start_anew(broker: Broker, partition: Partition, offset: int) -> None:
     """Nothing of this log continues in the leader's: it begins where that one does."""
     log.info("beginning anew", extra={"partition": str(partition), "offset": offset})
-    broker.data.lower(partition.topic, partition.index, 0)
-    partition.log.truncate_fully_and_start_at(offset)
+    with broker.data.lowered(partition.topic, partition.index, 0):
+        partition.log.truncate_fully_and_start_at(offset)
     partition.epochs.truncate_from(0)
     _reload(partition)
 

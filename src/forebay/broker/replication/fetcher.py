@@ -98,13 +98,19 @@ class Fetcher:
                 await self._work.wait()
             try:
                 await self._fetch(await self._connected())
-            except KafkaError as error:
+            except Exception as error:
                 self._hang_up()
                 if not self._interrupted:
-                    log.debug("no fetch", extra={"leader": self.leader, "reason": error.message})
+                    self._tell(error)
                     await asyncio.sleep(backoff_s)
                 self._interrupted = False
                 self._begin_anew()
+
+    def _tell(self, error: Exception) -> None:
+        if isinstance(error, KafkaError):
+            log.debug("no fetch", extra={"leader": self.leader, "reason": error.message})
+        else:  # a mistake of ours, but what other leaders send need not stop for it
+            log.error("a fetch failed", extra={"leader": self.leader}, exc_info=error)
 
     async def _connected(self) -> PeerConnection:
         if self._connection is None or self._connection.closed:
