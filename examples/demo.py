@@ -26,6 +26,7 @@ CHAPTERS = {
     "cluster": ("demo_cluster", "three brokers, and a leader that is killed"),
     "spark": ("demo_spark", "a live pipeline on Spark, an archive, and a replay"),
 }
+NAMES = ", ".join(CHAPTERS)
 KEPT, SKIPPED, BROKEN = "[bold green]as promised[/]", "[bold yellow]skipped[/]", "[bold red]failed[/]"
 
 
@@ -53,9 +54,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo", description="Show what Forebay does.")
-    parser.add_argument("chapters", nargs="*", choices=CHAPTERS, help="all of them unless given")
+    parser.add_argument(
+        "chapters", nargs="*", type=_chapter, metavar="CHAPTER", help=f"{NAMES}; all unless given"
+    )
     parser.add_argument("--short", action="store_true", help="with fewer messages and fewer events")
     return parser.parse_args(arguments)
+
+
+def _chapter(name: str) -> str:
+    if name not in CHAPTERS:
+        raise argparse.ArgumentTypeError(f"there is no chapter {name}: choose {NAMES}")
+    return name
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

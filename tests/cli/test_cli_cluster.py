@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -11,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from forebay.testing import Cluster
@@ -149,9 +149,9 @@ def test_a_broker_that_somebody_kills_is_told_and_is_no_failure() -> None:
     ) as child:
         assert child.stdout is not None
         assert b"cluster ready" in child.stdout.readline()
-        family = psutil.Process(child.pid).children(recursive=True)
-        (broker,) = (one for one in family if "forebay.testing.serve" in one.cmdline())
-        broker.kill()
+        children = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+        (broker,) = (pid for pid in children if b"testing.serve" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        os.kill(int(broker), signal.SIGKILL)
         assert b"broker 1 has ended; its log:" in child.stdout.readline()
         child.send_signal(signal.SIGINT)
         assert child.wait(SECONDS_MAX) == 0

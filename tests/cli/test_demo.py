@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -42,6 +43,21 @@ def test_spark_without_java_is_skipped_and_says_how_to_get_it(tmp_path: Path) ->
     assert done.returncode == 0, done.stdout + done.stderr
     assert "skipped: Spark needs Java 17" in done.stdout
     assert "apt install" in done.stdout
+
+
+def test_all_chapters_are_played_unless_some_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    demo = importlib.import_module("demo")
+    played: list[str] = []
+
+    def play(name: str, _short: bool) -> object:
+        played.append(name)
+        return demo.Outcome(name, demo.KEPT, [], 0)
+
+    monkeypatch.setattr(demo, "_play", play)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # this process keeps its own
+    assert demo.main([]) == 0
+    assert played == ["broker", "cluster", "spark"]
 
 
 def test_an_unknown_chapter_is_refused() -> None:
