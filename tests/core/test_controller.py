@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations, permutations, product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -269,7 +270,7 @@ def test_a_broker_leaves(
     leader: int,
     isr: tuple[int, ...],
     alive: set[int],
-    how: dict[str, bool],
+    how: dict[str, Any],
     expected: tuple[int, int, tuple[int, ...]] | None,
 ) -> None:
     image = image_of(partition(leader, isr), alive=alive)
