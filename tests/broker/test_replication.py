@@ -337,3 +337,18 @@ async def test_who_was_taken_out_of_a_quiet_partition_joins_again(cluster: Local
     await asyncio.sleep(0.6)  # longer than a fetch waits: there is nothing to tell any more
     await cluster.change(TOPIC, 0, isr=(cluster.leader(TOPIC),))
     await cluster.in_sync(TOPIC)
+
+
+async def test_without_a_lease_nobody_is_told_where_a_log_ends(cluster: LocalCluster) -> None:
+    """Another may lead by now, and have shown consumers more."""
+    leader = cluster.leader(TOPIC)
+    membership = cluster[leader].membership
+    lease, membership.lease = membership.lease, None
+    wanted = DeleteRecordsTopic(name=TOPIC, partitions=[DeleteRecordsPartition(partition_index=0, offset=0)])
+    try:
+        asked = await cluster.ask(leader, list_offsets(TOPIC, LATEST), LIST_OFFSETS)
+        deleted = await cluster.ask(leader, DeleteRecordsRequest(topics=[wanted], timeout_ms=1000), 2)
+    finally:
+        membership.lease = lease
+    assert asked.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert deleted.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -55,6 +55,13 @@ class Replicas:
             raise partition.not_leader()
         return partition
 
+    def get_for_certain(self, topic: str, index: int) -> Partition:
+        """The same, refused while another broker may have taken its place without this one's knowledge."""
+        partition = self.get(topic, index)
+        if not self._broker.membership.valid():
+            raise partition.not_leader()
+        return partition
+
     def held(self, topic: str, index: int) -> Partition:
         """A partition that this broker has a replica of, whoever leads it."""
         partition = self._partitions.get((topic, index))

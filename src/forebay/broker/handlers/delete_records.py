@@ -35,7 +35,7 @@ def handle(broker: Broker, _context: RequestContext, request: DeleteRecordsReque
 
 def _delete(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     try:
-        partition = broker.replicas.get(topic, wanted.partition_index)
+        partition = broker.replicas.get_for_certain(topic, wanted.partition_index)
         high_watermark = partition.high_watermark
         offset = high_watermark if wanted.offset == HIGH_WATERMARK else wanted.offset
         if not 0 <= offset <= high_watermark:

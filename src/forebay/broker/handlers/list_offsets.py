@@ -51,7 +51,7 @@ def _partition(
     broker: Broker, topic: str, wanted: ListOffsetsPartition, committed: bool
 ) -> ListOffsetsPartitionResponse:
     try:
-        partition = broker.replicas.get(topic, wanted.partition_index)
+        partition = broker.replicas.get_for_certain(topic, wanted.partition_index)
         partition.check_leader_epoch(wanted.current_leader_epoch)
         partition.check_end_known()
         end_offset = partition.last_stable_offset if committed else partition.high_watermark

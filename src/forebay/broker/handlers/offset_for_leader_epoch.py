@@ -34,7 +34,7 @@ def handle(
 
 def _partition(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = broker.replicas.get(topic, wanted.partition)
+        partition = broker.replicas.get_for_certain(topic, wanted.partition)
         partition.check_leader_epoch(wanted.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=wanted.partition, error_code=error.code)
