@@ -12,9 +12,9 @@ import pytest
 
 from forebay.sim.simulation import Ending, Story, simulate
 
-_SEEDS = int(os.environ.get("SIM_SEEDS", "200"))
+_SEEDS = int(os.environ.get("SIM_SEEDS", "120"))
 _FIRST = int(os.environ.get("SIM_FIRST_SEED", "1000"))
-_PER_TEST = 50
+_PER_TEST = 40
 _LINES_SHOWN = 40
 
 

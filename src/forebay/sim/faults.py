@@ -215,9 +215,18 @@ class Faults:
             self._world.after(_LOOK_S, self._rob_when_alone, node, deadline)
 
     def _rob(self, node: SimNode) -> None:
-        if not self._healed and not node.powerless and self._robbed is node:
+        may = self._robbed is node and self._knows_that_it_is_alone(node)
+        if may and not self._healed and not node.powerless:
             node.lose_power()
             self._later(self._chance.uniform(*_SHORT_S), node.power_back)
+
+    def _knows_that_it_is_alone(self, node: SimNode) -> bool:
+        """Where the store lists only this broker as in sync, it must have heard of it, and so synced."""
+        for topic in self._store.image().topics.values():
+            for state in topic.partitions:
+                if state.isr == (node.node_id,) and not node.sees(topic.name, state):
+                    return False
+        return True
 
     def _is_alone(self, node: SimNode) -> bool:
         """Whether it is the only one in sync of some partition."""
@@ -226,7 +235,7 @@ class Faults:
 
     def _robbable(self) -> SimNode | None:
         node = self._robbed or self._victim()
-        if node.powerless:
+        if node.powerless or not self._knows_that_it_is_alone(node):
             return None
         self._robbed = node
         return node

@@ -12,6 +12,7 @@ from forebay.broker.ports import Ports
 from forebay.broker.sockets import Address
 from forebay.config import BrokerConfig, broker_config
 from forebay.coordination.store import Store
+from forebay.core.image import PartitionState
 from forebay.sim.disk import Died, DiskHandle, SimDisk
 from forebay.sim.loop import ProcessLoop, SimThreads
 from forebay.sim.network import HostNetwork, SimNetwork
@@ -101,6 +102,12 @@ class SimNode:
     @property
     def paused(self) -> bool:
         return self._process is not None and self._process.loop.paused
+
+    def sees(self, topic: str, state: PartitionState) -> bool:
+        """Whether its broker runs and knows of this state of a partition."""
+        if self.broker is None or not self.ready or self.paused:
+            return False
+        return self.broker.image.partition(topic, state.index) == state
 
     def live_on(self) -> None:
         """Take back that the process is to die in one of its next changes to the disk."""
