@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import socket
 import struct
 import threading
 from collections.abc import Callable, Coroutine
@@ -22,7 +23,6 @@ from typing import Any, TypeVar
 _HOST = "127.0.0.1"
 _CHUNK = 64 * 1024
 _DEADLINE_SECONDS = 10.0
-_LAST_ARRIVALS_SECONDS = 0.1
 _ID_AT = struct.Struct(">12xh")
 """Behind the length, the API key, the version and the correlation id comes the client id with its length."""
 _BROKER_ID = re.compile(rb"forebay-(?:replica|broker)-(\d+)")
@@ -45,7 +45,7 @@ class Links:
         self._thread = threading.Thread(target=self._loop.run_forever, name="links", daemon=True)
         self._gates: dict[Link, asyncio.Event] = {}
         self._pairs: dict[asyncio.Task[None], Link] = {}
-        self._servers: list[asyncio.Server] = []
+        self._listeners: list[socket.socket] = []
 
     def __enter__(self) -> Links:
         self._thread.start()
@@ -65,14 +65,13 @@ class Links:
         `find` tells its address, or raises LookupError as long as there is none.
         """
 
-        async def open_door() -> str:
-            server = await asyncio.start_server(
-                lambda reader, writer: self._admit(reader, writer, target, find, source), _HOST, 0
-            )
-            self._servers.append(server)
-            return f"{_HOST}:{server.sockets[0].getsockname()[1]}"
-
-        return self._run(open_door())
+        listener = socket.create_server((_HOST, 0))
+        listener.setblocking(False)
+        self._listeners.append(listener)
+        self._loop.call_soon_threadsafe(
+            self._loop.add_reader, listener, self._admit, listener, target, find, source
+        )
+        return f"{_HOST}:{listener.getsockname()[1]}"
 
     def hold(self, *links: Link) -> None:
         """From now on nothing passes on these links, until heal()."""
@@ -110,10 +109,9 @@ class Links:
             gate.set() if passing else gate.clear()
 
     async def _close(self) -> None:
-        for server in self._servers:
-            server.close()
-        # Connections that were accepted just before are still on their way to _admit.
-        await asyncio.sleep(_LAST_ARRIVALS_SECONDS)
+        for listener in self._listeners:
+            self._loop.remove_reader(listener)
+            listener.close()
         pairs = list(self._pairs)
         for task in pairs:
             task.cancel()
@@ -123,33 +121,31 @@ class Links:
             await asyncio.sleep(0)
 
     def _admit(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        target: str,
-        find: Callable[[], str],
-        source: str | None,
+        self, listener: socket.socket, target: str, find: Callable[[], str], source: str | None
     ) -> None:
-        task = self._loop.create_task(self._serve(reader, writer, target, find, source))
+        try:
+            arrived, _ = listener.accept()
+        except OSError:
+            return  # it has gone again
+        arrived.setblocking(False)
+        task = self._loop.create_task(self._serve(arrived, target, find, source))
         self._pairs[task] = (source or "", target)
 
         def ended(task: asyncio.Task[None]) -> None:
             del self._pairs[task]
-            writer.transport.abort()
+            arrived.close()
 
         task.add_done_callback(ended)
 
     async def _serve(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        target: str,
-        find: Callable[[], str],
-        source: str | None,
+        self, arrived: socket.socket, target: str, find: Callable[[], str], source: str | None
     ) -> None:
         task = asyncio.current_task()
         assert task is not None
-        with contextlib.suppress(OSError, LookupError, asyncio.IncompleteReadError):
+        with contextlib.ExitStack() as ends:
+            ends.enter_context(contextlib.suppress(OSError, LookupError, asyncio.IncompleteReadError))
+            reader, writer = await asyncio.open_connection(sock=arrived)
+            ends.callback(writer.transport.abort)
             first = b""
             if source is None:
                 source, first = await _introduction(reader)
@@ -157,11 +153,9 @@ class Links:
             await self._gate((source, target)).wait()
             host, _, port = find().rpartition(":")
             there, onward = await asyncio.open_connection(host, int(port))
-            try:
-                onward.write(first)
-                await self._carry((reader, onward), (there, writer), source, target)
-            finally:
-                onward.transport.abort()
+            ends.callback(onward.transport.abort)
+            onward.write(first)
+            await self._carry((reader, onward), (there, writer), source, target)
 
     async def _carry(
         self,
