@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -490,3 +490,16 @@ async def _give_leader(cluster: LocalCluster, topic: str, partition: int, node: 
     state = cluster.state(topic, partition)
     alive = tuple(replica for replica in state.replicas if replica in cluster.nodes)
     await cluster.change(topic, partition, leader=node, isr=alive, leader_epoch=state.leader_epoch + 1)
+
+
+async def test_a_broker_that_lost_its_lease_is_still_listened_to(tmp_path: Path) -> None:
+    """It writes markers on while it is registered nowhere; they would never be taken if it seemed older."""
+    async with local_cluster(tmp_path, brokers=2) as cluster:
+        peers, other = cluster[1].peers, cluster[2]
+        assert peers.admit(other.peers._client_id(1))
+        image = other.metadata.image
+        other.metadata.image = replace(image, brokers={})
+        try:
+            assert peers.admit(other.peers._client_id(2))
+        finally:
+            other.metadata.image = image

@@ -108,8 +108,9 @@ class Peers:
         )
 
     def _client_id(self, number: int) -> str:
-        own = self._broker.image.brokers.get(self._broker.node_id)
-        return f"forebay-broker-{self._broker.node_id}.{0 if own is None else own.epoch}.{number}"
+        # Not what the image says: while this broker's lease is lost, that is nothing, and would seem old.
+        epoch = max(self._broker.membership.epoch, 0)
+        return f"forebay-broker-{self._broker.node_id}.{epoch}.{number}"
 
     def admit(self, client_id: str | None) -> bool:
         """Whether a request may be carried out: it did not come after one on a newer connection."""
