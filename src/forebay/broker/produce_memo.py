@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from forebay.broker.appends import ACKS_ALL, NUMBERS
 from forebay.broker.connection import Connection
 from forebay.broker.dispatch import RequestContext
+from forebay.core.topics import INTERNAL_TOPICS
 from forebay.errors import KafkaError
 from forebay.wire.batch import HEADER_SIZE
 from forebay.wire.fields import ZERO_UUID
@@ -163,9 +164,9 @@ def remember(broker: Broker, context: RequestContext, request: ProduceRequest, f
     if connection.last_prefix != prefix:
         connection.last_prefix = prefix
         return
-    topic = request.topic_data[0]
-    known = topic.name in broker.image.topics or topic.topic_id in broker.image.topic_names
-    if known:
+    topic, image = request.topic_data[0], broker.image
+    name = image.topic_names.get(topic.topic_id, topic.name)
+    if name in image.topics and name not in INTERNAL_TOPICS:
         connection.memo = ProduceMemo(broker, context.api_version, request, head, prefix, tail)
 
 

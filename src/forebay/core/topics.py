@@ -23,6 +23,8 @@ from forebay.core.image import (
 from forebay.core.placement import Assignment, place
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+"""The brokers' own: what groups and transactions are made of."""
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 10_000
 """Of one topic."""

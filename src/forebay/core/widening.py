@@ -11,8 +11,8 @@ from collections import Counter
 from forebay.core.image import ClusterImage, PartitionPut, PartitionState, TopicImage
 from forebay.core.placement import racks_of
 from forebay.core.reassignment import reassign, reassigning
+from forebay.core.topics import INTERNAL_TOPICS
 
-INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 _REPLICAS_WANTED = 3
 
 

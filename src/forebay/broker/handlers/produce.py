@@ -14,6 +14,7 @@ from forebay.broker.connection import Reply
 from forebay.broker.dispatch import Endpoint, RequestContext
 from forebay.broker.produce_memo import remember
 from forebay.broker.verifying import Admission, find_partition, verify
+from forebay.core.topics import INTERNAL_TOPICS
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import HEADER_SIZE, read_header
 from forebay.wire.compression import Codec
@@ -110,6 +111,11 @@ def _append(
     try:
         _check(version, request, data)
         partition = find_partition(broker, version, topic, data)
+        if partition.topic in INTERNAL_TOPICS:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"only brokers write to {partition.topic}; use another topic",
+            )
         guard = admission and admission.guard_for((partition.topic, partition.index))
         result.partition = partition
         if request.acks == ACKS_ALL and not partition.enough_replicas:
