@@ -34,6 +34,8 @@ HERE = Path(__file__).parent
 SERVERS = 6
 MINUTES = 20
 LINES_PER_MINUTE = 60
+VISIT_MINUTES = 4
+"""Visitors stay for so long and go; when they have been away for five minutes, their session has ended."""
 OPEN_MINUTES = 3
 """The last minutes are not final yet when the logs end: later lines could still belong to them."""
 NINE = datetime.now(UTC).replace(hour=9, minute=0, second=0, microsecond=0)
@@ -64,7 +66,7 @@ def log_of(server: int) -> list[Line]:
             lines.append(
                 Line(
                     time_s=START_S + minute * 60 + second,
-                    visitor=f"10.0.{server}.{chance.randrange(20)}",
+                    visitor=f"10.{server}.{minute // VISIT_MINUTES}.{chance.randrange(20)}",
                     path=chance.choice(PAGES),
                     status=500 if broken else 200,
                 )
@@ -129,8 +131,12 @@ def show(lake: Path) -> None:
             f"the servers know of {known[str(rate['minute'])]}"
         )
     assert len(rates) >= MINUTES - OPEN_MINUTES, f"only {len(rates)} minutes were counted"
-    pages = sorted(int(session["pages"]) for session in sessions)
-    print(f"\n{len(sessions)} sessions have ended; the longest had {pages[-1] if pages else 0} pages")
+    visits = Counter(line.visitor for line in lines)
+    assert sessions, "no session has ended"
+    for session in sessions:
+        assert session["pages"] == visits[str(session["visitor"])], f"{session} of {visits}"
+    longest = max(int(session["pages"]) for session in sessions)
+    print(f"\n{len(sessions)} sessions have ended; the longest had {longest} pages")
     print("every count agrees with what the servers sent")
 
 
