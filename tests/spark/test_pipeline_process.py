@@ -30,6 +30,7 @@ QUICK = (
     "local[2]",
 )
 
+TRIGGER_SECONDS = 1.0
 STEPS = """
 conf: {spark.sql.shuffle.partitions: 2}
 steps:
@@ -104,6 +105,8 @@ def test_a_killed_archive_is_taken_up_by_a_file_with_every_step(
     (tmp_path / "steps.yml").write_text(STEPS)
     with running("run", "steps.yml", "--json", bootstrap=broker.bootstrap, cwd=tmp_path) as stopped:
         wait_for_rows(tmp_path / "large", 200, stopped)
+        # Stopped in the middle of a batch it would rightly say that none has ended.
+        wait_for_batches(tmp_path / "large", 1)
         stopped.send_signal(signal.SIGINT)
         output, _ = stopped.communicate(timeout=DEADLINE_SECONDS)
     told = (tmp_path / "stderr").read_text()
@@ -127,6 +130,16 @@ def wait_for_rows(lake: Path, count: int, process: subprocess.Popen[str]) -> Non
         assert time.monotonic() < deadline, f"no {count} messages in {lake}"
         assert process.poll() is None, (lake.parent / "stderr").read_text()
         time.sleep(0.1)
+
+
+def wait_for_batches(lake: Path, count: int) -> None:
+    """Until Spark counts so many batches as done, and has begun to look for the next."""
+    commits = lake / "_forebay" / "checkpoint" / "commits"
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (commits / str(count - 1)).exists():
+        assert time.monotonic() < deadline, f"no {count} batches in {lake}"
+        time.sleep(0.1)
+    time.sleep(TRIGGER_SECONDS)
 
 
 @pytest.fixture

@@ -102,13 +102,7 @@ class Job:
     def advance(self, report: Callable[[Progress], None] = lambda _progress: None) -> bool:
         """Tell of the batches since the last call; False when the query has ended."""
         active = self.query.isActive
-        for told in self.query.recentProgress:
-            progress = _progress(told)
-            if progress.batch > self._last_batch and progress.rows:
-                self._last_batch = progress.batch
-                self._batches += 1
-                self._rows += progress.rows
-                report(progress)
+        self._count(report)
         error = self.query.exception()
         if error is not None:
             self._close(finished=False)
@@ -117,7 +111,17 @@ class Job:
 
     def stop(self) -> None:
         self.query.stop()
+        self._count(lambda _progress: None)  # a batch may have ended since anyone looked
         self._close(finished=False)
+
+    def _count(self, report: Callable[[Progress], None]) -> None:
+        for told in self.query.recentProgress:
+            progress = _progress(told)
+            if progress.batch > self._last_batch and progress.rows:
+                self._last_batch = progress.batch
+                self._batches += 1
+                self._rows += progress.rows
+                report(progress)
 
     def _close(self, *, finished: bool) -> None:
         closed, self._closed = self._closed, None
