@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 from forebay.broker.broker import Broker
 from forebay.coordination.store import Delete
 from forebay.core.balancing import Move, drain, rebalance
-from forebay.core.image import NO_LEADER
+from forebay.core.image import NO_LEADER, ClusterImage, PartitionPut
+from forebay.core.reassignment import reassign as core_reassign
 from forebay.errors import ErrorCode
 from forebay.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -327,3 +329,27 @@ async def test_an_unclean_election_is_made_only_when_it_is_asked_for(cluster: Lo
 async def test_there_are_two_kinds_of_elections(cluster: LocalCluster) -> None:
     answer = await cluster.ask(1, ElectLeadersRequest(election_type=7, topic_partitions=[]), 2)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_internal_topics_grow_with_the_cluster_and_stay_as_an_administrator_has_them(
+    tmp_path: Path,
+) -> None:
+    async with local_cluster(tmp_path, brokers=1) as cluster:
+        await cluster[1].groups.coordinator.ensure_topic()
+        for node in (2, 3):
+            await cluster.start(node)
+
+        def held_by(*nodes: int) -> bool:
+            states = cluster[1].image.topics["__consumer_offsets"].partitions
+            return all(set(s.isr) == set(s.replicas) == set(nodes) and not s.adding for s in states)
+
+        await eventually(lambda: held_by(1, 2, 3))
+        for each in drain(cluster[1].image, 3, fewer_replicas=True):
+            await cluster[1].metadata.change(partial(_begin, each))
+        await eventually(lambda: held_by(1, 2))
+        await create(cluster, [1], topic="later")  # the controller has looked at the image again
+        assert held_by(1, 2)
+
+
+def _begin(move: Move, image: ClusterImage) -> list[PartitionPut]:
+    return core_reassign(image, move.topic, move.partition, move.replicas)

@@ -16,7 +16,7 @@ from forebay.coordination.election import campaign
 from forebay.coordination.store import Compare, Lease, StoreClosed, StoreError
 from forebay.core.controller import plan, prefer
 from forebay.core.image import ClusterImage, PartitionPut
-from forebay.core.widening import widen
+from forebay.core.widening import internal_moves, widen
 
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
@@ -34,6 +34,9 @@ class Controller:
         self._preferred_s = 0.0
         """When leaders were last evened out, in the event loop's time."""
         self._trouble = ""
+        self._seen: frozenset[int] = frozenset()
+        """The brokers that were there when internal topics were last looked at."""
+        self._grown = False
         self.epoch = NOT_ELECTED
         """The create revision of the controller's key while it is this broker's."""
 
@@ -91,18 +94,25 @@ class Controller:
 
     async def _govern(self, lease: Lease) -> None:
         self._preferred_s = self._broker.loop.time()
+        self._seen = frozenset(self._broker.image.brokers)
         while lease.valid():
             self._wake.clear()
             image, config = self._broker.image, self._broker.config
-            changes = (
-                plan(image, config.controller)
-                or widen(image, config.topics.replication_factor)
-                or self._preferences()
-            )
+            changes = plan(image, config.controller) or self._widenings() or self._preferences()
             if not changes:
                 await self._until_something_changes()
             elif not await self._commit(changes):
                 return
+
+    def _widenings(self) -> list[PartitionPut]:
+        """More replicas for internal topics after a broker has joined; else somebody wants them so."""
+        image = self._broker.image
+        self._grown = self._grown or not image.brokers.keys() <= self._seen
+        self._seen = frozenset(image.brokers)
+        changes = widen(image, self._broker.config.topics.replication_factor) if self._grown else []
+        # What is on its way is looked at again when it has come: meanwhile one more may have joined.
+        self._grown = bool(changes) or (self._grown and internal_moves(image))
+        return changes
 
     def _preferences(self) -> list[PartitionPut]:
         """Leaders that should go back to their first replicas, when it is time to look."""

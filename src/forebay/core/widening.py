@@ -31,6 +31,12 @@ def widen(image: ClusterImage, replication_factor: int = -1) -> list[PartitionPu
     ]
 
 
+def internal_moves(image: ClusterImage) -> bool:
+    """Whether any internal topic is being moved."""
+    topics = (image.topics[name] for name in INTERNAL_TOPICS if name in image.topics)
+    return any(reassigning(state) for topic in topics for state in topic.partitions)
+
+
 def _widened(
     image: ClusterImage, topic: TopicImage, state: PartitionState, wanted: int, load: Counter[int]
 ) -> list[PartitionPut]:
