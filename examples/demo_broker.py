@@ -54,7 +54,7 @@ def _play(broker: Broker) -> Facts:
     return [
         ("a broker starts", f"{started:.2f} s"),
         ("kill -9 under load", f"{load.sent:,} orders: none lost, none doubled, all in order"),
-        ("a group of three, one leaves", "each order was read once"),
+        ("a group of three, one leaves", "every order was read"),
         ("kill -9 inside a transaction", f"{load.sent:,} invoices: exactly one for each order"),
     ]
 

@@ -62,7 +62,10 @@ class Member:
 
 
 def demo_group(address: str, expected: int) -> None:
-    """Partitions move between members while they read; each order is read by one of them."""
+    """Partitions move between members while they read; every order is read by one of them.
+
+    That is at-least-once: what a member had in hand when its partition was taken may be read again.
+    """
     with contextlib.ExitStack() as members:
         ada = members.enter_context(Member(address, "ada"))
         read_until(lambda: len(ada.partitions) == PARTITIONS, [ada])
@@ -76,14 +79,22 @@ def demo_group(address: str, expected: int) -> None:
             show_members(everybody)
         seconds = read_until(lambda: len(ada.partitions + ben.partitions) == PARTITIONS, [ada, ben])
         step(f"cleo leaves: her partition has a new reader after {seconds:.2f} s")
-        read_until(lambda: sum(len(each.numbers) for each in everybody) >= expected, [ada, ben])
-    times = Counter(number for member in everybody for number in member.numbers)
-    if len(times) != expected or max(times.values()) > 1:
-        raise Failed(
-            f"the group has read {len(times)} of {expected} orders, some {max(times.values())} times"
-        )
+        # Counting is cheap, finding out which are missing is not: begin with it when there can be none.
+        read_until(lambda: _count(everybody) >= expected and len(_times(everybody)) >= expected, [ada, ben])
+    times = _times(everybody)
+    if len(times) != expected:
+        raise Failed(f"the group has read {len(times)} of {expected} orders")
     shares = ", ".join(f"{member.name} {len(member.numbers):,}" for member in everybody)
-    step(f"each of {expected:,} orders was read once: {shares}")
+    again = sum(times.values()) - expected
+    step(f"every one of {expected:,} orders was read, {again or 'none'} of them twice: {shares}")
+
+
+def _count(members: Sequence[Member]) -> int:
+    return sum(len(member.numbers) for member in members)
+
+
+def _times(members: Sequence[Member]) -> Counter[int]:
+    return Counter(number for member in members for number in member.numbers)
 
 
 def read_until(condition: Callable[[], bool], members: Sequence[Member]) -> float:

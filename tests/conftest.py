@@ -20,7 +20,9 @@ settings.load_profile("forebay")
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One broker for the whole session: use topic names of your own, and leave it running."""
-    with running_broker(tmp_path_factory.mktemp("broker") / "data") as running:
+    # Many tests write messages of long ago, and this broker lives through several rounds of retention.
+    settings = "log.retention.check.interval.ms=86400000"
+    with running_broker(tmp_path_factory.mktemp("broker") / "data", settings) as running:
         yield running
 
 

@@ -38,9 +38,15 @@ class Found(NamedTuple):
 
 
 def make(bootstrap: str, **partitions: int) -> None:
-    """Topics by name, with their partitions; an underscore in a name stands for a dash."""
+    """Topics by name, with their partitions; an underscore in a name stands for a dash.
+
+    They keep messages for ever: those of the tests are old, and retention would take them in a long run.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    topics = [NewTopic(name.replace("_", "-"), count) for name, count in partitions.items()]
+    topics = [
+        NewTopic(name.replace("_", "-"), count, config={"retention.ms": "-1"})
+        for name, count in partitions.items()
+    ]
     for future in admin.create_topics(topics).values():
         future.result(DEADLINE_SECONDS)
 
