@@ -16,15 +16,13 @@ from forebay.core.image import (
     TopicPut,
     TopicRecord,
 )
-from forebay.core.widening import widen
+from forebay.core.reassignment import reassign
+from forebay.core.widening import Widening, widen
 
 
 def cluster(brokers: int, *topics: str) -> ClusterImage:
     image = ClusterImage(cluster_id="c")
-    image = image.apply(
-        BrokerPut(registration=BrokerRegistration(id=number, host="h", port=1))
-        for number in range(1, brokers + 1)
-    )
+    image = image.apply(put for number in range(1, brokers + 1) for put in joining(number))
     return image.apply(
         TopicPut(record=TopicRecord(name=name, topic_id=name.encode()[:16].ljust(16), assignment=((1,),) * 4))
         for name in topics
@@ -71,3 +69,46 @@ def test_the_setting_for_new_topics_counts() -> None:
     image = cluster(4, "__consumer_offsets")
     image = finished(image.apply(widen(image, 2)))
     assert {len(state.replicas) for state in image.topics["__consumer_offsets"].partitions} == {2}
+
+
+def test_a_partition_is_widened_once_for_a_broker_that_joined() -> None:
+    image = cluster(1, "__consumer_offsets")
+    widening = Widening(image)
+    assert widening.plan(image, -1) == []
+    image = image.apply(joining(2))
+    first = widening.plan(image, -1)
+    assert {change.state.target for change in first} == {(1, 2)}
+    # Nothing was committed, so it is still to be done.
+    assert widening.plan(image, -1) == first
+    widening.begun(first)
+    image = finished(image.apply(first))
+    assert widening.plan(image, -1) == []
+
+
+def test_one_that_joins_during_a_move_is_given_its_share_afterwards() -> None:
+    image = cluster(1, "__consumer_offsets")
+    widening = Widening(image)
+    image = image.apply(joining(2))
+    first = widening.plan(image, -1)
+    widening.begun(first)
+    image = image.apply([*first, *joining(3)])
+    assert widening.plan(image, -1) == []
+    assert {change.state.target for change in widening.plan(finished(image), -1)} == {(1, 2, 3)}
+
+
+def test_a_replica_that_is_taken_away_at_once_is_not_given_back() -> None:
+    image = cluster(1, "__consumer_offsets")
+    widening = Widening(image)
+    image = image.apply(joining(2))
+    wider = widening.plan(image, -1)
+    widening.begun(wider)
+    image = finished(image.apply(wider))
+    # The next look comes when the broker is being drained already, and one more when it has been.
+    drained = [move for state in range(4) for move in reassign(image, "__consumer_offsets", state, [1])]
+    image = image.apply(drained)
+    assert widening.plan(image, -1) == []
+    assert widening.plan(finished(image), -1) == []
+
+
+def joining(node_id: int) -> list[BrokerPut]:
+    return [BrokerPut(registration=BrokerRegistration(id=node_id, host="h", port=1))]

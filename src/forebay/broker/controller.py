@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from forebay.coordination.election import campaign
 from forebay.coordination.store import Compare, Lease, StoreClosed, StoreError
 from forebay.core.controller import plan, prefer
-from forebay.core.image import ClusterImage, PartitionPut
-from forebay.core.widening import internal_moves, widen
+from forebay.core.image import Change, ClusterImage, PartitionPut
+from forebay.core.widening import Widening
 
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
@@ -34,9 +34,6 @@ class Controller:
         self._preferred_s = 0.0
         """When leaders were last evened out, in the event loop's time."""
         self._trouble = ""
-        self._seen: frozenset[int] = frozenset()
-        """The brokers that were there when internal topics were last looked at."""
-        self._grown = False
         self.epoch = NOT_ELECTED
         """The create revision of the controller's key while it is this broker's."""
 
@@ -94,25 +91,19 @@ class Controller:
 
     async def _govern(self, lease: Lease) -> None:
         self._preferred_s = self._broker.loop.time()
-        self._seen = frozenset(self._broker.image.brokers)
+        widening = Widening(self._broker.image)
         while lease.valid():
             self._wake.clear()
             image, config = self._broker.image, self._broker.config
-            changes = plan(image, config.controller) or self._widenings() or self._preferences()
-            if not changes:
+            changes = plan(image, config.controller) or self._preferences()
+            wider = [] if changes else widening.plan(image, config.topics.replication_factor)
+            if not changes and not wider:
                 await self._until_something_changes()
-            elif not await self._commit(changes):
+                continue
+            failed = await self._commit(changes or wider)
+            widening.begun(change for change in wider if change not in failed)
+            if failed and not await self._still_elected():
                 return
-
-    def _widenings(self) -> list[PartitionPut]:
-        """More replicas for internal topics after a broker has joined; else somebody wants them so."""
-        image = self._broker.image
-        self._grown = self._grown or not image.brokers.keys() <= self._seen
-        self._seen = frozenset(image.brokers)
-        changes = widen(image, self._broker.config.topics.replication_factor) if self._grown else []
-        # What is on its way is looked at again when it has come: meanwhile one more may have joined.
-        self._grown = bool(changes) or (self._grown and internal_moves(image))
-        return changes
 
     def _preferences(self) -> list[PartitionPut]:
         """Leaders that should go back to their first replicas, when it is time to look."""
@@ -136,8 +127,8 @@ class Controller:
         except TimeoutError:
             pass
 
-    async def _commit(self, changes: list[PartitionPut]) -> bool:
-        """Whether this broker is still the controller."""
+    async def _commit(self, changes: list[PartitionPut]) -> list[Change]:
+        """Returns what failed: somebody was faster, or somebody else is elected."""
         metadata = self._broker.metadata
         failed = await metadata.change_all(changes, [Compare.created(metadata.keys.controller, self.epoch)])
         self._trouble = ""
@@ -146,12 +137,13 @@ class Controller:
                 "partitions have new leaders, in-sync replicas or places",
                 extra={"partitions": len(changes) - len(failed)},
             )
-        if not failed:
-            return True
-        # Somebody was faster, and this broker's image will show it soon; or somebody else is elected.
-        item = await self._broker.store.get(metadata.keys.controller)
+        return failed
+
+    async def _still_elected(self) -> bool:
+        item = await self._broker.store.get(self._broker.metadata.keys.controller)
         if item is None or item.create_revision != self.epoch:
             log.warning("another broker is the controller now")
             return False
+        # Then somebody was faster, and this broker's image will show it soon.
         await asyncio.sleep(_RETRY_S)
         return True

@@ -142,10 +142,15 @@ def _assignment(image: ClusterImage, broker: BrokerConfig, new: NewTopic) -> Ass
     return place(image, partitions=partitions, replication_factor=replicas)
 
 
+def default_replicas(brokers: int) -> int:
+    """Of a partition for which nobody says how many."""
+    return min(_REPLICAS_WANTED, brokers)
+
+
 def _replication_factor(brokers: int, broker: BrokerConfig, asked: int) -> int:
     wanted = broker.topics.replication_factor if asked == DEFAULT else asked
     if wanted == DEFAULT and brokers:
-        return min(_REPLICAS_WANTED, brokers)
+        return default_replicas(brokers)
     if not 1 <= wanted <= brokers:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,

@@ -7,34 +7,66 @@ when the first of three brokers had just started. Nobody chose one replica for t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from forebay.core.image import ClusterImage, PartitionPut, PartitionState, TopicImage
 from forebay.core.placement import racks_of
 from forebay.core.reassignment import reassign, reassigning
-from forebay.core.topics import INTERNAL_TOPICS
-
-_REPLICAS_WANTED = 3
+from forebay.core.topics import DEFAULT, INTERNAL_TOPICS, default_replicas
 
 
-def widen(image: ClusterImage, replication_factor: int = -1) -> list[PartitionPut]:
-    """Moves that give internal topics the replicas that they would get today; -1: three, or all brokers."""
-    wanted = _REPLICAS_WANTED if replication_factor < 0 else replication_factor
-    wanted = min(wanted, len(image.brokers))
-    topics = (image.topics[name] for name in INTERNAL_TOPICS if name in image.topics)
+class Widening:
+    """Which partitions of internal topics are still to be looked at since a broker has joined.
+
+    Each is looked at once: who takes a replica away again, to drain a broker, is not contradicted.
+    """
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._brokers = frozenset(image.brokers)
+        self._waiting: set[tuple[bytes, int]] = set()
+
+    def plan(self, image: ClusterImage, replication_factor: int) -> list[PartitionPut]:
+        """What to begin now; what is being moved, or has no leader, is looked at later."""
+        if not image.brokers.keys() <= self._brokers:
+            self._waiting = {(topic.topic_id, state.index) for topic, state in _internal(image)}
+        self._brokers = frozenset(image.brokers)
+        if not self._waiting:
+            return []
+        changes = widen(image, replication_factor)
+        later = {
+            (topic.topic_id, state.index)
+            for topic, state in _internal(image)
+            if reassigning(state) or state.leader not in image.brokers
+        }
+        self._waiting &= later | {_place(change) for change in changes}
+        return [change for change in changes if _place(change) in self._waiting]
+
+    def begun(self, changes: Iterable[PartitionPut]) -> None:
+        """These were committed."""
+        self._waiting.difference_update(map(_place, changes))
+
+
+def widen(image: ClusterImage, replication_factor: int = DEFAULT) -> list[PartitionPut]:
+    """Moves that give internal topics the replicas that they would get today."""
+    brokers = len(image.brokers)
+    wanted = default_replicas(brokers) if replication_factor == DEFAULT else min(replication_factor, brokers)
     load = _load(image)
     return [
         change
-        for topic in topics
-        for state in topic.partitions
+        for topic, state in _internal(image)
         if len(state.replicas) < wanted and state.leader in image.brokers and not reassigning(state)
         for change in _widened(image, topic, state, wanted, load)
     ]
 
 
-def internal_moves(image: ClusterImage) -> bool:
-    """Whether any internal topic is being moved."""
-    topics = (image.topics[name] for name in INTERNAL_TOPICS if name in image.topics)
-    return any(reassigning(state) for topic in topics for state in topic.partitions)
+def _internal(image: ClusterImage) -> Iterator[tuple[TopicImage, PartitionState]]:
+    for name in INTERNAL_TOPICS:
+        if topic := image.topics.get(name):
+            yield from ((topic, state) for state in topic.partitions)
+
+
+def _place(change: PartitionPut) -> tuple[bytes, int]:
+    return change.topic_id, change.state.index
 
 
 def _widened(
