@@ -147,11 +147,8 @@ class Appends:
                 self.unsynced[partition] = None
                 self._metrics.bytes_in += size
                 self._metrics.messages_in += count
-                if partition.commits_at_once:
-                    if partition.waits:
-                        self._arrivals.note(partition, size)
-                else:
-                    self.advance(partition)
+                if partition.commits_at_once and partition.waits:
+                    self._arrivals.note(partition, size)
                 if partition.watchers:
                     partition.notify_followers()
         return failed

@@ -57,6 +57,14 @@ class Reply:
         self.fill(response_frame(*self._key, response))
         self._connection.drain()
 
+    def resolve_soon(self, response: Any) -> None:
+        """The same, but the response leaves together with all that become ready in this turn of the loop."""
+        self.fill_soon(response_frame(*self._key, response))
+
+    def fill_soon(self, parts: list[Part]) -> None:
+        self.fill(parts)
+        self._connection.drain_soon()
+
     def fill(self, parts: list[Part]) -> None:
         assert self.parts is None, "a reply is resolved once"
         self.parts = parts
@@ -264,6 +272,10 @@ class Connection:
             self._replies = deque()
         self._replies.append(reply)
         return reply
+
+    def drain_soon(self) -> None:
+        if not self._corked:
+            self._server.drain_soon(self)
 
     def drain(self) -> None:
         """Send every response whose turn it is, then take up reading again if that was held back."""

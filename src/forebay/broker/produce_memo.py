@@ -16,7 +16,7 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from forebay.broker.appends import ACKS_ALL, NUMBERS
+from forebay.broker.appends import ACKS_ALL, NUMBERS, Appended, Unacknowledged
 from forebay.broker.connection import Connection
 from forebay.broker.dispatch import RequestContext
 from forebay.core.topics import INTERNAL_TOPICS
@@ -61,7 +61,10 @@ class ProduceMemo:
         "_partitions",
         "_prefix",
         "_response",
+        "_sync_on_ack",
         "_tail",
+        "_timeout_ms",
+        "_version",
     )
 
     def __init__(
@@ -72,6 +75,9 @@ class ProduceMemo:
         self._appends = broker.appends
         self._metrics = broker.metrics
         self._acks_all = request.acks == ACKS_ALL
+        self._sync_on_ack = broker.config.storage.flush_on_ack
+        self._timeout_ms = max(request.timeout_ms, 0)
+        self._version = version
         self._find = _finder(broker.replicas, topic)
         self._head = head
         self._prefix = prefix
@@ -116,7 +122,7 @@ class ProduceMemo:
                 partition = self._partitions[index] = self._find(index)
             except KafkaError:
                 return False
-        if self._acks_all and not partition.commits_at_once:
+        if self._acks_all and not partition.enough_replicas:
             return False
         log = partition.log
         end_offset = log.end_offset
@@ -132,9 +138,29 @@ class ProduceMemo:
         correlation_at = start + _HEAD_BYTES
         response[_CORRELATION_AT:_CORRELATION_END] = buffer[correlation_at : correlation_at + 4]
         NUMBERS.pack_into(response, self._numbers_at, index, 0, base_offset, append_time_ms, log.start_offset)
-        connection.respond_with(response)
-        self._appends.answered(partition, size, response, self._numbers_at)
+        if self._acks_all and (self._sync_on_ack or not partition.commits_at_once):
+            self._answer_later(connection, partition, size, response)
+        else:
+            connection.respond_with(response)
+            self._appends.answered(partition, size, response, self._numbers_at)
         return True
+
+    def _answer_later(
+        self, connection: Connection, partition: Partition, size: int, response: bytearray
+    ) -> None:
+        """The response is made, but leaves when the batch is as safe as acks=all asks for."""
+        if size:
+            self._appends.queued(partition, size)
+        result = Appended(partition.index, partition)
+        # The key is for encoding, and there is nothing to encode any more.
+        reply = connection.defer(ProduceRequest.API_KEY, self._version, 0, pipelined=True)
+
+        def settle() -> None:
+            if result.error_code:
+                NUMBERS.pack_into(response, self._numbers_at, result.index, result.error_code, -1, -1, -1)
+            reply.fill_soon([response])
+
+        self._appends.add(Unacknowledged([result], ACKS_ALL, settle, self._timeout_ms))
 
 
 def _finder(replicas: Replicas, topic: TopicProduceData) -> Callable[[int], Partition]:
@@ -149,7 +175,7 @@ def remember(broker: Broker, context: RequestContext, request: ProduceRequest, f
     connection = context.connection
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
         return
-    if not _repeatable(broker, context, request):
+    if context.api_version < _REPEATED_FROM or request.acks not in (1, ACKS_ALL):
         return
     records = request.topic_data[0].partition_data[0].records
     if records is None:
@@ -168,13 +194,6 @@ def remember(broker: Broker, context: RequestContext, request: ProduceRequest, f
     name = image.topic_names.get(topic.topic_id, topic.name)
     if name in image.topics and name not in INTERNAL_TOPICS:
         connection.memo = ProduceMemo(broker, context.api_version, request, head, prefix, tail)
-
-
-def _repeatable(broker: Broker, context: RequestContext, request: ProduceRequest) -> bool:
-    """Whether the answer can be given as soon as the batch is written."""
-    if context.api_version < _REPEATED_FROM:
-        return False
-    return request.acks == 1 or (request.acks == ACKS_ALL and not broker.config.storage.flush_on_ack)
 
 
 def _uvarint_bytes(value: int) -> int:

@@ -46,6 +46,7 @@ class Server:
         self._connections: dict[Connection, None] = {}
         self._per_address: Counter[str] = Counter()
         self._listener: Listening | None = None
+        self._to_drain: dict[Connection, None] = {}
 
     def configure(self, config: SocketConfig) -> None:
         self._config = config
@@ -88,6 +89,17 @@ class Server:
         self._per_address[host] -= 1
         if not self._per_address[host]:
             del self._per_address[host]
+
+    def drain_soon(self, connection: Connection) -> None:
+        """Several acknowledgements come at once: one system call per connection sends them all."""
+        if not self._to_drain:
+            self.loop.call_soon(self._drain)
+        self._to_drain[connection] = None
+
+    def _drain(self) -> None:
+        connections, self._to_drain = self._to_drain, {}
+        for connection in connections:
+            connection.drain()
 
     def malformed(self) -> None:
         self._metrics.requests_malformed += 1

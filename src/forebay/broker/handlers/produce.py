@@ -93,7 +93,9 @@ def _append_all(
     answer = reply or context.defer(pipelined=True)
 
     def settle() -> None:
-        answer.resolve(ProduceResponse(responses=[_topic(topic, of_topic) for topic, of_topic in topics]))
+        answer.resolve_soon(
+            ProduceResponse(responses=[_topic(topic, of_topic) for topic, of_topic in topics])
+        )
 
     broker.appends.add(Unacknowledged(results, request.acks, settle, max(request.timeout_ms, 0)))
     return answer
