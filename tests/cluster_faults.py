@@ -36,15 +36,26 @@ def victim(cluster: ChaosCluster, chance: random.Random) -> int:
     return chance.choice(cluster.well)
 
 
+def _of_one(
+    strike: Callable[[ChaosCluster, int], object], mend: Callable[[ChaosCluster, int], object]
+) -> Strike:
+    """A fault of one broker."""
+
+    @contextlib.contextmanager
+    def fault(cluster: ChaosCluster, chance: random.Random) -> Iterator[None]:
+        node = victim(cluster, chance)
+        strike(cluster, node)
+        yield
+        mend(cluster, node)
+
+    return fault
+
+
 # -- processes -----------------------------------------------------------------------------------------------
 
-
-@contextlib.contextmanager
-def killed(cluster: ChaosCluster, chance: random.Random) -> Iterator[None]:
-    node = victim(cluster, chance)
-    cluster.kill(node)
-    yield
-    cluster.start(node)
+killed = _of_one(ChaosCluster.kill, ChaosCluster.start)
+stopped = _of_one(ChaosCluster.stop, ChaosCluster.start)
+paused = _of_one(ChaosCluster.pause, ChaosCluster.resume)
 
 
 @contextlib.contextmanager
@@ -56,22 +67,6 @@ def all_killed(cluster: ChaosCluster, chance: random.Random) -> Iterator[None]:
     yield
     for node in nodes:
         cluster.start(node)
-
-
-@contextlib.contextmanager
-def stopped(cluster: ChaosCluster, chance: random.Random) -> Iterator[None]:
-    node = victim(cluster, chance)
-    cluster.stop(node)
-    yield
-    cluster.start(node)
-
-
-@contextlib.contextmanager
-def paused(cluster: ChaosCluster, chance: random.Random) -> Iterator[None]:
-    node = victim(cluster, chance)
-    cluster.pause(node)
-    yield
-    cluster.resume(node)
 
 
 # -- network -------------------------------------------------------------------------------------------------
@@ -152,22 +147,13 @@ def _paused(servers: list[EtcdServer]) -> Iterator[None]:
 # -- disks ---------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def disk_full(cluster: ChaosCluster, chance: random.Random) -> Iterator[None]:
-    node = victim(cluster, chance)
-    cluster.fill_disk(node)
-    yield
-    cluster.empty_disk(node)
-
-
-@contextlib.contextmanager
-def disk_lost(cluster: ChaosCluster, chance: random.Random) -> Iterator[None]:
-    node = victim(cluster, chance)
+def _lose_disk(cluster: ChaosCluster, node: int) -> None:
     cluster.kill(node)
     cluster.lose_disk(node)
-    yield
-    cluster.start(node)
 
+
+disk_full = _of_one(ChaosCluster.fill_disk, ChaosCluster.empty_disk)
+disk_lost = _of_one(_lose_disk, ChaosCluster.start)
 
 FAULTS = (
     Fault(name="killed", strike=killed, seconds=(0.0, 9.0), restarts=True),

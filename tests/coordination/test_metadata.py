@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 
 import pytest
 
+from followed import KEYS, following
 from forebay.config import broker_config
 from forebay.coordination.keys import Keys
 from forebay.coordination.memory import MemoryStore
@@ -24,21 +25,8 @@ from forebay.core.settings import Alteration, AlterOp, Resource, ResourceType, a
 from forebay.core.topics import NewTopic, create_partitions, create_topic, delete_topic
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
 
-KEYS = Keys("test")
 CONFIG = broker_config()
 T = Resource(type=ResourceType.TOPIC, name="t")
-
-
-@asynccontextmanager
-async def following(store: MemoryStore) -> AsyncIterator[Metadata]:
-    metadata = await Metadata.open(store, KEYS)
-    task = asyncio.create_task(metadata.follow())
-    try:
-        yield metadata
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def with_broker(store: MemoryStore) -> int:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
+from followed import KEYS, following
 from forebay.config import broker_config
 from forebay.coordination import metadata as metadata_module
 from forebay.coordination.election import campaign
-from forebay.coordination.keys import Keys
 from forebay.coordination.memory import MemoryStore
 from forebay.coordination.metadata import Fenced, Metadata, load, register_broker
 from forebay.coordination.store import (
@@ -31,7 +31,6 @@ from forebay.core.image import NO_CONTROLLER, BrokerRegistration, Change, Cluste
 from forebay.core.topics import NewTopic, create_topic, delete_topic
 from local_cluster import eventually
 
-KEYS = Keys("test")
 CONFIG = broker_config()
 
 
@@ -86,18 +85,6 @@ class FlakyStore(MemoryStore):
                 yield await nearest
         finally:
             away.cancel()
-
-
-@asynccontextmanager
-async def following(store: MemoryStore) -> AsyncIterator[Metadata]:
-    metadata = await Metadata.open(store, KEYS)
-    task = asyncio.create_task(metadata.follow())
-    try:
-        yield metadata
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def join(store: MemoryStore, broker_id: int = 1) -> Lease:

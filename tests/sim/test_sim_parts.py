@@ -17,7 +17,7 @@ from forebay.sim.network import SimNetwork
 from forebay.sim.node import SimProcess
 from forebay.sim.store import STORE_HOST, SimStore, StoreClient
 from forebay.sim.world import World
-from forebay.storage.disk import FileClosed, Locked
+from forebay.storage.disk import File, FileClosed, Locked
 
 T = TypeVar("T")
 
@@ -285,6 +285,18 @@ def handle_of(disk: SimDisk) -> DiskHandle:
     return DiskHandle(disk, random.Random(3))
 
 
+def with_synced_log(seed: int, content: bytes) -> tuple[SimDisk, DiskHandle, File]:
+    """A disk that has this in /data/log for good."""
+    disk = SimDisk(random.Random(seed))
+    handle = handle_of(disk)
+    handle.mkdirs("/data")
+    file = handle.open("/data/log", create=True)
+    file.appendv([content])
+    file.datasync()
+    handle.fsync_dir("/data")
+    return disk, handle, file
+
+
 def test_a_kill_loses_nothing_and_frees_the_lock(disk: SimDisk) -> None:
     first = handle_of(disk)
     first.mkdirs("/data")
@@ -305,13 +317,7 @@ def test_a_kill_loses_nothing_and_frees_the_lock(disk: SimDisk) -> None:
 def test_power_loss_keeps_what_was_synced_and_some_of_the_rest() -> None:
     left: set[int] = set()
     for seed in range(200):
-        disk = SimDisk(random.Random(seed))
-        handle = handle_of(disk)
-        handle.mkdirs("/data")
-        file = handle.open("/data/log", create=True)
-        file.appendv([b"safe"])
-        file.datasync()
-        handle.fsync_dir("/data")
+        disk, handle, file = with_synced_log(seed, b"safe")
         file.appendv([b"unsafe"])
         boot = handle.boot_id()
         handle.die()
@@ -343,13 +349,7 @@ def test_power_loss_may_take_names_that_were_not_synced() -> None:
 def test_power_loss_may_bring_back_what_was_cut_off() -> None:
     seen: set[bytes] = set()
     for seed in range(50):
-        disk = SimDisk(random.Random(seed))
-        handle = handle_of(disk)
-        handle.mkdirs("/data")
-        file = handle.open("/data/log", create=True)
-        file.appendv([b"long ago"])
-        file.datasync()
-        handle.fsync_dir("/data")
+        disk, _handle, file = with_synced_log(seed, b"long ago")
         file.truncate(4)
         disk.lose_power()
         seen.add(handle_of(disk).read_bytes("/data/log"))
