@@ -7,6 +7,9 @@ older incarnation of it had on its disk proves nothing.
 Followers have sessions with hundreds of partitions, of which few change at a time. A partition that was read
 to its end is settled: it is looked at again when something is appended, which also ends the wait of the
 session's fetch. So a quiet partition costs nothing, neither here nor at the follower.
+
+A follower that fetches without a pause is under load, and every answer costs both sides as much as taking in
+a batch. So a small answer to it is held back for a few turns of the event loop, in which more may come.
 """
 
 from __future__ import annotations
@@ -29,6 +32,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _WATCHERS_MAX = 32
+_PAUSE_S = 0.002
+"""A follower that was answered so recently is under load."""
+_HELD_TURNS = 4
+_HELD_BYTES_MAX = 256 * 1024
 
 
 def replica_id(request: FetchRequest) -> int:
@@ -53,14 +60,20 @@ class ReplicaFetch(Fetch):
         request, session = self._request, self._session.session
         self._broker.replication.heard_of(self._follower, session)
         healthy = self._read()
-        if self._size >= request.min_bytes or request.max_wait_ms <= 0 or not healthy or session is None:
+        if request.max_wait_ms <= 0 or not healthy or session is None:
             return self._answer(context)
         if any(data.diverging_epoch.epoch >= 0 for _, data, _ in self._found):
             return self._answer(context)
+        enough = self._size >= request.min_bytes
+        if enough and (self._size >= _HELD_BYTES_MAX or not self._under_load()):
+            return self._answer(context)
         reply = self._reply = context.defer()
         reply.on_abandoned = self._stop_waiting
-        session.on_changed = self._changed
-        self._timer = self._broker.loop.call_later(request.max_wait_ms / 1000, self._woken)
+        if enough:
+            self._hold(_HELD_TURNS)
+        else:
+            session.on_changed = self._changed
+            self._timer = self._broker.loop.call_later(request.max_wait_ms / 1000, self._woken)
         return reply
 
     def _answer(self, context: RequestContext) -> FetchResponse | Reply:
@@ -74,7 +87,21 @@ class ReplicaFetch(Fetch):
 
     def _changed(self) -> None:
         """Called within an append: answer when its producer has been served."""
-        self._broker.arrivals.call(self._woken)
+        self._stop_waiting()
+        if self._under_load():
+            self._hold(_HELD_TURNS)
+        else:
+            self._broker.arrivals.call(self._woken)
+
+    def _under_load(self) -> bool:
+        answered_s = self._broker.replication.answered_s.get(self._follower, 0.0)
+        return self._broker.loop.time() - answered_s < _PAUSE_S
+
+    def _hold(self, turns: int) -> None:
+        if turns:
+            self._broker.loop.call_soon(self._hold, turns - 1)
+        else:
+            self._woken()
 
     def _stop_waiting(self) -> None:
         session = self._session.session
@@ -103,6 +130,10 @@ class ReplicaFetch(Fetch):
             reply.abort()
 
     # -- reading -------------------------------------------------------------------------------------
+
+    def _response(self) -> FetchResponse:
+        self._broker.replication.answered_s[self._follower] = self._broker.loop.time()
+        return super()._response()
 
     def _read_target(self, target: FetchTarget, left: int) -> tuple[PartitionData, int]:
         wanted = target.request
