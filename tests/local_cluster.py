@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -200,6 +200,17 @@ class LocalCluster:
         """Have another broker elected."""
         epoch = self.state(topic, index).leader_epoch
         await self.change(topic, index, leader=node_id, leader_epoch=epoch + 1)
+
+    @contextlib.contextmanager
+    def deaf(self, topic: str, *nodes: int) -> Iterator[None]:
+        """Brokers that fetch nothing of a partition for a while, though they live."""
+        for node in nodes:
+            self[node].replication.dropped(self[node].replicas.held(topic, 0))
+        yield
+        for node in nodes:
+            if node in self._running:
+                partition = self[node].replicas.held(topic, 0)
+                self[node].replication.role_taken(partition, self.state(topic))
 
     async def in_sync(self, topic: str, index: int = 0) -> None:
         """Wait until every live replica of a partition is in sync."""

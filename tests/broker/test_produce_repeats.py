@@ -43,6 +43,7 @@ from wire_client import (
 
 NOW = 1_700_000_000_000
 TOPIC_RESOURCE = 2
+ACKS_ALL = -1
 
 
 @pytest.fixture
@@ -94,12 +95,13 @@ def pair(broker: BrokerProcess, client: WireClient, topic: str) -> Iterator[Pair
     pair.close()
 
 
+@pytest.mark.parametrize("acks", [1, ACKS_ALL])
 @pytest.mark.parametrize("version", range(3, 14))
-def test_answers_are_the_same_byte_for_byte(pair: Pair, client: WireClient, version: int) -> None:
+def test_answers_are_the_same_byte_for_byte(pair: Pair, client: WireClient, version: int, acks: int) -> None:
     count = 300
     for number in range(count):
         values = [b"%d" % number] * (1 + number % 3)
-        pair.send(batch(*values, timestamp=NOW), version, partition=number % 3)
+        pair.send(batch(*values, timestamp=NOW), version, partition=number % 3, acks=acks)
     answers = pair.compare(count)
     assert {answer.error_code for answer in answers} == {ErrorCode.NONE}
     for partition in range(3):

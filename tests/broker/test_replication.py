@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -64,19 +63,6 @@ def same_logs(cluster: LocalCluster, nodes: Sequence[int] = (1, 2, 3)) -> bool:
     return len(ends) == 1 and len(contents) == 1
 
 
-@contextlib.contextmanager
-def deaf(cluster: LocalCluster, *nodes: int) -> Any:
-    """Brokers that fetch nothing for a while, though they live."""
-    partitions = [(cluster[node].replication, held(cluster, node)) for node in nodes]
-    for replication, partition in partitions:
-        replication.dropped(partition)
-    yield
-    for node in nodes:
-        with contextlib.suppress(KeyError):
-            replication, partition = cluster[node].replication, held(cluster, node)
-            replication.role_taken(partition, cluster.state(TOPIC))
-
-
 # -- committing --------------------------------------------------------------------------------------------
 
 
@@ -91,7 +77,7 @@ async def test_what_is_acknowledged_is_on_every_replica(cluster: LocalCluster) -
 async def test_nothing_is_shown_before_it_is_committed(cluster: LocalCluster) -> None:
     leader, *followers = cluster.state(TOPIC).replicas
     await append(cluster, b"committed")
-    with deaf(cluster, *followers):
+    with cluster.deaf(TOPIC, *followers):
         assert (await append(cluster, b"alone", acks=1)).error_code == ErrorCode.NONE
         assert await values(cluster, leader) == [(0, b"committed")]
         answer = await cluster.ask(leader, list_offsets(TOPIC, LATEST), LIST_OFFSETS)
@@ -102,7 +88,7 @@ async def test_nothing_is_shown_before_it_is_committed(cluster: LocalCluster) ->
 
 async def test_a_follower_that_lags_leaves_and_comes_back(cluster: LocalCluster) -> None:
     leader, second, third = cluster.state(TOPIC).replicas
-    with deaf(cluster, third):
+    with cluster.deaf(TOPIC, third):
         await append(cluster, b"before")  # waits until the third has left
         assert set(cluster.state(TOPIC).isr) == {leader, second}
         await append(cluster, b"after")
@@ -112,7 +98,7 @@ async def test_a_follower_that_lags_leaves_and_comes_back(cluster: LocalCluster)
 
 async def test_too_few_replicas_refuse_and_recover(cluster: LocalCluster) -> None:
     leader, *followers = cluster.state(TOPIC).replicas
-    with deaf(cluster, *followers):
+    with cluster.deaf(TOPIC, *followers):
         after = await append(cluster, b"too late to refuse")
         assert after.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         assert cluster.state(TOPIC).isr == (leader,)
@@ -126,7 +112,7 @@ async def test_a_request_that_waits_too_long_is_told_so(tmp_path: Path) -> None:
     async with local_cluster(tmp_path) as cluster:
         await create(cluster)
         _, *followers = cluster.state(TOPIC).replicas
-        with deaf(cluster, *followers):
+        with cluster.deaf(TOPIC, *followers):
             request = produce(TOPIC, batch(b"slow"), acks=ACKS_ALL)
             request.timeout_ms = 100
             answer = only_partition(await cluster.ask(cluster.leader(TOPIC), request, PRODUCE))
@@ -139,7 +125,7 @@ async def test_a_request_that_waits_too_long_is_told_so(tmp_path: Path) -> None:
 async def test_what_only_the_old_leader_had_is_cut_off(cluster: LocalCluster) -> None:
     old, second, third = cluster.state(TOPIC).replicas
     await append(cluster, b"everywhere")
-    with deaf(cluster, second, third):
+    with cluster.deaf(TOPIC, second, third):
         await append(cluster, b"lost", b"lost too", acks=1)
         await cluster.lead(TOPIC, 0, second)
     assert (await append(cluster, b"kept")).base_offset == 1
@@ -150,7 +136,7 @@ async def test_what_only_the_old_leader_had_is_cut_off(cluster: LocalCluster) ->
 
 async def test_who_waits_for_a_leader_that_is_replaced_is_sent_elsewhere(cluster: LocalCluster) -> None:
     leader, second, third = cluster.state(TOPIC).replicas
-    with deaf(cluster, second, third):
+    with cluster.deaf(TOPIC, second, third):
         producing = asyncio.create_task(append(cluster, b"x"))
         fetching = asyncio.create_task(cluster.ask(leader, fetch(TOPIC, max_wait_ms=10_000), 4))
         await eventually(lambda: held(cluster, leader).log.end_offset == 1)

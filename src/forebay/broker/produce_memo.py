@@ -64,6 +64,7 @@ class ProduceMemo:
         "_sync_on_ack",
         "_tail",
         "_timeout_ms",
+        "_topic",
         "_version",
     )
 
@@ -71,6 +72,7 @@ class ProduceMemo:
         self, broker: Broker, version: int, request: ProduceRequest, head: bytes, prefix: bytes, tail: bytes
     ) -> None:
         topic = request.topic_data[0]
+        self._topic = (topic.name, topic.topic_id)
         self._now_ms = broker.now_ms
         self._appends = broker.appends
         self._metrics = broker.metrics
@@ -152,15 +154,29 @@ class ProduceMemo:
         if size:
             self._appends.queued(partition, size)
         result = Appended(partition.index, partition)
-        # The key is for encoding, and there is nothing to encode any more.
-        reply = connection.defer(ProduceRequest.API_KEY, self._version, 0, pipelined=True)
+        (correlation_id,) = _INDEX.unpack_from(response, _CORRELATION_AT)
+        reply = connection.defer(ProduceRequest.API_KEY, self._version, correlation_id, pipelined=True)
 
         def settle() -> None:
             if result.error_code:
-                NUMBERS.pack_into(response, self._numbers_at, result.index, result.error_code, -1, -1, -1)
-            reply.fill_soon([response])
+                reply.resolve_soon(self._failure(result))
+            else:
+                reply.fill_soon([response])
 
         self._appends.add(Unacknowledged([result], ACKS_ALL, settle, self._timeout_ms))
+
+    def _failure(self, result: Appended) -> ProduceResponse:
+        refused = PartitionProduceResponse(
+            index=result.index,
+            error_code=result.error_code,
+            error_message=result.error_message,
+            base_offset=-1,
+            log_append_time_ms=-1,
+            log_start_offset=-1,
+        )
+        name, topic_id = self._topic
+        topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[refused])
+        return ProduceResponse(responses=[topic])
 
 
 def _finder(replicas: Replicas, topic: TopicProduceData) -> Callable[[int], Partition]:
