@@ -14,7 +14,7 @@ from forebay.config.group_keys import GROUP_KEYS
 from forebay.config.listeners import validate_advertised, validate_listeners
 from forebay.config.replication_keys import REPLICATION_KEYS
 from forebay.config.transaction_keys import TRANSACTION_KEYS
-from forebay.config.values import INT_MAX, LONG_MAX, ConfigType, Definition, Value
+from forebay.config.values import INT_MAX, LONG_MAX, ConfigType, Definition, Value, int_key, long_key
 
 COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 CLEANUP_POLICIES = ("delete", "compact")
@@ -38,22 +38,6 @@ def _one_directory(value: Value) -> None:
         )
 
 
-def _int(
-    name: str, default: int | None, doc: str, low: int, high: int = INT_MAX, dynamic: bool = False
-) -> Definition:
-    return Definition(
-        name=name, type=ConfigType.INT, default=default, doc=doc, minimum=low, maximum=high, dynamic=dynamic
-    )
-
-
-def _long(
-    name: str, default: int | None, doc: str, low: int, high: int = LONG_MAX, dynamic: bool = False
-) -> Definition:
-    return Definition(
-        name=name, type=ConfigType.LONG, default=default, doc=doc, minimum=low, maximum=high, dynamic=dynamic
-    )
-
-
 def _bool(name: str, default: bool, doc: str, dynamic: bool = False) -> Definition:
     return Definition(name=name, type=ConfigType.BOOLEAN, default=default, doc=doc, dynamic=dynamic)
 
@@ -65,7 +49,7 @@ def _choice(name: str, default: str, doc: str, choices: tuple[str, ...], dynamic
 
 
 _IDENTITY = (
-    _int(
+    int_key(
         "node.id",
         1,
         "The number of this broker, unique in its cluster. A broker of a forebay.cluster that is given none "
@@ -102,19 +86,19 @@ _IDENTITY = (
 )
 
 _CONNECTIONS = (
-    _int("socket.request.max.bytes", 104857600, "The largest request taken from a client.", 1024),
-    _int("max.connections", INT_MAX, "The most connections at any time.", 0, dynamic=True),
-    _int("max.connections.per.ip", INT_MAX, "The most connections from one address.", 0, dynamic=True),
-    _long("connections.max.idle.ms", 600_000, "Connections idle for this long are closed.", 1000),
-    _int(
+    int_key("socket.request.max.bytes", 104857600, "The largest request taken from a client.", 1024),
+    int_key("max.connections", INT_MAX, "The most connections at any time.", 0, dynamic=True),
+    int_key("max.connections.per.ip", INT_MAX, "The most connections from one address.", 0, dynamic=True),
+    long_key("connections.max.idle.ms", 600_000, "Connections idle for this long are closed.", 1000),
+    int_key(
         "forebay.connection.max.inflight.requests",
         1000,
         "Requests of one connection that may wait for an answer before no more are read from it.",
         1,
         100_000,
     ),
-    _int("fetch.max.bytes", 57671680, "The most data that one Fetch response carries.", 1024),
-    _int(
+    int_key("fetch.max.bytes", 57671680, "The most data that one Fetch response carries.", 1024),
+    int_key(
         "max.incremental.fetch.session.cache.slots",
         1000,
         "Fetch sessions kept for clients; beyond it the oldest makes room.",
@@ -123,7 +107,7 @@ _CONNECTIONS = (
 )
 
 _TOPICS = (
-    _int("num.partitions", 1, "Partitions of a topic that is created without a count.", 1, 10_000),
+    int_key("num.partitions", 1, "Partitions of a topic that is created without a count.", 1, 10_000),
     Definition(
         name="default.replication.factor",
         type=ConfigType.INT,
@@ -145,7 +129,7 @@ _TOPICS = (
     ),
     _bool("auto.create.topics.enable", True, "Create a topic when a client asks for an unknown one."),
     _bool("delete.topic.enable", True, "Whether topics can be deleted."),
-    _int("message.max.bytes", 1048588, "The largest record batch that a topic takes.", 0, dynamic=True),
+    int_key("message.max.bytes", 1048588, "The largest record batch that a topic takes.", 0, dynamic=True),
     _choice(
         "compression.type",
         "producer",
@@ -160,28 +144,28 @@ _TOPICS = (
         TIMESTAMP_TYPES,
         dynamic=True,
     ),
-    _long(
+    long_key(
         "log.message.timestamp.before.max.ms",
         LONG_MAX,
         "How far a producer's timestamp may lie in the past.",
         0,
         dynamic=True,
     ),
-    _long(
+    long_key(
         "log.message.timestamp.after.max.ms",
         3_600_000,
         "How far a producer's timestamp may lie in the future.",
         0,
         dynamic=True,
     ),
-    _int(
+    int_key(
         "producer.id.expiration.ms",
         86_400_000,
         "An idempotent producer that is silent for this long is forgotten.",
         1,
         dynamic=True,
     ),
-    _int(
+    int_key(
         "forebay.decompress.max.bytes",
         64 * 1024 * 1024,
         "The most that one batch may unpack to, where the broker has to unpack it.",
@@ -199,29 +183,31 @@ _LOG = (
         doc="delete drops old segments by age and size; compact keeps the last value of each key.",
         dynamic=True,
     ),
-    _long("log.retention.ms", None, "How long messages are kept; -1 means for ever.", -1, dynamic=True),
-    _int("log.retention.minutes", None, "Used when log.retention.ms is not set.", -1),
-    _int("log.retention.hours", 336, "Used when neither log.retention.ms nor .minutes is set.", -1),
-    _long(
+    long_key("log.retention.ms", None, "How long messages are kept; -1 means for ever.", -1, dynamic=True),
+    int_key("log.retention.minutes", None, "Used when log.retention.ms is not set.", -1),
+    int_key("log.retention.hours", 336, "Used when neither log.retention.ms nor .minutes is set.", -1),
+    long_key(
         "log.retention.bytes",
         -1,
         "The size at which a partition drops old segments; -1 means none.",
         -1,
         dynamic=True,
     ),
-    _long("log.retention.check.interval.ms", 300_000, "How often retention is looked at.", 1),
-    _int("log.segment.bytes", 1073741824, "The size at which a segment is closed.", 14, dynamic=True),
-    _long("log.roll.ms", None, "The age at which a segment is closed.", 1, dynamic=True),
-    _int("log.roll.hours", 168, "Used when log.roll.ms is not set.", 1),
-    _int("log.index.interval.bytes", 4096, "Data between two entries of the offset index.", 0, dynamic=True),
-    _int(
+    long_key("log.retention.check.interval.ms", 300_000, "How often retention is looked at.", 1),
+    int_key("log.segment.bytes", 1073741824, "The size at which a segment is closed.", 14, dynamic=True),
+    long_key("log.roll.ms", None, "The age at which a segment is closed.", 1, dynamic=True),
+    int_key("log.roll.hours", 168, "Used when log.roll.ms is not set.", 1),
+    int_key(
+        "log.index.interval.bytes", 4096, "Data between two entries of the offset index.", 0, dynamic=True
+    ),
+    int_key(
         "log.index.size.max.bytes",
         10485760,
         "The size at which an index closes its segment.",
         12,
         dynamic=True,
     ),
-    _long(
+    long_key(
         "log.segment.delete.delay.ms",
         60_000,
         "How long the files of a deleted segment stay on disk, for readers in flight.",
@@ -234,13 +220,13 @@ _LOG = (
         "When data is forced to disk: ack before acks=all is answered, interval every log.flush.interval.ms.",
         ("ack", "interval"),
     ),
-    _long(
+    long_key(
         "log.flush.interval.ms",
         1000,
         "The longest that appended data waits for the disk, whatever the flush policy.",
         1,
     ),
-    _int("forebay.open.files.max", 512, "Log files held open at a time.", 16),
+    int_key("forebay.open.files.max", 512, "Log files held open at a time.", 16),
     _choice("forebay.log.format", "text", "How the broker's own log lines look.", ("text", "json")),
 )
 

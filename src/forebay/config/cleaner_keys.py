@@ -11,12 +11,7 @@ from dataclasses import dataclass
 from sys import float_info
 from typing import Any
 
-from forebay.config.values import LONG_MAX, ConfigType, Definition
-
-
-def _long(name: str, default: int, doc: str, low: int, dynamic: bool = True) -> Definition:
-    return Definition(name=name, type=ConfigType.LONG, default=default, doc=doc, minimum=low, dynamic=dynamic)
-
+from forebay.config.values import LONG_MAX, ConfigType, Definition, long_key
 
 CLEANER_KEYS = (
     Definition(
@@ -25,13 +20,16 @@ CLEANER_KEYS = (
         default=True,
         doc="Whether topics with cleanup.policy=compact are compacted; the offsets topic is one of them.",
     ),
-    _long(
+    long_key(
         "log.cleaner.dedupe.buffer.size",
         134_217_728,
         "Memory for the keys of one cleaning; a log with more keys takes several cleanings.",
         65_536,
+        dynamic=True,
     ),
-    _long("log.cleaner.backoff.ms", 15_000, "How long to wait when no log needs compaction.", 1),
+    long_key(
+        "log.cleaner.backoff.ms", 15_000, "How long to wait when no log needs compaction.", 1, dynamic=True
+    ),
     Definition(
         name="log.cleaner.io.max.bytes.per.second",
         type=ConfigType.DOUBLE,
@@ -49,23 +47,26 @@ CLEANER_KEYS = (
         doc="The share of a log that must be uncompacted before it is compacted.",
         dynamic=True,
     ),
-    _long(
+    long_key(
         "log.cleaner.min.compaction.lag.ms",
         0,
         "How long every message stays, even if its key has a newer one.",
         0,
+        dynamic=True,
     ),
-    _long(
+    long_key(
         "log.cleaner.max.compaction.lag.ms",
         LONG_MAX,
         "After this time a message is compacted whatever the uncompacted share; it closes segments as well.",
         1,
+        dynamic=True,
     ),
-    _long(
+    long_key(
         "log.cleaner.delete.retention.ms",
         86_400_000,
         "How long a message without a value, which deletes its key, can be read after compaction.",
         0,
+        dynamic=True,
     ),
 )
 

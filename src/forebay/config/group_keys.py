@@ -13,13 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from forebay.config.values import INT_MAX, ConfigType, Definition, Value
+from forebay.config.values import INT_MAX, ConfigType, Definition, Value, int_key
 
 ASSIGNORS = ("uniform", "range")
-
-
-def _int(name: str, default: int, doc: str, low: int, high: int = INT_MAX) -> Definition:
-    return Definition(name=name, type=ConfigType.INT, default=default, doc=doc, minimum=low, maximum=high)
 
 
 def _not_empty(value: Value) -> None:
@@ -28,25 +24,27 @@ def _not_empty(value: Value) -> None:
 
 
 GROUP_KEYS = (
-    _int("group.min.session.timeout.ms", 1_000, "The shortest session timeout that a member may ask for.", 1),
-    _int(
+    int_key(
+        "group.min.session.timeout.ms", 1_000, "The shortest session timeout that a member may ask for.", 1
+    ),
+    int_key(
         "group.max.session.timeout.ms", 1_800_000, "The longest session timeout that a member may ask for.", 1
     ),
-    _int(
+    int_key(
         "group.initial.rebalance.delay.ms",
         0,
         "How long an empty group waits for more members before its first rebalance.",
         0,
     ),
-    _int("group.max.size", INT_MAX, "The most members of a classic group.", 1),
-    _int(
+    int_key("group.max.size", INT_MAX, "The most members of a classic group.", 1),
+    int_key(
         "group.consumer.session.timeout.ms",
         45_000,
         "A member of a group whose assignment the broker makes is dropped when silent for this long.",
         1,
     ),
-    _int("group.consumer.heartbeat.interval.ms", 5_000, "How often members of such a group report.", 1),
-    _int("group.consumer.max.size", INT_MAX, "The most members of such a group.", 1),
+    int_key("group.consumer.heartbeat.interval.ms", 5_000, "How often members of such a group report.", 1),
+    int_key("group.consumer.max.size", INT_MAX, "The most members of such a group.", 1),
     Definition(
         name="group.consumer.assignors",
         type=ConfigType.LIST,
@@ -55,11 +53,11 @@ GROUP_KEYS = (
         validate=_not_empty,
         doc="The assignors of such groups; the first is used when a member names none.",
     ),
-    _int(
+    int_key(
         "offsets.topic.num.partitions", 4, "Partitions of __consumer_offsets, when it is created.", 1, 10_000
     ),
-    _int("offsets.topic.segment.bytes", 104_857_600, "The segment size of __consumer_offsets.", 14),
-    _int(
+    int_key("offsets.topic.segment.bytes", 104_857_600, "The segment size of __consumer_offsets.", 14),
+    int_key(
         "offsets.retention.minutes",
         10_080,
         "How long the offsets of a group without members, or of a topic no member subscribes to, are kept.",
@@ -72,7 +70,7 @@ GROUP_KEYS = (
         minimum=1,
         doc="How often offsets that have outlived their retention are looked for.",
     ),
-    _int("offset.metadata.max.bytes", 4_096, "The longest note that may be committed with an offset.", 0),
+    int_key("offset.metadata.max.bytes", 4_096, "The longest note that may be committed with an offset.", 0),
 )
 
 

@@ -11,35 +11,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from forebay.config.values import INT_MAX, ConfigType, Definition
-
-
-def _int(name: str, default: int, doc: str, low: int, high: int = INT_MAX) -> Definition:
-    return Definition(name=name, type=ConfigType.INT, default=default, doc=doc, minimum=low, maximum=high)
-
+from forebay.config.values import ConfigType, Definition, int_key
 
 REPLICATION_KEYS = (
-    _int(
+    int_key(
         "replica.lag.time.max.ms",
         10_000,
         "A follower that has not caught up with its leader for this long is not in sync.",
         100,
     ),
-    _int(
+    int_key(
         "replica.fetch.max.bytes",
         4 * 1024 * 1024,
         "The most data of one partition that a follower asks for at a time; a larger batch comes whole.",
         1024,
     ),
-    _int(
+    int_key(
         "replica.fetch.response.max.bytes",
         10 * 1024 * 1024,
         "The most data of all partitions that a follower asks a leader for at a time.",
         1024,
     ),
-    _int("replica.fetch.wait.max.ms", 500, "How long a follower's fetch waits for new data.", 1),
-    _int("replica.fetch.backoff.ms", 200, "How long a follower waits after a fetch that failed.", 1),
-    _int(
+    int_key("replica.fetch.wait.max.ms", 500, "How long a follower's fetch waits for new data.", 1),
+    int_key("replica.fetch.backoff.ms", 200, "How long a follower waits after a fetch that failed.", 1),
+    int_key(
         "replica.socket.timeout.ms",
         30_000,
         "How long a request to another broker may take before its connection is given up.",

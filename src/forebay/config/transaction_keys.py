@@ -12,40 +12,37 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from forebay.config.values import INT_MAX, ConfigType, Definition
-
-
-def _int(name: str, default: int, doc: str, low: int, high: int = INT_MAX) -> Definition:
-    return Definition(name=name, type=ConfigType.INT, default=default, doc=doc, minimum=low, maximum=high)
-
+from forebay.config.values import int_key
 
 TRANSACTION_KEYS = (
-    _int(
+    int_key(
         "transaction.max.timeout.ms",
         900_000,
         "The longest that a producer may let its transactions stay open.",
         1,
     ),
-    _int(
+    int_key(
         "transactional.id.expiration.ms",
         604_800_000,
         "A transactional id that is unused for this long is forgotten; never while a transaction is open.",
         1,
     ),
-    _int(
+    int_key(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         1_000,
         "The shortest time between two looks for transactions that have timed out.",
         1,
     ),
-    _int(
+    int_key(
         "transaction.state.log.num.partitions",
         4,
         "Partitions of __transaction_state, when it is created.",
         1,
         10_000,
     ),
-    _int("transaction.state.log.segment.bytes", 104_857_600, "The segment size of __transaction_state.", 14),
+    int_key(
+        "transaction.state.log.segment.bytes", 104_857_600, "The segment size of __transaction_state.", 14
+    ),
 )
 
 

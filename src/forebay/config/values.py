@@ -158,3 +158,20 @@ _PARSERS: dict[ConfigType, Callable[[str], Value]] = {
     ConfigType.LIST: _parse_list,
     ConfigType.PASSWORD: str,
 }
+
+
+def int_key(
+    name: str, default: int | None, doc: str, low: int, high: int = INT_MAX, dynamic: bool = False
+) -> Definition:
+    """Of most settings there is nothing more to say than a default and its limits."""
+    return Definition(
+        name=name, type=ConfigType.INT, default=default, doc=doc, minimum=low, maximum=high, dynamic=dynamic
+    )
+
+
+def long_key(
+    name: str, default: int | None, doc: str, low: int, high: int = LONG_MAX, dynamic: bool = False
+) -> Definition:
+    return Definition(
+        name=name, type=ConfigType.LONG, default=default, doc=doc, minimum=low, maximum=high, dynamic=dynamic
+    )
