@@ -7,6 +7,7 @@ before the answer goes out; damaged bytes are never sent.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from forebay.broker.connection import Reply
@@ -34,7 +35,7 @@ NO_RECORDS = b""
 _LOOK_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-class Fetch:
+class Fetch(ABC):
     """One request. Who derives from it says what may be read of a partition."""
 
     __slots__ = ("_broker", "_found", "_partitions", "_request", "_session", "_size", "_slices")
@@ -66,9 +67,9 @@ class Fetch:
             left -= size
         return healthy
 
+    @abstractmethod
     def _read_target(self, target: FetchTarget, left: int) -> tuple[PartitionData, int]:
         """What there is for one partition, and its size; KafkaError with the code to answer with."""
-        raise NotImplementedError
 
     def _slice(self, partition: Partition, target: FetchTarget, left: int, end: int) -> LogSlice:
         """The batches below `end` that fit."""
