@@ -32,8 +32,8 @@ class Replication:
         self.isr = InSyncReplicas(broker)
         self.heard_ms: dict[int, int] = {}
         """When each broker last fetched from this one."""
-        self.answered_s: dict[int, float] = {}
-        """When each broker's last fetch was answered, in the event loop's time."""
+        self.behind_s: dict[int, float] = {}
+        """When each broker last asked for what was there already, in the event loop's time."""
         self.taking = Throttle(broker.config.replication.follower_throttle)
         self.giving = Throttle(broker.config.replication.leader_throttle)
         """How fast replicas that are not in sync may be filled, here and from here."""

@@ -8,8 +8,9 @@ Followers have sessions with hundreds of partitions, of which few change at a ti
 to its end is settled: it is looked at again when something is appended, which also ends the wait of the
 session's fetch. So a quiet partition costs nothing, neither here nor at the follower.
 
-A follower that fetches without a pause is under load, and every answer costs both sides as much as taking in
-a batch. So a small answer to it is held back for a few turns of the event loop, in which more may come.
+A follower that finds something at once is behind, because producers do not wait for each other, and every
+answer costs both sides as much as taking in a batch. So for a moment its small answers are held back for a
+few turns of the event loop, in which more may come. Who sends one message at a time waits for nothing.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _WATCHERS_MAX = 32
-_PAUSE_S = 0.002
-"""A follower that was answered so recently is under load."""
+_BEHIND_S = 0.005
+"""How long a follower counts as being behind after it was."""
 _HELD_TURNS = 4
 _HELD_BYTES_MAX = 256 * 1024
 
@@ -65,11 +66,12 @@ class ReplicaFetch(Fetch):
         if any(data.diverging_epoch.epoch >= 0 for _, data, _ in self._found):
             return self._answer(context)
         enough = self._size >= request.min_bytes
-        if enough and (self._size >= _HELD_BYTES_MAX or not self._under_load()):
+        if self._size >= _HELD_BYTES_MAX:
             return self._answer(context)
         reply = self._reply = context.defer()
         reply.on_abandoned = self._stop_waiting
         if enough:
+            self._broker.replication.behind_s[self._follower] = self._broker.loop.time()
             self._hold(_HELD_TURNS)
         else:
             session.on_changed = self._changed
@@ -88,14 +90,14 @@ class ReplicaFetch(Fetch):
     def _changed(self) -> None:
         """Called within an append: answer when its producer has been served."""
         self._stop_waiting()
-        if self._under_load():
+        if self._is_behind():
             self._hold(_HELD_TURNS)
         else:
             self._broker.arrivals.call(self._woken)
 
-    def _under_load(self) -> bool:
-        answered_s = self._broker.replication.answered_s.get(self._follower, 0.0)
-        return self._broker.loop.time() - answered_s < _PAUSE_S
+    def _is_behind(self) -> bool:
+        behind_s = self._broker.replication.behind_s.get(self._follower, 0.0)
+        return self._broker.loop.time() - behind_s < _BEHIND_S
 
     def _hold(self, turns: int) -> None:
         if turns:
@@ -130,10 +132,6 @@ class ReplicaFetch(Fetch):
             reply.abort()
 
     # -- reading -------------------------------------------------------------------------------------
-
-    def _response(self) -> FetchResponse:
-        self._broker.replication.answered_s[self._follower] = self._broker.loop.time()
-        return super()._response()
 
     def _read_target(self, target: FetchTarget, left: int) -> tuple[PartitionData, int]:
         wanted = target.request
