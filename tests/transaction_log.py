@@ -23,7 +23,7 @@ from forebay.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from forebay.wire.messages.end_txn import EndTxnRequest
+from forebay.wire.messages.end_txn import EndTxnRequest, FurtherTxn
 from forebay.wire.messages.init_producer_id import InitProducerIdRequest
 
 NOBODY: Identity = (-1, -1)
@@ -159,6 +159,22 @@ class Coordinator:
         )
         info = RequestInfo(version)
         self.run(self.shard.end_txn(ticket, request, self._fresh(name), info, self.now_ms))
+        return ticket
+
+    def ask_end_together(self, *members: tuple[str, Identity], commit: bool) -> int:
+        ticket = self.ticket()
+        (name, who), *others = members
+        request = EndTxnRequest(
+            transactional_id=name,
+            producer_id=who[0],
+            producer_epoch=who[1],
+            committed=commit,
+            further=[
+                FurtherTxn(transactional_id=other, producer_id=producer_id, producer_epoch=epoch)
+                for other, (producer_id, epoch) in others
+            ],
+        )
+        self.run(self.shard.end_txn(ticket, request, -1, RequestInfo(4), self.now_ms))
         return ticket
 
     def ticket(self) -> int:

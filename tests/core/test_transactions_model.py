@@ -73,6 +73,8 @@ class Attempt:
     messages: int = 0
     fates: set[bool] = field(default_factory=set)
     told: bool | None = None
+    companion: Attempt | None = None
+    """Was to be committed in one step with this one."""
 
 
 @dataclass
@@ -90,7 +92,9 @@ class Client:
 
 
 class World:
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, *, pairs: bool = False) -> None:
+        """With `pairs`, transactions are mostly committed two at a time."""
+        self.pairs = pairs
         config = TransactionsConfig(id_expiration_ms=EXPIRATION_MS, abort_interval_ms=100)
         self.random = random
         self.coordinator = Coordinator(config=config, commits_at_once=False, writes_markers=False)
@@ -119,7 +123,8 @@ class World:
             self.a_client_raises_its_epoch: 1,
             self.a_client_adds_a_partition: 30,
             self.a_client_writes: 40,
-            self.a_client_ends_its_transaction: 10,
+            self.a_client_ends_its_transaction: 1 if self.pairs else 10,
+            self.two_clients_commit_together: 40 if self.pairs else 0,
             self.a_client_asks_again: 15,
             self.the_log_is_committed: 50,
             self.markers_are_written: 15,
@@ -172,7 +177,7 @@ class World:
         return client
 
     def a_client_comes(self) -> None:
-        client = Client(self.random.choice(NAMES), self.random.random() < 0.5)
+        client = Client(self.random.choice(NAMES), not self.pairs and self.random.random() < 0.5)
         self.clients.append(client)
         self._init(client, NOBODY)
 
@@ -246,6 +251,34 @@ class World:
 
         self._send(client, ask, hear)
 
+    def two_clients_commit_together(self) -> None:
+        """One of them asks for both. If that is refused, each transaction runs out of time."""
+        able = [each for each in self.clients[-CLIENTS:] if each.ask is None and not each.gone]
+        able = [each for each in able if each.attempt is not None and not each.raises_epoch]
+        if len({each.name for each in able}) < 2:
+            return
+        one = self.random.choice(able)
+        other = self.random.choice([each for each in able if each.name != one.name])
+        first, second = one.attempt, other.attempt
+        assert first is not None and second is not None
+        first.companion = second
+        members = (one.name, one.who), (other.name, other.who)
+        other.gone = True
+
+        def ask() -> int:
+            return self.coordinator.ask_end_together(*members, commit=True)
+
+        def hear(response: Any) -> None:
+            errors = (response.error_code, *response.further_error_codes)
+            assert ErrorCode.CONCURRENT_TRANSACTIONS not in errors
+            if any(errors):
+                one.gone = True
+                return
+            first.told = second.told = True
+            one.added, one.attempt = set(), None
+
+        self._send(one, ask, hear)
+
     def a_client_asks_again(self) -> None:
         client = self.random.choice(self.clients[-CLIENTS:]) if self.clients else None
         if client is not None and client.ask is not None and not client.gone:
@@ -299,6 +332,8 @@ class World:
             assert bool(attempt.fates) == bool(attempt.messages)
             if attempt.told is not None and attempt.fates:
                 assert attempt.fates == {attempt.told}, "the client was told otherwise"
+            if attempt.companion is not None:
+                assert len(attempt.fates | attempt.companion.fates) <= 1, "one committed, the other aborted"
 
     def _run_dry(self) -> None:
         while True:
@@ -358,4 +393,11 @@ def _check_transition(before: Transaction, after: Transaction) -> None:
 def test_every_transaction_ends_everywhere_in_the_way_its_client_was_told(seed: int) -> None:
     world = World(Random(seed))
     world.live(steps=800)
+    world.end()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_transactions_that_are_ended_together_end_in_the_same_way(seed: int) -> None:
+    world = World(Random(seed), pairs=True)
+    world.live(steps=2000)
     world.end()

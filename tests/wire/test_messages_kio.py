@@ -23,7 +23,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from forebay.wire.codec import decode, encode
-from forebay.wire.fields import FORMATS, Struct
+from forebay.wire.fields import FORMATS, OWN_TAGS_FROM, Struct
 from forebay.wire.fields import Field as OurField
 from forebay.wire.layout import Layout
 from forebay.wire.messages import API_KEYS, Api, api
@@ -209,8 +209,12 @@ def random_kio_scalar(random: Random, kafka_type: str) -> Any:
 
 
 def matching_fields(layout: Layout, cls: type[Struct], theirs: Any) -> list[tuple[Field[Any], str, OurField]]:
-    """The fields of both sides in pairs; a field that only one side has is an error."""
-    ours = dict([*layout.plain(cls), *layout.tagged(cls)])
+    """The fields of both sides in pairs; a field that only one side has is an error.
+
+    Those that are ours alone stay at their defaults, so that they must not change a byte.
+    """
+    tagged = [(name, field) for name, field in layout.tagged(cls) if (field.tag or 0) < OWN_TAGS_FROM]
+    ours = dict([*layout.plain(cls), *tagged])
     pairs = []
     for field in fields(theirs):
         name = field.name if field.name in ours else f"{field.name}_ms"

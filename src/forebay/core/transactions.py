@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from forebay.config import TransactionsConfig
 from forebay.core.step import RequestInfo, StateRecord, Step, Ticket
-from forebay.core.txn import decisions, inspection, replies
+from forebay.core.txn import decisions, inspection, replies, together
 from forebay.core.txn.deadlines import Deadlines
 from forebay.core.txn.decisions import Outcome
 from forebay.core.txn.draft import Asked, Draft, WriteMarkers
@@ -141,7 +141,12 @@ class TransactionShard:
     def end_txn(
         self, ticket: Ticket, request: EndTxnRequest, fresh_producer_id: int, info: RequestInfo, now_ms: int
     ) -> Step:
-        """`fresh_producer_id` may be -1 if `wants_producer_id` says no."""
+        """`fresh_producer_id` may be -1 if `wants_producer_id` says no.
+
+        Further transactions that the request names must be of this shard, too; `together` says more.
+        """
+        if request.further:
+            return self._end_together(ticket, request, now_ms)
         draft = Draft(self._transactions, now_ms)
         version = info.api_version
         outcome = self._decide_end(draft, request, fresh_producer_id, version)
@@ -152,6 +157,16 @@ class TransactionShard:
         else:
             draft.step.reply(ticket, replies.end_txn(ErrorCode.NONE, version, outcome.current))
             self._prepare(draft, outcome)
+        return self._finish(draft)
+
+    def _end_together(self, ticket: Ticket, request: EndTxnRequest, now_ms: int) -> Step:
+        draft = Draft(self._transactions, now_ms)
+        outcomes = together.judge(draft.get, request, now_ms)
+        draft.step.reply(ticket, together.reply(outcomes))
+        if all(isinstance(each, Transaction) or each is ErrorCode.NONE for each in outcomes):
+            for each in outcomes:
+                if isinstance(each, Transaction):
+                    self._prepare(draft, each)
         return self._finish(draft)
 
     def markers_written(
@@ -267,7 +282,7 @@ class TransactionShard:
     ) -> ErrorCode:
         txn = draft.get(transactional_id)
         if txn is None:
-            return _unknown(transactional_id)
+            return decisions.unknown(transactional_id)
         outcome = decisions.add(txn, identity, partitions, draft.now_ms)
         if isinstance(outcome, ErrorCode):
             return outcome
@@ -279,7 +294,7 @@ class TransactionShard:
     ) -> Outcome:
         txn = draft.get(request.transactional_id)
         if txn is None:
-            return _unknown(request.transactional_id)
+            return decisions.unknown(request.transactional_id)
         identity, commit = (request.producer_id, request.producer_epoch), request.committed
         if version < replies.EPOCH_BUMP_FROM:
             return decisions.end(txn, identity, draft.now_ms, commit=commit)
@@ -366,13 +381,9 @@ class TransactionShard:
         return draft.step
 
 
-def _unknown(transactional_id: str) -> ErrorCode:
-    return ErrorCode.INVALID_PRODUCER_ID_MAPPING if transactional_id else ErrorCode.INVALID_REQUEST
-
-
 def _verify(
     txn: Transaction | None, transactional_id: str, identity: Identity, partition: TopicPartition
 ) -> ErrorCode:
     if txn is None:
-        return _unknown(transactional_id)
+        return decisions.unknown(transactional_id)
     return decisions.verify(txn, identity, partition)

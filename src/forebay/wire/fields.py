@@ -25,6 +25,9 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, cast, dataclass_transform
 
 ZERO_UUID = bytes(16)
 
+# Tagged fields of our own begin here, far from those that Kafka may come to use. Others skip them.
+OWN_TAGS_FROM = 10_000
+
 # Beyond every version: the first flexible version of a message that has none.
 NEVER = 1 << 15
 

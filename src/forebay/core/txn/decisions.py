@@ -40,6 +40,11 @@ PARTITIONS_BYTES_MAX = 800_000
 _PARTITION_BYTES = 8
 
 
+def unknown(transactional_id: str) -> ErrorCode:
+    """The answer to who speaks of a transactional id that was never given, or has been forgotten."""
+    return ErrorCode.INVALID_PRODUCER_ID_MAPPING if transactional_id else ErrorCode.INVALID_REQUEST
+
+
 def create(
     transactional_id: str, producer_id: int, *, timeout_ms: int, now_ms: int
 ) -> Transaction | ErrorCode:
@@ -140,7 +145,7 @@ def add(txn: Transaction, identity: Identity, partitions: Set[TopicPartition], n
     if txn.state is State.ONGOING and partitions <= txn.partitions:
         return ErrorCode.NONE
     everything = txn.partitions | partitions
-    if _size_of(everything) > PARTITIONS_BYTES_MAX:
+    if size_of(everything) > PARTITIONS_BYTES_MAX:
         return ErrorCode.INVALID_REQUEST
     return replace(
         txn,
@@ -154,7 +159,8 @@ def add(txn: Transaction, identity: Identity, partitions: Set[TopicPartition], n
     )
 
 
-def _size_of(partitions: Set[TopicPartition]) -> int:
+def size_of(partitions: Set[TopicPartition]) -> int:
+    """About how many bytes they take in the log."""
     topics = {topic for topic, _ in partitions}
     return len(partitions) * _PARTITION_BYTES + sum(
         len(topic.encode()) + _PARTITION_BYTES for topic in topics

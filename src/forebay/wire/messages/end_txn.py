@@ -1,8 +1,34 @@
-"""EndTxn: commit or abort a transaction."""
+"""EndTxn: commit or abort a transaction, or several in one step.
+
+`further` is not Kafka's: it names more transactions that end in the same way as the first, all of them or
+none. A broker that does not know the tag skips it and ends the first one alone; whoever asks can tell by the
+response, where `further_error_codes` is missing then. There is none in version 5, in which each producer is
+told a new epoch.
+"""
 
 from __future__ import annotations
 
-from forebay.wire.fields import Request, Response, boolean, int16, int32, int64, string
+from forebay.wire.fields import (
+    OWN_TAGS_FROM,
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    string,
+)
+
+FURTHER_MAX = 4_000
+"""The most transactions that a request may name besides the first."""
+
+
+class FurtherTxn(Struct):
+    transactional_id: str = string()
+    producer_id: int = int64()
+    producer_epoch: int = int16()
 
 
 class EndTxnRequest(Request, api_key=26, versions=(0, 5), flexible=3):
@@ -10,6 +36,7 @@ class EndTxnRequest(Request, api_key=26, versions=(0, 5), flexible=3):
     producer_id: int = int64()
     producer_epoch: int = int16()
     committed: bool = boolean()
+    further: list[FurtherTxn] = array(FurtherTxn, "3-4", tag=OWN_TAGS_FROM)
 
 
 class EndTxnResponse(Response, api_key=26, versions=(0, 5), flexible=3):
@@ -17,3 +44,7 @@ class EndTxnResponse(Response, api_key=26, versions=(0, 5), flexible=3):
     error_code: int = int16()
     producer_id: int = int64("5+", default=-1)
     producer_epoch: int = int16("5+", default=-1)
+    further_error_codes: list[int] | None = array(
+        int16, "3-4", nullable="3-4", default=None, tag=OWN_TAGS_FROM
+    )
+    """One for each of `further`, in that order. Where one is wrong, all others were not attempted."""
