@@ -334,7 +334,11 @@ async def test_without_a_lease_nobody_is_told_where_a_log_ends(cluster: LocalClu
     try:
         asked = await cluster.ask(leader, list_offsets(TOPIC, LATEST), LIST_OFFSETS)
         deleted = await cluster.ask(leader, DeleteRecordsRequest(topics=[wanted], timeout_ms=1000), 2)
+        fetched = await cluster.ask(leader, fetch(TOPIC, max_wait_ms=10_000), FETCH)
     finally:
         membership.lease = lease
     assert asked.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert deleted.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    # Told with the partition: an error of the whole answer has clients ask again at once, and of the same broker.
+    assert fetched.error_code == ErrorCode.NONE
+    assert only_partition(fetched).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

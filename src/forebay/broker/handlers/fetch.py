@@ -42,11 +42,13 @@ def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> Fe
     session = broker.sessions.resolve(request, by_id=by_id, now_ms=broker.now_ms(), privileged=follower >= 0)
     if session.error_code:
         return FetchResponse(error_code=session.error_code)
-    if not broker.membership.valid():
+    certain = broker.membership.valid()
+    if follower < 0:
+        fetch = _ConsumerFetch(broker, request, session, context.api_version)
+        return fetch.start(context) if certain else fetch.refuse()
+    if not certain:
         return FetchResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    if follower >= 0:
-        return ReplicaFetch(broker, request, session, follower).start(context)
-    return _ConsumerFetch(broker, request, session, context.api_version).start(context)
+    return ReplicaFetch(broker, request, session, follower).start(context)
 
 
 class _ConsumerFetch(Fetch):
@@ -87,6 +89,13 @@ class _ConsumerFetch(Fetch):
         )
         reply.on_abandoned = wait.finish
         return reply
+
+    def refuse(self) -> FetchResponse:
+        """Others may lead by now. Clients look for them only when each partition says so."""
+        error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has lost touch with its cluster")
+        self._size = 0
+        self._found = [(target, self._failed(target, error), 0) for target in self._session.targets]
+        return self._response()
 
     def _woken(self, reply: Reply) -> None:
         if reply.abandoned:
