@@ -339,6 +339,6 @@ async def test_without_a_lease_nobody_is_told_where_a_log_ends(cluster: LocalClu
         membership.lease = lease
     assert asked.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert deleted.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    # Told with the partition: an error of the whole answer has clients ask again at once, and of the same broker.
+    # Told with the partition: after an error of the whole answer clients ask the same broker again at once.
     assert fetched.error_code == ErrorCode.NONE
     assert only_partition(fetched).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
