@@ -86,7 +86,7 @@ class Consumer(Actor):
         while not self.stopping:
             for at in self.partitions:
                 await self.read(at)
-            await self.rest(0.4)
+            await self.rest(0.8)
 
     async def read(self, at: TopicPartition) -> None:
         offset = self.positions.get(at, 0)

@@ -14,7 +14,7 @@ from forebay.sim.network import SimNetwork
 from forebay.sim.node import SimNode
 from forebay.sim.store import STORE_HOST, SimStore
 from forebay.sim.workload import SURE
-from forebay.sim.world import Event, World
+from forebay.sim.world import World
 
 Undo = Callable[[], None]
 
@@ -43,7 +43,8 @@ class Faults:
         self._nodes = nodes
         self._in_sync = in_sync
         self._chance = world.chance("faults")
-        self._under_way: dict[Event, Undo] = {}
+        self._under_way: dict[int, Undo] = {}
+        self._last_undo = 0
         self._healed = False
         self._robbed: SimNode | None = None
         """Has lost what was not synced, and may not be back in sync yet."""
@@ -87,11 +88,12 @@ class Faults:
             self._later(seconds, undo)
 
     def _later(self, seconds: float, undo: Undo) -> None:
-        event = self._world.after(seconds, lambda: self._undo(event))
-        self._under_way[event] = undo
+        self._last_undo += 1
+        self._under_way[self._last_undo] = undo
+        self._world.after(seconds, self._undo, self._last_undo)
 
-    def _undo(self, event: Event) -> None:
-        undo = self._under_way.pop(event, None)
+    def _undo(self, number: int) -> None:
+        undo = self._under_way.pop(number, None)
         if undo is not None:
             undo()
 
@@ -99,9 +101,8 @@ class Faults:
         """Take everything back; brokers whose disks failed are started anew, as an operator would."""
         self._world.note("heal", "")
         self._healed = True
-        for event in list(self._under_way):
-            event.cancel()
-            self._undo(event)
+        for number in list(self._under_way):
+            self._undo(number)
         for node in self._nodes:
             node.live_on()
             self._start_anew(node)

@@ -27,7 +27,8 @@ from forebay.sim.world import World
 
 T = TypeVar("T")
 
-_TURN_S = (5e-6, 60e-6)
+_TURN_S_MIN = 5e-6
+_TURN_S_MAX = 60e-6
 _THREAD_S = (20e-6, 800e-6)
 _SLOW_CHANCE = 0.01
 _SLOW_FACTOR = 40
@@ -56,11 +57,13 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self.thread_delay_s: float | None = None
         """While work of a thread is carried out: how long after it the loop hears of it."""
         self.on_failure: Callable[[str, BaseException | None], None] = lambda _message, _error: None
-        self._chance = world.chance(f"loop/{name}")
+        self._random = world.chance(f"loop/{name}").random
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._timer_number = 0
         self._wake_at: float | None = None
+        self._turn_due = False
+        """A turn for what is ready has been asked for, or is under way: nobody need ask for another."""
         self._held: list[Callable[[], None]] = []
 
     # -- turns -----------------------------------------------------------------------------------------
@@ -71,7 +74,8 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             self.world.at(when, self._turn, when)
 
     def _wake_soon(self) -> None:
-        self._wake(self.world.now + self._chance.uniform(*_TURN_S))
+        self._turn_due = True
+        self._wake(self.world.now + _TURN_S_MIN + (_TURN_S_MAX - _TURN_S_MIN) * self._random())
 
     def _turn(self, when: float) -> None:
         if when != self._wake_at or not self.alive:
@@ -81,11 +85,13 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             self._held.append(self._wake_soon)
             return
         self._collect_due()
+        self._turn_due = True
         events._set_running_loop(self)
+        ready = self._ready
         try:
-            for _ in range(len(self._ready)):
-                handle = self._ready.popleft()
-                if not handle.cancelled():
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if not handle._cancelled:
                     handle._run()
                 if not self.alive:
                     break
@@ -99,6 +105,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             self._ready.append(heappop(timers)[2])
 
     def _plan_next(self) -> None:
+        self._turn_due = False
         if self._ready:
             self._wake_soon()
             return
@@ -147,7 +154,8 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         handle = asyncio.Handle(callback, args, self, context)
         if self.alive:
             self._ready.append(handle)
-            self._wake_soon()
+            if not self._turn_due:
+                self._wake_soon()
         return handle
 
     def call_soon_threadsafe(  # type: ignore[override]
@@ -169,7 +177,8 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         if self.alive:
             self._timer_number += 1
             heappush(self._timers, (when, self._timer_number, handle))
-            self._wake(max(when, self.world.now))
+            if not self._turn_due:  # else the turn plans the next when it ends
+                self._wake(max(when, self.world.now))
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:

@@ -20,7 +20,8 @@ from forebay.sim.loop import ProcessLoop
 from forebay.sim.world import World
 from forebay.wire.parts import FileRange
 
-_DELAY_S = (50e-6, 600e-6)
+_DELAY_S_MIN = 50e-6
+_DELAY_S_MAX = 600e-6
 _SLOW_CHANCE = 0.02
 _SLOW_S = (0.005, 0.3)
 _WINDOW_BYTES = 256 * 1024
@@ -38,6 +39,7 @@ class SimStream:
     def __init__(self, network: SimNetwork, loop: ProcessLoop, local: Address, peer: Address) -> None:
         self.local = local
         self.peer = peer
+        self.way = f"{local[0]}:{local[1]} > {peer[0]}:{peer[1]}"
         self.loop = loop
         self.other: SimStream
         self.silent = False
@@ -150,9 +152,10 @@ class SimStream:
     def _put(self, piece: bytes, *, mark: bool = False) -> None:
         if self.silent:
             return
-        for part in [piece] if mark else self._network.split(piece):
+        for part in (piece,) if mark else self._network.split(piece):
             arrival = self.loop.world.now + self._network.delay_s(self.local[0], self.peer[0])
-            self._last_arrival = max(self._last_arrival, arrival)
+            if arrival > self._last_arrival:
+                self._last_arrival = arrival
             self._outgoing.append((self._last_arrival, part, mark))
         self.deliver()
 
@@ -276,6 +279,7 @@ class SimNetwork:
     def __init__(self, world: World) -> None:
         self._world = world
         self._chance = world.chance("network")
+        self._random = self._chance.random
         self._listeners: dict[Address, SimListener] = {}
         self._streams: dict[SimStream, None] = {}
         self._cuts: set[tuple[str, str]] = set()
@@ -404,18 +408,16 @@ class SimNetwork:
     # -- the wire ----------------------------------------------------------------------------------------
 
     def delay_s(self, source: str = "", target: str = "") -> float:
-        slow = (source, target) in self._slow or self._chance.random() < _SLOW_CHANCE
-        return self._chance.uniform(*(_SLOW_S if slow else _DELAY_S))
+        if self._random() < _SLOW_CHANCE or (source, target) in self._slow:
+            return self._chance.uniform(*_SLOW_S)
+        return _DELAY_S_MIN + (_DELAY_S_MAX - _DELAY_S_MIN) * self._random()
 
-    def split(self, piece: bytes) -> list[bytes]:
+    def split(self, piece: bytes) -> tuple[bytes, ...]:
         """What was sent in one piece may arrive in two."""
-        if len(piece) > 1 and self._chance.random() < _SPLIT_CHANCE:
+        if len(piece) > 1 and self._random() < _SPLIT_CHANCE:
             middle = self._chance.randrange(1, len(piece))
-            return [piece[:middle], piece[middle:]]
-        return [piece]
+            return piece[:middle], piece[middle:]
+        return (piece,)
 
     def note(self, stream: SimStream, piece: bytes) -> None:
-        local, peer = stream.local, stream.peer
-        self._world.note(
-            "net", f"{local[0]}:{local[1]} > {peer[0]}:{peer[1]} {len(piece)} {crc32(piece):08x}"
-        )
+        self._world.note("net", f"{stream.way} {len(piece)} {crc32(piece):08x}")

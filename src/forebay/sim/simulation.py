@@ -207,7 +207,7 @@ def _settings(world: World, story: Story) -> dict[str, str]:
         "log.flush.interval.ms": chance.choice(("1000", "10000")),
         "min.insync.replicas": chance.choice(("1", "2")) if story.brokers > 1 else "1",
         "replica.lag.time.max.ms": chance.choice(("1500", "3000", "10000")),
-        "replica.fetch.wait.max.ms": chance.choice(("100", "500")),
+        "replica.fetch.wait.max.ms": chance.choice(("300", "500")),
         "leader.imbalance.check.interval.seconds": chance.choice(("5", "300")),
     }
 

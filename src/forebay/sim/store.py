@@ -68,6 +68,7 @@ class SimStore:
         self.lose_answers_chance = 0.0
         self.watch_delay_s_max = 0.0
         self._network = network
+        self._image = ClusterImage(cluster_id=CLUSTER)
         self._chance = world.chance("store")
         self._grants: dict[int, _Grant] = {}
         self._last_lease = 0
@@ -78,8 +79,10 @@ class SimStore:
 
     def image(self) -> ClusterImage:
         """The cluster as it is, whoever knows of it."""
-        items, revision = self.keyspace.range(_KEYS.root)
-        return ClusterImage(cluster_id=CLUSTER).apply(changes_of_range(_KEYS, items), revision)
+        if self._image.revision != self.keyspace.revision:
+            items, revision = self.keyspace.range(_KEYS.root)
+            self._image = ClusterImage(cluster_id=CLUSTER).apply(changes_of_range(_KEYS, items), revision)
+        return self._image
 
     # -- requests ----------------------------------------------------------------------------------------
 

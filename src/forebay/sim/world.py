@@ -19,24 +19,6 @@ from typing import Any
 _TRACE_LINES_KEPT = 400
 
 
-class Event:
-    """Something that will happen, unless it is cancelled."""
-
-    __slots__ = ("_action", "_args")
-
-    def __init__(self, action: Callable[..., None], args: tuple[Any, ...]) -> None:
-        self._action: Callable[..., None] | None = action
-        self._args = args
-
-    def cancel(self) -> None:
-        self._action = None
-        self._args = ()
-
-    def happen(self) -> None:
-        if self._action is not None:
-            self._action(*self._args)
-
-
 class Breach(Exception):
     """Something that was promised did not hold."""
 
@@ -50,7 +32,7 @@ class World:
         self.breach: Breach | None = None
         """The first promise that was broken."""
         self.recent: deque[str] = deque(maxlen=_TRACE_LINES_KEPT)
-        self._queue: list[tuple[float, int, Event]] = []
+        self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._scheduled = 0
         self._hash = blake2b(digest_size=16)
         self._on_line = on_line
@@ -61,28 +43,29 @@ class World:
 
     # -- time ------------------------------------------------------------------------------------------
 
-    def at(self, when: float, action: Callable[..., None], *args: Any) -> Event:
+    def at(self, when: float, action: Callable[..., None], *args: Any) -> None:
         self._scheduled += 1
-        event = Event(action, args)
-        heappush(self._queue, (when, self._scheduled, event))
-        return event
+        heappush(self._queue, (when, self._scheduled, action, args))
 
-    def after(self, delay_s: float, action: Callable[..., None], *args: Any) -> Event:
-        return self.at(self.now + delay_s, action, *args)
+    def after(self, delay_s: float, action: Callable[..., None], *args: Any) -> None:
+        self._scheduled += 1
+        heappush(self._queue, (self.now + delay_s, self._scheduled, action, args))
 
     def step(self) -> bool:
         """Let the next event happen; False when there is none."""
         if not self._queue:
             return False
-        when, _, event = heappop(self._queue)
-        self.now = max(self.now, when)
+        when, _, action, args = heappop(self._queue)
+        if when > self.now:
+            self.now = when
         self.events_count += 1
-        event.happen()
+        action(*args)
         return True
 
     def run_until(self, when: float, enough: Callable[[], bool] | None = None) -> None:
         """Let time pass until `when`, a breach, or until `enough` says so."""
-        while self.breach is None and self._queue and self._queue[0][0] <= when:
+        queue = self._queue
+        while queue and queue[0][0] <= when and self.breach is None:
             self.step()
             if enough is not None and enough():
                 return
