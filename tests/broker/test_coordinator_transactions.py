@@ -3,214 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from forebay.broker.markers import write_markers
 from forebay.core.hashing import partition_for
 from forebay.errors import ErrorCode
-from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, build_batch, read_marker, split
-from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from forebay.wire.batch import EndTxnMarker, read_marker
 from forebay.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from forebay.wire.messages.end_txn import EndTxnRequest
-from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
-from forebay.wire.messages.init_producer_id import InitProducerIdRequest
-from forebay.wire.messages.list_transactions import ListTransactionsRequest
 from forebay.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from forebay.wire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
-from forebay.wire.records import Record
 from local_cluster import LocalCluster, eventually, local_cluster, retried
-from wire_client import create_topic, fetch, only_partition, produce, values_of
-
-TRANSACTIONS = "__transaction_state"
-OFFSETS = "__consumer_offsets"
-ID = "payments"
-GROUP = "orders"
-EPOCH_PER_TXN = 5
-"""EndTxn from this version on ends a transaction of version 2."""
-COME_BACK = (
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.CONCURRENT_TRANSACTIONS,
+from transacting import (
+    COME_BACK,
+    GROUP,
+    ID,
+    OFFSETS,
+    TRANSACTIONS,
+    Producer,
+    give_leader,
+    group_home,
+    make_topic,
+    read_committed,
+    spread,
+    states,
+    take_leader,
 )
-MOVED = (
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.LEADER_NOT_AVAILABLE,
-)
-
-
-@dataclass
-class Producer:
-    """What a client library does for a transactional producer, one partition at a time."""
-
-    cluster: LocalCluster
-    topic: str
-    transactional_id: str = ID
-    adds_itself: bool = False
-    """Transaction version 2: Produce and TxnOffsetCommit add their partitions."""
-    producer_id: int = -1
-    producer_epoch: int = -1
-    sequences: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def home(self) -> int:
-        return self.cluster.leader(TRANSACTIONS, partition_for(self.transactional_id, 4))
-
-    async def begin(self) -> None:
-        found = await self.cluster.ask(
-            1, FindCoordinatorRequest(key_type=1, coordinator_keys=[self.transactional_id]), 6
-        )
-        assert [each.error_code for each in found.coordinators] == [ErrorCode.NONE]
-        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=60_000)
-
-        async def attempt() -> tuple[Any, int]:
-            response = await self.cluster.ask(self.home, request, 4)
-            return response, response.error_code
-
-        response = await retried(attempt, *COME_BACK)
-        assert response.error_code == ErrorCode.NONE
-        self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
-        self.sequences.clear()
-
-    async def add(self, *partitions: int) -> None:
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=self.producer_id,
-            v3_and_below_producer_epoch=self.producer_epoch,
-            v3_and_below_topics=[AddPartitionsToTxnTopic(name=self.topic, partitions=list(partitions))],
-        )
-
-        async def attempt() -> tuple[Any, int]:
-            response = await self.cluster.ask(self.home, request, 3)
-            (topic,) = response.results_by_topic_v3_and_below
-            return topic, topic.results_by_partition[0].partition_error_code
-
-        added = await retried(attempt, *COME_BACK)
-        assert {each.partition_error_code for each in added.results_by_partition} == {ErrorCode.NONE}
-
-    async def send(self, partition: int, value: bytes, *, retry: bool = True) -> int:
-        """The error code of sending one message."""
-        sequence = self.sequences.get(partition, 0)
-        data = bytes(
-            build_batch(
-                [Record(0, self.cluster[self.home].now_ms(), None, value)],
-                producer_id=self.producer_id,
-                producer_epoch=self.producer_epoch,
-                base_sequence=sequence,
-                attributes=TRANSACTIONAL,
-            )
-        )
-        request = produce(
-            self.topic, data, partition=partition, acks=-1, transactional_id=self.transactional_id
-        )
-
-        async def attempt() -> tuple[int, int]:
-            leader = self.cluster.leader(self.topic, partition)
-            response = await self.cluster.ask(leader, request, 12 if self.adds_itself else 11)
-            code: int = only_partition(response).error_code
-            return code, code
-
-        code: int = await retried(attempt, *(MOVED if retry else ()))
-        if code == ErrorCode.NONE:
-            self.sequences[partition] = sequence + 1
-        return code
-
-    async def send_offset(self, offset: int, version: int = 3) -> int:
-        """The error code of committing a group's offset as part of the transaction."""
-        await self.cluster.ask(1, FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]), 6)
-        partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-        request = TxnOffsetCommitRequest(
-            transactional_id=self.transactional_id,
-            group_id=GROUP,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            topics=[TxnOffsetCommitRequestTopic(name=self.topic, partitions=[partition])],
-        )
-        response = await self.cluster.ask(_group_home(self.cluster), request, version)
-        code: int = response.topics[0].partitions[0].error_code
-        return code
-
-    async def add_offsets(self) -> None:
-        response = await self.cluster.ask(
-            self.home,
-            AddOffsetsToTxnRequest(
-                transactional_id=self.transactional_id,
-                producer_id=self.producer_id,
-                producer_epoch=self.producer_epoch,
-                group_id=GROUP,
-            ),
-            3,
-        )
-        assert response.error_code == ErrorCode.NONE
-
-    async def end(self, *, commit: bool = True) -> None:
-        request = EndTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            committed=commit,
-        )
-
-        async def attempt() -> tuple[Any, int]:
-            response = await self.cluster.ask(self.home, request, EPOCH_PER_TXN if self.adds_itself else 3)
-            return response, response.error_code
-
-        response = await retried(attempt, *COME_BACK)
-        assert response.error_code == ErrorCode.NONE
-        if self.adds_itself:
-            self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
-            self.sequences.clear()
-
-
-def _group_home(cluster: LocalCluster) -> int:
-    return cluster.leader(OFFSETS, partition_for(GROUP, 4))
-
-
-async def _make_topic(cluster: LocalCluster, partitions: int = 3) -> str:
-    (made,) = (await cluster.ask(1, create_topic("events", partitions), 7)).topics
-    assert made.error_code == ErrorCode.NONE
-    return "events"
-
-
-async def _read(cluster: LocalCluster, topic: str, partition: int) -> list[bytes]:
-    """What readers of committed messages see, once every transaction there is decided."""
-
-    async def attempt() -> tuple[Any, int]:
-        leader = cluster.leader(topic, partition)
-        request = fetch(topic, partitions=[partition], isolation_level=1)
-        data = only_partition(await cluster.ask(leader, request, 12))
-        settled = data.last_stable_offset == data.high_watermark
-        return data, data.error_code if settled else ErrorCode.OFFSET_NOT_AVAILABLE
-
-    data = await retried(attempt, *MOVED, ErrorCode.OFFSET_NOT_AVAILABLE)
-    assert data.error_code == ErrorCode.NONE
-    aborted = sorted((each.first_offset, each.producer_id) for each in data.aborted_transactions or ())
-    buffer = memoryview(data.records)
-    values: list[bytes] = []
-    ignored: set[int] = set()
-    for position, header in split(buffer):
-        while aborted and aborted[0][0] <= header.base_offset:
-            ignored.add(aborted.pop(0)[1])
-        if header.is_control:
-            ignored.discard(header.producer_id)
-        elif header.producer_id not in ignored:
-            batch = buffer[position : position + header.size]
-            values += [value for _, value in values_of(batch) if value is not None]
-    return values
 
 
 def _markers(cluster: LocalCluster, topic: str, partition: int) -> list[EndTxnMarker]:
@@ -228,7 +51,7 @@ async def _group_offset(cluster: LocalCluster) -> int:
     )
 
     async def attempt() -> tuple[int, int]:
-        response = await cluster.ask(_group_home(cluster), request, 7)
+        response = await cluster.ask(group_home(cluster), request, 7)
         if response.error_code != ErrorCode.NONE:
             return -1, response.error_code
         (partition,) = response.topics[0].partitions
@@ -238,19 +61,13 @@ async def _group_offset(cluster: LocalCluster) -> int:
     return offset
 
 
-async def _spread(cluster: LocalCluster, topic: str, partitions: Iterable[int]) -> None:
-    """Give each partition another leader, so that every broker takes part."""
-    for partition in partitions:
-        await cluster.lead(topic, partition, partition + 1)
-
-
 @pytest.mark.parametrize("adds_itself", [False, True], ids=["version 1", "version 2"])
 async def test_a_transaction_over_all_brokers_is_committed_or_aborted_whole(
     tmp_path: Path, adds_itself: bool
 ) -> None:
     async with local_cluster(tmp_path) as cluster:
-        topic = await _make_topic(cluster)
-        await _spread(cluster, topic, range(3))
+        topic = await make_topic(cluster)
+        await spread(cluster, topic, range(3))
         producer = Producer(cluster, topic, adds_itself=adds_itself)
         await producer.begin()
         for commit, value in ((True, b"kept"), (False, b"gone"), (True, b"kept too")):
@@ -260,14 +77,14 @@ async def test_a_transaction_over_all_brokers_is_committed_or_aborted_whole(
                 assert await producer.send(partition, value) == ErrorCode.NONE
             await producer.end(commit=commit)
         for partition in range(3):
-            assert await _read(cluster, topic, partition) == [b"kept", b"kept too"]
+            assert await read_committed(cluster, topic, partition) == [b"kept", b"kept too"]
 
 
 async def test_a_partition_takes_no_transaction_that_its_coordinator_does_not_know_of(tmp_path: Path) -> None:
     """Wherever the partition is led: the coordinator on another broker is asked."""
     async with local_cluster(tmp_path) as cluster:
-        topic = await _make_topic(cluster)
-        await _spread(cluster, topic, range(3))
+        topic = await make_topic(cluster)
+        await spread(cluster, topic, range(3))
         producer = Producer(cluster, topic)
         await producer.begin()
         await producer.add(0)
@@ -278,13 +95,17 @@ async def test_a_partition_takes_no_transaction_that_its_coordinator_does_not_kn
         for partition in range(3):
             assert await stranger.send(partition, b"never") != ErrorCode.NONE
         await producer.end()
-        assert [await _read(cluster, topic, partition) for partition in range(3)] == [[b"yes"], [], []]
+        assert [await read_committed(cluster, topic, partition) for partition in range(3)] == [
+            [b"yes"],
+            [],
+            [],
+        ]
 
 
 async def test_brokers_ask_for_many_transactions_at_once(tmp_path: Path) -> None:
     """AddPartitionsToTxn of brokers: each transaction is answered for itself."""
     async with local_cluster(tmp_path) as cluster:
-        topic = await _make_topic(cluster)
+        topic = await make_topic(cluster)
         producer = Producer(cluster, topic)
         await producer.begin()
         await producer.add(1)
@@ -326,7 +147,7 @@ async def test_offsets_of_a_group_elsewhere_count_with_the_transaction(
     tmp_path: Path, adds_itself: bool, version: int, commit: bool
 ) -> None:
     async with local_cluster(tmp_path) as cluster:
-        topic = await _make_topic(cluster)
+        topic = await make_topic(cluster)
         producer = Producer(cluster, topic, adds_itself=adds_itself)
         await producer.begin()
         assert await producer.send_offset(1, version) == (
@@ -345,7 +166,7 @@ async def test_offsets_of_a_group_elsewhere_count_with_the_transaction(
 async def test_offsets_without_a_transaction_are_refused(tmp_path: Path) -> None:
     """Nobody would ever decide about them, and the group could not go on."""
     async with local_cluster(tmp_path) as cluster:
-        topic = await _make_topic(cluster)
+        topic = await make_topic(cluster)
         producer = Producer(cluster, topic)
         await producer.begin()
         assert await producer.send_offset(1, 3) == ErrorCode.INVALID_TXN_STATE
@@ -365,8 +186,8 @@ async def test_offsets_without_a_transaction_are_refused(tmp_path: Path) -> None
 async def test_a_decided_transaction_is_ended_by_the_next_coordinator(tmp_path: Path) -> None:
     """Its first one dies while it tries to reach a partition; the marker carries the epoch of the next."""
     async with local_cluster(tmp_path) as cluster:
-        topic = await _make_topic(cluster)
-        await _spread(cluster, topic, range(3))
+        topic = await make_topic(cluster)
+        await spread(cluster, topic, range(3))
         producer = Producer(cluster, topic)
         await producer.begin()
         await producer.add(0, 1, 2)
@@ -374,27 +195,27 @@ async def test_a_decided_transaction_is_ended_by_the_next_coordinator(tmp_path: 
             assert await producer.send(partition, b"kept") == ErrorCode.NONE
         home, index = producer.home, partition_for(ID, 4)
         unreachable = next(node for node in cluster.nodes if node != home)
-        await _take_leader(cluster, topic, unreachable - 1)
+        await take_leader(cluster, topic, unreachable - 1)
         await producer.end()
-        assert await _states(cluster, home) == ["PrepareCommit"]
+        assert await states(cluster, home) == ["PrepareCommit"]
         epoch = cluster.state(TRANSACTIONS, index).leader_epoch
         await cluster.kill(home)
         await cluster.bury(home)
-        await _give_leader(cluster, topic, unreachable - 1, unreachable)
+        await give_leader(cluster, topic, unreachable - 1, unreachable)
         for partition in range(3):
-            assert await _read(cluster, topic, partition) == [b"kept"]
+            assert await read_committed(cluster, topic, partition) == [b"kept"]
         assert _markers(cluster, topic, unreachable - 1)[-1].coordinator_epoch == epoch + 1
         await producer.begin()
         await producer.add(0)
         assert await producer.send(0, b"more") == ErrorCode.NONE
         await producer.end()
-        assert await _read(cluster, topic, 0) == [b"kept", b"more"]
+        assert await read_committed(cluster, topic, 0) == [b"kept", b"more"]
 
 
 async def test_an_open_transaction_goes_on_over_the_death_of_coordinator_and_leader(tmp_path: Path) -> None:
     async with local_cluster(tmp_path) as cluster:
-        topic = await _make_topic(cluster)
-        await _spread(cluster, topic, range(3))
+        topic = await make_topic(cluster)
+        await spread(cluster, topic, range(3))
         producer = Producer(cluster, topic)
         await producer.begin()
         for round_ in range(3):
@@ -413,7 +234,7 @@ async def test_an_open_transaction_goes_on_over_the_death_of_coordinator_and_lea
             for index in range(4):
                 await cluster.in_sync(TRANSACTIONS, index)
         for partition in range(3):
-            assert await _read(cluster, topic, partition) == [
+            assert await read_committed(cluster, topic, partition) == [
                 text for round_ in range(3) for text in (b"%d" % round_, b"%d again" % round_)
             ]
 
@@ -421,14 +242,14 @@ async def test_an_open_transaction_goes_on_over_the_death_of_coordinator_and_lea
 async def test_a_coordinator_that_was_replaced_ends_nothing(tmp_path: Path) -> None:
     """It may still believe in its term; partitions have heard of a later one."""
     async with local_cluster(tmp_path) as cluster:
-        topic = await _make_topic(cluster)
+        topic = await make_topic(cluster)
         producer = Producer(cluster, topic)
         await producer.begin()
         for _ in range(2):
             await producer.add(0)
             assert await producer.send(0, b"first") == ErrorCode.NONE
             await producer.end()
-            await _read(cluster, topic, 0)
+            await read_committed(cluster, topic, 0)
             heir = next(node for node in cluster.nodes if node != producer.home)
             await cluster.lead(TRANSACTIONS, partition_for(ID, 4), heir)
         await producer.add(0)
@@ -443,7 +264,7 @@ async def test_a_coordinator_that_was_replaced_ends_nothing(tmp_path: Path) -> N
             codes = await write_markers(cluster[node], late, [(topic, 0)], bumps_epoch=False)
             assert codes == {(topic, 0): ErrorCode.TRANSACTION_COORDINATOR_FENCED}
         await producer.end()
-        assert await _read(cluster, topic, 0) == [b"first", b"first", b"open"]
+        assert await read_committed(cluster, topic, 0) == [b"first", b"first", b"open"]
 
 
 async def test_a_marker_on_a_connection_that_was_given_up_comes_too_late(tmp_path: Path) -> None:
@@ -462,34 +283,18 @@ async def test_a_marker_on_a_connection_that_was_given_up_comes_too_late(tmp_pat
 
 async def test_a_marker_for_a_partition_without_a_leader_waits_for_one(tmp_path: Path) -> None:
     async with local_cluster(tmp_path) as cluster:
-        topic = await _make_topic(cluster)
+        topic = await make_topic(cluster)
         producer = Producer(cluster, topic)
         await producer.begin()
         await producer.add(0)
         assert await producer.send(0, b"x") == ErrorCode.NONE
         home = cluster.leader(topic)
-        await _take_leader(cluster, topic, 0)
+        await take_leader(cluster, topic, 0)
         await producer.end()
         await asyncio.sleep(0.2)
-        assert await _states(cluster, producer.home) == ["PrepareCommit"]
-        await _give_leader(cluster, topic, 0, home)
-        assert await _read(cluster, topic, 0) == [b"x"]
-
-
-async def _states(cluster: LocalCluster, node: int) -> list[str]:
-    listed = await cluster.ask(node, ListTransactionsRequest(), 0)
-    return [each.transaction_state for each in listed.transaction_states]
-
-
-async def _take_leader(cluster: LocalCluster, topic: str, partition: int) -> None:
-    """Leave a partition as if its only in-sync replica were on a broker that has gone."""
-    await cluster.change(topic, partition, leader=-1, isr=(99,))
-
-
-async def _give_leader(cluster: LocalCluster, topic: str, partition: int, node: int) -> None:
-    state = cluster.state(topic, partition)
-    alive = tuple(replica for replica in state.replicas if replica in cluster.nodes)
-    await cluster.change(topic, partition, leader=node, isr=alive, leader_epoch=state.leader_epoch + 1)
+        assert await states(cluster, producer.home) == ["PrepareCommit"]
+        await give_leader(cluster, topic, 0, home)
+        assert await read_committed(cluster, topic, 0) == [b"x"]
 
 
 async def test_a_broker_that_lost_its_lease_is_still_listened_to(tmp_path: Path) -> None:

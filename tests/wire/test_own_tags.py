@@ -1,11 +1,11 @@
-"""Tagged fields that are ours alone: absent they change no byte, and whoever does not know them skips them."""
+"""Tagged fields that are ours alone: whoever does not know them skips them, and says nothing of them."""
 
 from __future__ import annotations
 
 import pytest
 
 from forebay.wire.codec import decode, encode
-from forebay.wire.fields import OWN_TAGS_FROM, Request, boolean, int16, int64, string
+from forebay.wire.fields import Request, boolean, int16, int64, string
 from forebay.wire.messages.end_txn import EndTxnRequest, EndTxnResponse, FurtherTxn
 
 
@@ -45,8 +45,3 @@ def test_an_answer_about_nothing_differs_from_no_answer() -> None:
     silent, empty = EndTxnResponse(), EndTxnResponse(further_error_codes=[])
     assert decode(EndTxnResponse, 4, encode(silent, 4)).further_error_codes is None
     assert decode(EndTxnResponse, 4, encode(empty, 4)).further_error_codes == []
-
-
-def test_every_tag_of_our_own_is_far_from_kafkas() -> None:
-    assert EndTxnRequest.FIELDS["further"].tag == EndTxnResponse.FIELDS["further_error_codes"].tag
-    assert OWN_TAGS_FROM >= 10_000

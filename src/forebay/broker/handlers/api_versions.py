@@ -13,6 +13,7 @@ from forebay.wire.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from forebay.wire.messages.end_txn import END_TOGETHER
 
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
 FEATURES = {"transaction.version": 2}
 """Java producers raise their epoch with every transaction only where this says so."""
 
+_ZERO_MINIMUM_FROM = 4
+"""Java clients of the versions before cannot read a feature whose lowest level is 0."""
+
 
 def handle(
-    broker: Broker, _context: RequestContext, request: ApiVersionsRequest | None
+    broker: Broker, context: RequestContext, request: ApiVersionsRequest | None
 ) -> ApiVersionsResponse:
     """A request of a version that is not served comes as None."""
     return ApiVersionsResponse(
@@ -35,16 +39,26 @@ def handle(
             )
             for endpoint in broker.endpoints.values()
         ],
-        supported_features=[
-            SupportedFeatureKey(name=name, min_version=0, max_version=level)
-            for name, level in FEATURES.items()
-        ],
+        supported_features=_supported(context.api_version),
         finalized_features_epoch=0,
         finalized_features=[
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
             for name, level in FEATURES.items()
         ],
     )
+
+
+def _supported(version: int) -> list[SupportedFeatureKey]:
+    own = SupportedFeatureKey(name=END_TOGETHER, min_version=1, max_version=1)
+    if version < _ZERO_MINIMUM_FROM:
+        return [own]
+    return [
+        own,
+        *(
+            SupportedFeatureKey(name=name, min_version=0, max_version=level)
+            for name, level in FEATURES.items()
+        ),
+    ]
 
 
 ENDPOINT = Endpoint(API_VERSIONS_KEY, 0, 4, handle)

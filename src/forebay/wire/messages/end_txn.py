@@ -21,6 +21,9 @@ from forebay.wire.fields import (
     string,
 )
 
+END_TOGETHER = "forebay.end.together"
+"""The feature by which a broker says, in ApiVersions, that it takes further transactions."""
+
 FURTHER_MAX = 4_000
 """The most transactions that a request may name besides the first."""
 
