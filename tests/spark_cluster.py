@@ -38,14 +38,17 @@ class SparkCluster:
 
 
 @contextlib.contextmanager
-def running_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
+def running_cluster(folder: Path, jvm_options: str, workers: int = 2) -> Iterator[SparkCluster]:
     with contextlib.ExitStack() as stack:
-        log = _start(stack, folder, "master", "org.apache.spark.deploy.master.Master", "--port", "0")
+        log = _start(
+            stack, folder, jvm_options, "master", "org.apache.spark.deploy.master.Master", "--port", "0"
+        )
         master = _awaited(log, _MASTER)[1]
         logs = [
             _start(
                 stack,
                 folder,
+                jvm_options,
                 f"worker-{number}",
                 "org.apache.spark.deploy.worker.Worker",
                 *("--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}"), master),
@@ -57,7 +60,9 @@ def running_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
         yield SparkCluster(master=master, python=_bare_python(folder))
 
 
-def _start(stack: contextlib.ExitStack, folder: Path, name: str, java_class: str, *arguments: str) -> Path:
+def _start(
+    stack: contextlib.ExitStack, folder: Path, jvm_options: str, name: str, java_class: str, *arguments: str
+) -> Path:
     log = folder / f"{name}.log"
     environment = {
         **os.environ,
@@ -65,6 +70,7 @@ def _start(stack: contextlib.ExitStack, folder: Path, name: str, java_class: str
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_NO_DAEMONIZE": "1",
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": jvm_options,
     }
     with log.open("w") as output:
         process = subprocess.Popen(

@@ -1,20 +1,25 @@
 """A Spark driver to be killed: copies a topic to another, exactly once, as far as its checkpoint lets it.
 
-    python spark_driver.py BOOTSTRAP SOURCE SINK CHECKPOINT
+    python spark_driver.py BOOTSTRAP SOURCE SINK CHECKPOINT JVM_OPTIONS
 
 Ends by itself, with status 0, when all that was in the source at its start is copied.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
+import warnings
+from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from forebay.spark.session import session
+from forebay.spark.session import DRIVER_OPTIONS, session
 
 OFFSETS_PER_TRIGGER = 300
+STOP_SECONDS_MAX = 60
 
 
 def copy(spark: SparkSession, bootstrap: str, source: str, sink: str, checkpoint: str) -> StreamingQuery:
@@ -39,8 +44,25 @@ def copy(spark: SparkSession, bootstrap: str, source: str, sink: str, checkpoint
     )
 
 
+def end(session: SparkSession) -> None:
+    """End the JVM too, and what is left of the connections to it."""
+    gateway: Any = session.sparkContext._gateway
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session.stop()
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(STOP_SECONDS_MAX)
+        SparkContext._gateway = SparkContext._jvm = None
+        del gateway
+        gc.collect()
+
+
+def main(bootstrap: str, source: str, sink: str, checkpoint: str, jvm_options: str) -> None:
+    spark = session("killed driver", "local[2]", quick=True, **{DRIVER_OPTIONS: jvm_options})
+    copy(spark, bootstrap, source, sink, checkpoint).awaitTermination()
+    end(spark)
+
+
 if __name__ == "__main__":
-    spark = session("killed driver", "local[2]", quick=True)
-    query = copy(spark, *sys.argv[1:])
-    query.awaitTermination()
-    spark.stop()
+    main(*sys.argv[1:])

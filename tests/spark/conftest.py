@@ -7,24 +7,23 @@ without a JVM; the tests that need Spark are few, and look at what only Spark ca
 
 from __future__ import annotations
 
-import gc
 import os
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from broker_process import BrokerProcess
 from forebay.errors import ForebayError
 from forebay.spark.connection import Cluster
-from forebay.spark.session import find_java, session
+from forebay.spark.session import DRIVER_OPTIONS, find_java, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 SPARK_SECONDS_MAX = 400
-STOP_SECONDS_MAX = 60
 PY4J_WARNINGS = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 """Sockets to the JVM are left to the garbage collector, whenever that comes by."""
 
@@ -33,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The first test of a session pays for its start, which on a busy machine takes minutes; and a test that
     is interrupted while it talks to the JVM spoils the session for all that follow."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if "jvm_options" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(SPARK_SECONDS_MAX))
             for ignored in PY4J_WARNINGS:
                 item.add_marker(pytest.mark.filterwarnings(ignored))
@@ -47,8 +46,10 @@ def no_connections_left() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """A session on two cores of this machine; leave its settings as they are."""
+def jvm_options(
+    broker: BrokerProcess, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    """For JVMs that live for seconds."""
     try:
         find_java()
     except ForebayError as error:
@@ -57,31 +58,29 @@ def spark() -> Iterator[SparkSession]:
         pytest.skip(str(error))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PySpark's own imports are not ours to tidy
+        from spark_jvm import quick_options
+    cache: pytest.Cache | None = getattr(request.config, "cache", None)
+    folder = cache.mkdir("spark-classes") if cache else tmp_path_factory.mktemp("spark-classes")
+    return quick_options(folder, broker.bootstrap)
+
+
+@pytest.fixture(scope="session")
+def spark(jvm_options: str) -> Iterator[SparkSession]:
+    """A session on two cores of this machine; leave its settings as they are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PySpark's own imports are not ours to tidy
+        import spark_driver
+
         started = session(
             "forebay tests",
             "local[2]",
             quick=True,
             **{
+                DRIVER_OPTIONS: jvm_options,
                 "spark.sql.shuffle.partitions": 2,
                 "spark.connect.grpc.binding.address": "127.0.0.1",
                 "spark.connect.grpc.binding.port": 0,
             },
         )
     yield started
-    _end(started)
-
-
-def _end(started: SparkSession) -> None:
-    """End the JVM too, and what is left of the connections to it."""
-    from pyspark import SparkContext
-
-    gateway: Any = started.sparkContext._gateway
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        started.stop()
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(STOP_SECONDS_MAX)
-        SparkContext._gateway = SparkContext._jvm = None
-        del gateway
-        gc.collect()
+    spark_driver.end(started)

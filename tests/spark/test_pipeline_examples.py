@@ -15,6 +15,7 @@ from broker_process import BrokerProcess
 from forebay.cli.pipeline import pipeline
 from forebay.cli.pipeline_file import load, steps_of
 from forebay.spark.pipelines import Brokers, Job
+from forebay.spark.session import DRIVER_OPTIONS
 from spark_topics import Sent, contents, make, send
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def test_log_aggregation(
     assert "every count agrees" in capsys.readouterr().out
 
 
-def test_the_declarative_pipeline(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_the_declarative_pipeline(broker: BrokerProcess, tmp_path: Path, jvm_options: str) -> None:
     make(broker.bootstrap, orders=2, large_orders=1)
     values = [b'{"country": "de", "amount": 250}', b'{"country": "fr", "amount": 40}']
     send(broker.bootstrap, "orders", [Sent(value) for value in values])
@@ -64,6 +65,7 @@ def test_the_declarative_pipeline(broker: BrokerProcess, tmp_path: Path) -> None
         [
             Path(sys.executable).parent / "spark-pipelines",
             *("run", "--conf", "spark.sql.catalogImplementation=hive", "--conf", "spark.ui.enabled=false"),
+            *("--conf", f"{DRIVER_OPTIONS}={jvm_options}"),
         ],
         cwd=tmp_path,
         env={**os.environ, "FOREBAY_BOOTSTRAP_SERVERS": broker.bootstrap, "SPARK_LOCAL_IP": "127.0.0.1"},

@@ -9,11 +9,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from broker_process import BrokerProcess
+from forebay.spark.session import DRIVER_OPTIONS
 from forebay_command import command, environment
 from spark_archives import seen_by_anyone
 from spark_cluster import SparkCluster, running_cluster
@@ -22,14 +24,6 @@ from spark_topics import NINE_MS, Sent, contents, make, send
 pytestmark = pytest.mark.timeout(420)  # Spark shares its cores with whatever else runs
 
 DEADLINE_SECONDS = 300
-# A driver that lives for seconds needs no compiler of the second tier.
-QUICK = (
-    "--conf",
-    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "--master",
-    "local[2]",
-)
-
 TRIGGER_SECONDS = 1.0
 STEPS = """
 conf: {spark.sql.shuffle.partitions: 2}
@@ -57,11 +51,11 @@ def orders(first: int, count: int) -> list[Sent]:
 
 
 @contextlib.contextmanager
-def running(*arguments: str, bootstrap: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+def running(*arguments: str, bootstrap: str, cwd: Path, jvm_options: str) -> Iterator[subprocess.Popen[str]]:
     """In a process group of its own, so that `kill` can take the JVM too."""
     with (cwd / "stderr").open("w") as told:
         process = subprocess.Popen(
-            command("pipeline", *arguments, *QUICK),
+            command("pipeline", *arguments, "--master", "local[2]", *quick(jvm_options)),
             env=environment(bootstrap),
             cwd=cwd,
             stdout=subprocess.PIPE,
@@ -77,6 +71,10 @@ def running(*arguments: str, bootstrap: str, cwd: Path) -> Iterator[subprocess.P
         process.communicate()
 
 
+def quick(jvm_options: str) -> tuple[str, str]:
+    return "--conf", f"{DRIVER_OPTIONS}={jvm_options}"
+
+
 def kill(process: subprocess.Popen[str]) -> None:
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -90,20 +88,21 @@ def wait_for_files(lake: Path, count: int) -> None:
 
 
 def test_a_killed_archive_is_taken_up_by_a_file_with_every_step(
-    broker: BrokerProcess, tmp_path: Path
+    broker: BrokerProcess, tmp_path: Path, jvm_options: str
 ) -> None:
     """Killed in the middle of a batch; then a file whose last step runs until Ctrl-C."""
     make(broker.bootstrap, run_orders=2, run_again=2, run_large=1)
     send(broker.bootstrap, "run-orders", orders(0, 400))
     lake = tmp_path / "lake"
     arguments = ["archive", "run-orders", "--to", "lake", "--every", "1s", "--batch-records", "20"]
-    with running(*arguments, bootstrap=broker.bootstrap, cwd=tmp_path) as killed:
+    started = partial(running, bootstrap=broker.bootstrap, cwd=tmp_path, jvm_options=jvm_options)
+    with started(*arguments) as killed:
         wait_for_files(lake, 5)
         kill(killed)
     assert 0 < len(seen_by_anyone(lake)) < 400
 
     (tmp_path / "steps.yml").write_text(STEPS)
-    with running("run", "steps.yml", "--json", bootstrap=broker.bootstrap, cwd=tmp_path) as stopped:
+    with started("run", "steps.yml", "--json") as stopped:
         wait_for_rows(tmp_path / "large", 200, stopped)
         # Stopped in the middle of a batch it would rightly say that none has ended.
         wait_for_batches(tmp_path / "large", 1)
@@ -143,13 +142,13 @@ def wait_for_batches(lake: Path, count: int) -> None:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
-    with running_cluster(tmp_path) as started:
+def cluster(tmp_path: Path, jvm_options: str) -> Iterator[SparkCluster]:
+    with running_cluster(tmp_path, jvm_options) as started:
         yield started
 
 
 def test_executors_without_forebay_get_what_they_need(
-    broker: BrokerProcess, cluster: SparkCluster, tmp_path: Path
+    broker: BrokerProcess, cluster: SparkCluster, tmp_path: Path, jvm_options: str
 ) -> None:
     """A master and two workers; the executors' Python has neither Forebay nor its dependencies."""
     probe = [str(cluster.python), "-c", "import pyarrow, pandas, numpy; import forebay"]
@@ -161,14 +160,18 @@ def test_executors_without_forebay_get_what_they_need(
     (tmp_path / "steps.yml").write_text(
         f"""
         master: {cluster.master}
-        conf: {{spark.driver.host: 127.0.0.1, spark.executor.memory: 512m, spark.sql.shuffle.partitions: 2}}
+        conf:
+          spark.driver.host: 127.0.0.1
+          spark.executor.memory: 512m
+          spark.executor.extraJavaOptions: {json.dumps(jvm_options)}
+          spark.sql.shuffle.partitions: 2
         steps:
           - archive: {{topic: run-shipped, to: lake, once: true}}
           - replay: {{archive: lake, to: run-shipped-again}}
         """
     )
     done = subprocess.run(
-        command("pipeline", "run", "steps.yml", "-b", broker.bootstrap, "--json"),
+        command("pipeline", "run", "steps.yml", "-b", broker.bootstrap, "--json", *quick(jvm_options)),
         env=cluster.environment(),
         cwd=tmp_path,
         capture_output=True,

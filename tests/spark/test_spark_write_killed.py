@@ -70,9 +70,10 @@ def wait_for_more_rows(bootstrap: str, sink: str, running: Callable[[], bool]) -
 
 
 def test_drivers_that_are_killed_leave_each_row_once(
-    bootstrap: str, topics: tuple[str, str], tmp_path: Path
+    bootstrap: str, topics: tuple[str, str], tmp_path: Path, jvm_options: str
 ) -> None:
-    command = [sys.executable, spark_driver.__file__, bootstrap, *topics, str(tmp_path / "checkpoint")]
+    command = [sys.executable, spark_driver.__file__, bootstrap, *topics]
+    command += [str(tmp_path / "checkpoint"), jvm_options]
     for kill in range(DRIVER_KILLS + 1):
         # A session of its own: the JVM dies with the driver, as a machine dies as a whole.
         with (tmp_path / f"driver-{kill}.log").open("wb") as log:
