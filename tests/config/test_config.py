@@ -16,6 +16,7 @@ from forebay.config import (
     broker_config,
     describe_broker,
     describe_topic,
+    is_throttled,
     load,
     topic_value,
     validate_broker_override,
@@ -325,3 +326,27 @@ def test_a_share_is_a_number_from_0_to_1() -> None:
 def test_the_rate_of_compaction_has_no_limit_by_default() -> None:
     assert broker_config().cleaner.bytes_per_second_max > 1e300
     assert from_set("log.cleaner.io.max.bytes.per.second=1E6").cleaner.bytes_per_second_max == 1e6
+
+
+def test_replicas_to_throttle_are_named_in_pairs() -> None:
+    name = "leader.replication.throttled.replicas"
+    config = TopicConfig.resolve(broker_config({}), {name: "0:1, 12:3"})
+    assert config.leader_throttled_replicas == ("0:1", "12:3")
+    assert is_throttled(config.leader_throttled_replicas, 12, 3)
+    assert not is_throttled(config.leader_throttled_replicas, 1, 1)
+    assert config.follower_throttled_replicas == ()
+    assert is_throttled((), 5, 6)
+    assert is_throttled(("*",), 5, 6)
+    for wrong in ("0", "a:1", "0:", "*,0:1", "0:1:2"):
+        with pytest.raises(ConfigError, match="partition:broker pairs"):
+            validate_topic_override(name, wrong)
+
+
+def test_a_setting_of_topics_alone_is_shown_with_its_default() -> None:
+    name = "follower.replication.throttled.replicas"
+    (shown,) = [entry for entry in describe_topic(broker_config({}), {}) if entry.name == name]
+    assert (shown.value, shown.source) == ("", Source.DEFAULT_CONFIG)
+    (shown,) = [entry for entry in describe_topic(broker_config({}), {name: "*"}) if entry.name == name]
+    assert (shown.value, shown.source) == ("*", Source.DYNAMIC_TOPIC_CONFIG)
+    with pytest.raises(ConfigError, match=r"is a setting of topics$"):
+        broker_config({name: "*"})

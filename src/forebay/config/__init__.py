@@ -25,7 +25,7 @@ from forebay.config.lookup import (
 )
 from forebay.config.replication_keys import ReplicationConfig
 from forebay.config.sources import load
-from forebay.config.topic import TopicConfig
+from forebay.config.topic import TopicConfig, is_throttled
 from forebay.config.transaction_keys import TransactionsConfig
 from forebay.config.values import ConfigType, Source, Value, format_value
 
@@ -47,6 +47,7 @@ __all__ = [
     "Listener",
     "parse_listener",
     "TopicConfig",
+    "is_throttled",
     "broker_definition",
     "topic_key",
     "validate_topic_override",

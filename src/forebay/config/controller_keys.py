@@ -66,6 +66,8 @@ CONTROLLER_KEYS = (
 class ControllerConfig:
     unclean_election: bool = False
     """For topics that do not say it themselves."""
+    min_insync_replicas: int = -1
+    """Likewise; -1 means a majority of the replicas."""
     rebalance_leaders: bool = True
     imbalance_check_interval_s: int = 300
     imbalance_percent_max: int = 10
@@ -74,6 +76,7 @@ class ControllerConfig:
 def controller_config(values: Mapping[str, Any]) -> ControllerConfig:
     return ControllerConfig(
         unclean_election=values["unclean.leader.election.enable"],
+        min_insync_replicas=values["min.insync.replicas"],
         rebalance_leaders=values["auto.leader.rebalance.enable"],
         imbalance_check_interval_s=values["leader.imbalance.check.interval.seconds"],
         imbalance_percent_max=values["leader.imbalance.per.broker.percentage"],

@@ -59,6 +59,9 @@ def _topic_entry(broker: BrokerConfig, overrides: Mapping[str, str], key: TopicK
         for synonym in _broker_synonyms(broker, BROKER_KEYS[fallback])
         if synonym.value is not None
     ]
+    if not fallbacks:
+        default = format_value(key.definition.default)
+        synonyms.append(Synonym(name=name, value=default, source=Source.DEFAULT_CONFIG))
     entry = _entry(key.definition, (*synonyms, *(synonym for synonym, _ in fallbacks)), read_only=False)
     if synonyms:
         return entry

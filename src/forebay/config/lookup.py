@@ -14,9 +14,10 @@ def broker_definition(name: str) -> Definition:
     definition = BROKER_KEYS.get(ALIASES.get(name, name))
     if definition is None:
         if name in TOPIC_KEYS:
-            raise ConfigError(
-                f"{name} is a setting of topics; for all topics set {TOPIC_KEYS[name].fallbacks[0][0]}"
+            instead = "".join(
+                f"; for all topics set {broker}" for broker, _ in TOPIC_KEYS[name].fallbacks[:1]
             )
+            raise ConfigError(f"{name} is a setting of topics{instead}")
         raise ConfigError(f"unknown setting {name!r}{_nearest(name, (*BROKER_KEYS, *ALIASES))}")
     return definition
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forebay.config.broker import BrokerConfig
-from forebay.config.topic_keys import TOPIC_KEYS, TopicKey
+from forebay.config.topic_keys import ALL_REPLICAS, TOPIC_KEYS, TopicKey
 from forebay.config.values import Value
 
 
@@ -35,6 +35,9 @@ class TopicConfig:
     min_insync_replicas: int
     """-1 means a majority of the replicas; see `insync_replicas_min`."""
     unclean_leader_election_enable: bool
+    leader_throttled_replicas: tuple[str, ...]
+    follower_throttled_replicas: tuple[str, ...]
+    """As partition:broker; see `is_throttled`."""
 
     @staticmethod
     def resolve(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
@@ -64,9 +67,14 @@ class TopicConfig:
         return replicas // 2 + 1
 
 
+def is_throttled(replicas: tuple[str, ...], index: int, broker: int) -> bool:
+    """Whether a replica that is catching up is among those that a setting names; with none named all are."""
+    return replicas in ((), ALL_REPLICAS) or f"{index}:{broker}" in replicas
+
+
 def _fallback(broker: BrokerConfig, key: TopicKey) -> Value:
     for name, factor in key.fallbacks:
         value = broker.values[name]
         if value is not None:
             return key.from_broker(value, factor)
-    raise AssertionError(f"{key.definition.name} has no default")
+    return key.definition.default

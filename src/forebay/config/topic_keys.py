@@ -1,7 +1,8 @@
 """Every setting of a topic, and the broker settings that it falls back to.
 
 `fallbacks` lists broker keys in order of precedence, each with the factor that turns its unit into the
-topic's: a topic without retention.ms takes log.retention.ms, else .minutes, else .hours.
+topic's: a topic without retention.ms takes log.retention.ms, else .minutes, else .hours. A few settings are a
+topic's alone.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from forebay.config.broker_keys import BROKER_KEYS
-from forebay.config.values import LONG_MAX, Definition, Value
+from forebay.config.values import LONG_MAX, ConfigType, Definition, Value
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
+ALL_REPLICAS = ("*",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,27 @@ def _key(name: str, attribute: str, *fallbacks: str | tuple[str, int], doc: str 
         dynamic=True,
     )
     return TopicKey(definition=definition, attribute=attribute, fallbacks=pairs)
+
+
+def _throttled(name: str, attribute: str, who: str) -> TopicKey:
+    definition = Definition(
+        name=name,
+        type=ConfigType.LIST,
+        default=(),
+        doc=f"Which replicas {who}.replication.throttled.rate is for, as partition:broker, or * for all;"
+        " with none named it is for every replica that is catching up.",
+        validate=_named_replicas,
+        dynamic=True,
+    )
+    return TopicKey(definition=definition, attribute=attribute, fallbacks=())
+
+
+def _named_replicas(value: Value) -> None:
+    assert isinstance(value, tuple)
+    for item in value:
+        partition, _, broker = item.partition(":")
+        if value != ALL_REPLICAS and not (partition.isdigit() and broker.isdigit()):
+            raise ValueError(f"{item!r} is no replica, use partition:broker pairs such as 0:1,1:2, or *")
 
 
 _KEYS = (
@@ -81,6 +104,8 @@ _KEYS = (
     _key(
         "unclean.leader.election.enable", "unclean_leader_election_enable", "unclean.leader.election.enable"
     ),
+    _throttled("leader.replication.throttled.replicas", "leader_throttled_replicas", "leader"),
+    _throttled("follower.replication.throttled.replicas", "follower_throttled_replicas", "follower"),
 )
 
 TOPIC_KEYS: dict[str, TopicKey] = {key.definition.name: key for key in _KEYS}

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from forebay.broker.partition import Partition
 from forebay.broker.peers import PeerConnection
 from forebay.broker.replication.appending import last_fetched_epoch, take_over
+from forebay.config import is_throttled
 from forebay.core.image import BrokerRegistration
 from forebay.errors import ErrorCode, ForebayError, KafkaError, known_code
 from forebay.wire.messages.fetch import (
@@ -220,14 +221,20 @@ class Fetcher:
             return
         if partition.log.end_offset != end_offset or data.diverging_epoch.epoch >= 0 or data.error_code:
             self._moved[key] = None
-        if size and not self._in_sync(partition):
+        if size and self._is_throttled(partition):
             wait_s = self._broker.replication.taking.wait_s(size, self._broker.loop.time())
             if wait_s:
                 self._pause(key, wait_s)
 
-    def _in_sync(self, partition: Partition) -> bool:
-        state = self._broker.image.partition(partition.topic, partition.index)
-        return state is not None and self._broker.node_id in state.isr
+    def _is_throttled(self, partition: Partition) -> bool:
+        """Whether this replica is being filled, and among those that are filled slowly."""
+        broker = self._broker
+        state = broker.image.partition(partition.topic, partition.index)
+        if broker.replication.taking.rate is None or (state is not None and broker.node_id in state.isr):
+            return False
+        return is_throttled(
+            partition.config.follower_throttled_replicas, partition.index, self._broker.node_id
+        )
 
     def _pause(self, key: Key, seconds: float) -> None:
         """Leave a partition out for a while; the leader forgets it, and hears of it again then."""

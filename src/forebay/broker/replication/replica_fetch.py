@@ -23,6 +23,7 @@ from forebay.broker.connection import Reply
 from forebay.broker.dispatch import RequestContext
 from forebay.broker.fetching import NO_RECORDS, Fetch, diverging
 from forebay.broker.partition import Partition
+from forebay.config import is_throttled
 from forebay.core.fetch_session import FetchContext, FetchTarget
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
@@ -168,14 +169,19 @@ class ReplicaFetch(Fetch):
 
     def _is_throttled(self, partition: Partition) -> bool:
         """Whether replicas that are being filled have had their share for now."""
-        giving = self._broker.replication.giving
-        return bool(
-            giving.rate and not self._in_sync(partition) and giving.wait_s(0, self._broker.loop.time())
+        return self._counts(partition) and bool(
+            self._broker.replication.giving.wait_s(0, self._broker.loop.time())
         )
 
     def _count(self, partition: Partition, size: int) -> None:
-        if self._broker.replication.giving.rate and not self._in_sync(partition):
+        if self._counts(partition):
             self._broker.replication.giving.wait_s(size, self._broker.loop.time())
+
+    def _counts(self, partition: Partition) -> bool:
+        """Whether the replica is among those for which there is a share."""
+        if not self._broker.replication.giving.rate or self._in_sync(partition):
+            return False
+        return is_throttled(partition.config.leader_throttled_replicas, partition.index, self._broker.node_id)
 
     def _in_sync(self, partition: Partition) -> bool:
         leadership = partition.leadership
