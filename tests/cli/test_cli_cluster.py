@@ -111,6 +111,16 @@ def test_a_new_broker_gets_its_share_and_an_old_one_is_drained(cluster: Cluster)
     assert holdings(cluster)[1] == 0
     assert_everything_is_there(cluster)
 
+    # It is about to leave, so it gets nothing new, however empty it is.
+    assert forebay("topic", "create", "later", "--partitions", "6", bootstrap=servers).code == 0
+    assert forebay("cluster", "rebalance", bootstrap=servers).code == 0
+    assert holdings(cluster)[1] == 0
+    assert "(drained)" in forebay("cluster", "describe", bootstrap=servers).out
+    done = forebay("cluster", "drain", "1", "--undo", bootstrap=servers)
+    assert "broker 1 gets partitions again" in done.out
+    assert forebay("cluster", "rebalance", bootstrap=servers).code == 0
+    assert holdings(cluster)[1] > 0
+
 
 def test_what_cannot_be_done_says_why(cluster: Cluster) -> None:
     done = forebay("cluster", "drain", "77", bootstrap=cluster.bootstrap_servers)

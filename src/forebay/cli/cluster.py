@@ -83,19 +83,28 @@ def rebalance(dry_run: bool, at_once: int, seconds_max: int, as_json: bool, clie
 @cluster.command()
 @click.argument("node", metavar="NODE", type=click.IntRange(0))
 @click.option("--fewer-replicas", is_flag=True, help="Do without a replica that no other broker can take.")
+@click.option("--undo", is_flag=True, help="Let the broker have partitions again.")
 @moving_options
 @client_options
 def drain(
     node: int,
     fewer_replicas: bool,
+    undo: bool,
     dry_run: bool,
     at_once: int,
     seconds_max: int,
     as_json: bool,
     client: Client,
 ) -> None:
-    """Move everything away from the broker NODE, so that it can be taken out for good."""
+    """Move everything away from the broker NODE, so that it can be taken out for good.
+
+    From then on it gets no new partitions either, until it is started again, or by --undo.
+    """
     from forebay.core.balancing import drain as decide
+
+    if undo:
+        _take_back(client, node)
+        return
 
     def decide_drain(image: ClusterImage) -> list[Move]:
         try:
@@ -105,9 +114,18 @@ def drain(
             cannot = error.code is ErrorCode.INVALID_REPLICATION_FACTOR and not fewer_replicas
             raise CommandError(error.message + (hint if cannot else "")) from None
 
-    moves = _move(client, decide_drain, dry_run, at_once, seconds_max, as_json)
+    moves = _move(client, decide_drain, dry_run, at_once, seconds_max, as_json, drained=node)
     if not as_json and not dry_run:
         click.echo(f"{_count(moves)} moved; broker {node} holds nothing and can be stopped for good")
+
+
+def _take_back(client: Client, node: int) -> None:
+    from forebay.cli.cluster_view import mark_drained
+    from forebay.cli.wire import WireConnection
+
+    with WireConnection.open(client) as connection:
+        mark_drained(connection, node, drained=False)
+    click.echo(f"broker {node} gets partitions again; its share by `forebay cluster rebalance`")
 
 
 def _move(
@@ -117,8 +135,9 @@ def _move(
     at_once: int,
     seconds_max: int,
     as_json: bool,
+    drained: int | None = None,
 ) -> Sequence[Move]:
-    from forebay.cli.cluster_view import read_image
+    from forebay.cli.cluster_view import mark_drained, read_image
     from forebay.cli.moving import carry_out
     from forebay.cli.wire import WireConnection
 
@@ -129,6 +148,8 @@ def _move(
             print_json([_move_json(image, move) for move in moves])
         elif dry_run:
             _print_moves(image, moves)
+        if drained is not None and not dry_run:
+            mark_drained(connection, drained, drained=True)
         if moves and not dry_run:
             carry_out(connection, moves, at_once=at_once, seconds_max=seconds_max)
     return moves
@@ -178,7 +199,14 @@ def _print_description(image: ClusterImage) -> None:
         f"{len(under_way)} being moved"
     )
     rows = [
-        (each.id, each.address, each.rack, each.leaders, each.replicas, each.out_of_sync)
+        (
+            each.id,
+            f"{each.address} (drained)" if each.drained else each.address,
+            each.rack,
+            each.leaders,
+            each.replicas,
+            each.out_of_sync,
+        )
         for each in broker_loads(image)
     ]
     print_table(("BROKER", "ADDRESS", "RACK", "LEADERS", "REPLICAS", "OUT OF SYNC"), rows)

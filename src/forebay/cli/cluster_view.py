@@ -1,4 +1,4 @@
-"""The cluster as a command sees it: what Metadata says, and which partitions are being moved.
+"""The cluster as a command sees it: what Metadata says, which partitions are being moved, who was drained.
 
 It is made into an image, so that the same pure functions that a controller would use decide here.
 """
@@ -10,7 +10,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from forebay.cli.wire import WireConnection, check
-from forebay.core.image import BrokerRegistration, ClusterImage, PartitionState, TopicImage, TopicRecord
+from forebay.config import DRAINED
+from forebay.core.image import (
+    ALL_BROKERS,
+    BrokerRegistration,
+    ClusterImage,
+    ConfigImage,
+    PartitionState,
+    TopicImage,
+    TopicRecord,
+)
+from forebay.core.placement import staying
+from forebay.core.settings import AlterOp, ResourceType
+from forebay.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from forebay.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from forebay.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -48,7 +70,32 @@ def read_image(connection: WireConnection) -> ClusterImage:
         },
         topics={topic.name: topic for topic in topics if topic.partitions},
         controller=answer.controller_id,
+        broker_configs={
+            ALL_BROKERS: ConfigImage(overrides={DRAINED: ",".join(_drained(connection))}, revision=0)
+        },
     )
+
+
+def _drained(connection: WireConnection) -> list[str]:
+    """The ids of the brokers that were drained and not taken back."""
+    wanted = DescribeConfigsResource(
+        resource_type=ResourceType.BROKER, resource_name="", configuration_keys=[DRAINED]
+    )
+    answer = connection.ask(DescribeConfigsRequest(resources=[wanted]), DescribeConfigsResponse)
+    (found,) = answer.results
+    check(found.error_code, found.error_message)
+    return [node for config in found.configs for node in (config.value or "").split(",") if node]
+
+
+def mark_drained(connection: WireConnection, node: int, *, drained: bool) -> None:
+    """Keep new partitions from a broker, or let it have them again."""
+    change = AlterableConfig(
+        name=DRAINED, config_operation=AlterOp.APPEND if drained else AlterOp.SUBTRACT, value=str(node)
+    )
+    resource = AlterConfigsResource(resource_type=ResourceType.BROKER, resource_name="", configs=[change])
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    (done,) = connection.ask(request, IncrementalAlterConfigsResponse).responses
+    check(done.error_code, done.error_message)
 
 
 def _topic(topic: MetadataResponseTopic, moving: dict[Place, OngoingPartitionReassignment]) -> TopicImage:
@@ -77,6 +124,7 @@ def _partition(part: MetadataResponsePartition, move: OngoingPartitionReassignme
 class BrokerLoad:
     id: int
     alive: bool
+    drained: bool
     address: str
     rack: str | None
     controller: bool
@@ -99,11 +147,12 @@ def broker_loads(image: ClusterImage) -> list[BrokerLoad]:
     behind = Counter(
         replica for _, state in states(image) for replica in state.replicas if replica not in state.isr
     )
-    known = sorted({*image.brokers, *replicas})
+    known, takers = sorted({*image.brokers, *replicas}), staying(image)
     return [
         BrokerLoad(
             id=node,
             alive=node in image.brokers,
+            drained=node in image.brokers and node not in takers,
             address=_address(image.brokers.get(node)),
             rack=image.brokers[node].rack if node in image.brokers else None,
             controller=node == image.controller,

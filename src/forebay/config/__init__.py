@@ -13,7 +13,7 @@ from forebay.config.broker import (
 )
 from forebay.config.cleaner_keys import CleanerConfig
 from forebay.config.cluster_keys import ClusterConfig
-from forebay.config.controller_keys import ControllerConfig
+from forebay.config.controller_keys import DRAINED, ControllerConfig
 from forebay.config.describe import ConfigEntry, Synonym, describe_broker, describe_topic, topic_value
 from forebay.config.group_keys import GroupsConfig
 from forebay.config.listeners import Listener, parse_listener
@@ -42,6 +42,7 @@ __all__ = [
     "TopicDefaults",
     "StorageConfig",
     "ControllerConfig",
+    "DRAINED",
     "GroupsConfig",
     "TransactionsConfig",
     "Listener",

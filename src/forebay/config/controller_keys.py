@@ -10,9 +10,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from forebay.config.values import ConfigType, Definition
+from forebay.config.values import ConfigType, Definition, Value
+
+DRAINED = "forebay.drained.brokers"
+
+
+def _node_ids(value: Value) -> None:
+    assert isinstance(value, tuple)
+    for item in value:
+        if not item.isdigit():
+            raise ValueError(f"{item!r} is no broker, use ids such as 4,5")
+
 
 CONTROLLER_KEYS = (
+    Definition(
+        name=DRAINED,
+        type=ConfigType.LIST,
+        default=(),
+        doc="Brokers that are about to leave, and get no new partitions; `forebay cluster drain` lists them"
+        " here, and one that is started again takes itself off. Set it for all brokers.",
+        validate=_node_ids,
+        dynamic=True,
+    ),
     Definition(
         name="unclean.leader.election.enable",
         type=ConfigType.BOOLEAN,

@@ -5,8 +5,8 @@ emptier. First each topic is evened out, as its clients work on all of its parti
 whole cluster, without undoing that. No move puts two replicas into one rack that were apart. Last, leaders
 are evened out by the order of replicas, which moves no data.
 
-Replicas on brokers that are away stay: those may come back any moment. Partitions that are being moved
-already are left alone.
+Replicas on brokers that are away stay: those may come back any moment. Brokers that were drained are given
+nothing. Partitions that are being moved already are left alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from forebay.core.image import ClusterImage, PartitionState
-from forebay.core.placement import level_leaders, racks_of
+from forebay.core.placement import level_leaders, racks_of, staying
 from forebay.errors import ErrorCode, KafkaError
 
 
@@ -83,7 +83,7 @@ class _Room:
         self.seats.sort(key=lambda seat: (seat.partition, seat.topic))
         self.load = Counter(replica for seat in self.seats for replica in seat.replicas)
         self._held = Counter((seat.topic, replica) for seat in self.seats for replica in seat.replicas)
-        self._racks = racks_of(image.brokers)
+        self._racks = racks_of(staying(image))
 
     def close(self, broker: int) -> None:
         """Nothing more goes to this broker."""

@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise
 
-from forebay.core.image import BrokerRegistration, ClusterImage
+from forebay.config import DRAINED
+from forebay.core.image import ALL_BROKERS, BrokerRegistration, ClusterImage
 
 Assignment = tuple[tuple[int, ...], ...]
 Rack = str | int
@@ -29,11 +30,21 @@ def place(
     `beside` are the replicas of the partitions that the topic has already.
     """
     assert 0 < replication_factor <= len(image.brokers)
-    present = list(beside)
-    table = _Table(image, present)
+    present, brokers = list(beside), staying(image)
+    # Better on a broker that leaves than not at all: its replica moves when it is drained again.
+    table = _Table(image, brokers if len(brokers) >= replication_factor else image.brokers, present)
     placed = [table.seat(replication_factor) for _ in range(partitions)]
     level_leaders(placed, Counter(replicas[0] for replicas in present))
     return share_heirs(placed, present)
+
+
+def staying(image: ClusterImage) -> Mapping[int, BrokerRegistration]:
+    """The live brokers without those that were drained, which are about to leave."""
+    drained = image.broker_config(ALL_BROKERS).overrides.get(DRAINED)
+    if not drained:
+        return image.brokers
+    leaving = {int(node) for node in drained.split(",")}
+    return {node: broker for node, broker in image.brokers.items() if node not in leaving}
 
 
 def share_heirs(assignments: Iterable[Sequence[int]], present: Iterable[Sequence[int]]) -> Assignment:
@@ -61,8 +72,13 @@ def racks_of(brokers: Mapping[int, BrokerRegistration]) -> dict[int, Rack]:
 class _Table:
     """How much each broker holds already, of the topic and of everything, while partitions are seated."""
 
-    def __init__(self, image: ClusterImage, beside: Iterable[Sequence[int]]) -> None:
-        self._racks = racks_of(image.brokers)
+    def __init__(
+        self,
+        image: ClusterImage,
+        brokers: Mapping[int, BrokerRegistration],
+        beside: Iterable[Sequence[int]],
+    ) -> None:
+        self._racks = racks_of(brokers)
         self._load = _replica_counts(image)
         self._held = Counter(dict.fromkeys(self._racks, 0))
         self._held_by_rack: Counter[Rack] = Counter()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from forebay.config import (
+    DRAINED,
     BrokerConfig,
     ConfigType,
     broker_definition,
@@ -17,6 +18,7 @@ from forebay.config import (
     validate_topic_override,
 )
 from forebay.core.image import ALL_BROKERS, BrokerConfigPut, Change, ClusterImage, TopicConfigPut
+from forebay.core.placement import staying
 from forebay.core.topics import existing_topic
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 
@@ -71,6 +73,14 @@ def alter_configs(
     for alteration in alterations:
         _alter(broker, resource, wanted, alteration)
     return _difference(image, resource, wanted)
+
+
+def taken_back(image: ClusterImage, broker: BrokerConfig, node_id: int) -> list[Change]:
+    """A broker that was drained is started again: whoever did that wants it to work."""
+    if node_id not in image.brokers or node_id in staying(image):
+        return []
+    back = Alteration(name=DRAINED, op=AlterOp.SUBTRACT, value=str(node_id))
+    return alter_configs(image, broker, Resource(type=ResourceType.BROKER, name=""), [back])
 
 
 def overrides_of(image: ClusterImage, resource: Resource) -> Mapping[str, str]:

@@ -20,7 +20,7 @@ from forebay.core.image import (
     TopicPut,
     TopicRecord,
 )
-from forebay.core.placement import Assignment, place
+from forebay.core.placement import Assignment, place, staying
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
@@ -138,19 +138,20 @@ def _assignment(image: ClusterImage, broker: BrokerConfig, new: NewTopic) -> Ass
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS, f"a topic has 1 to {PARTITIONS_MAX} partitions, not {partitions}"
         )
-    replicas = _replication_factor(len(image.brokers), broker, new.replication_factor)
+    replicas = _replication_factor(image, broker, new.replication_factor)
     return place(image, partitions=partitions, replication_factor=replicas)
 
 
-def default_replicas(brokers: int) -> int:
+def default_replicas(image: ClusterImage) -> int:
     """Of a partition for which nobody says how many."""
-    return min(_REPLICAS_WANTED, brokers)
+    return min(_REPLICAS_WANTED, len(staying(image)) or len(image.brokers))
 
 
-def _replication_factor(brokers: int, broker: BrokerConfig, asked: int) -> int:
+def _replication_factor(image: ClusterImage, broker: BrokerConfig, asked: int) -> int:
+    brokers = len(image.brokers)
     wanted = broker.topics.replication_factor if asked == DEFAULT else asked
     if wanted == DEFAULT and brokers:
-        return default_replicas(brokers)
+        return default_replicas(image)
     if not 1 <= wanted <= brokers:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from forebay.core.image import ClusterImage, PartitionPut, PartitionState, TopicImage
-from forebay.core.placement import racks_of
+from forebay.core.placement import racks_of, staying
 from forebay.core.reassignment import reassign, reassigning
 from forebay.core.topics import DEFAULT, INTERNAL_TOPICS, default_replicas
 
@@ -48,8 +48,8 @@ class Widening:
 
 def widen(image: ClusterImage, replication_factor: int = DEFAULT) -> list[PartitionPut]:
     """Moves that give internal topics the replicas that they would get today."""
-    brokers = len(image.brokers)
-    wanted = default_replicas(brokers) if replication_factor == DEFAULT else min(replication_factor, brokers)
+    wanted = default_replicas(image) if replication_factor == DEFAULT else replication_factor
+    wanted = min(wanted, len(staying(image)))
     load = _load(image)
     return [
         change
@@ -72,7 +72,7 @@ def _place(change: PartitionPut) -> tuple[bytes, int]:
 def _widened(
     image: ClusterImage, topic: TopicImage, state: PartitionState, wanted: int, load: Counter[int]
 ) -> list[PartitionPut]:
-    racks = racks_of(image.brokers)
+    racks = racks_of(staying(image))
     target = list(state.replicas)
     while len(target) < wanted:
         used = Counter(racks.get(broker) for broker in target)
