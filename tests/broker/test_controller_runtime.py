@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from forebay.broker.broker import Broker
+from forebay.config import DRAINED
 from forebay.coordination.store import Delete
 from forebay.core.balancing import Move, drain, rebalance
 from forebay.core.image import NO_LEADER, ClusterImage, PartitionPut
+from forebay.core.placement import staying
 from forebay.core.reassignment import reassign as core_reassign
+from forebay.core.settings import AlterOp, ResourceType
 from forebay.errors import ErrorCode
 from forebay.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -28,6 +31,11 @@ from forebay.wire.messages.create_topics import (
 )
 from forebay.wire.messages.describe_cluster import DescribeClusterRequest
 from forebay.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from forebay.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from forebay.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
@@ -349,6 +357,17 @@ async def test_internal_topics_grow_with_the_cluster_and_stay_as_an_administrato
         await eventually(lambda: held_by(1, 2))
         await create(cluster, [1], topic="later")  # the controller has looked at the image again
         assert held_by(1, 2)
+
+
+async def test_a_drained_broker_is_given_partitions_again_when_it_is_started(cluster: LocalCluster) -> None:
+    mark = AlterableConfig(name=DRAINED, config_operation=AlterOp.APPEND, value="2")
+    everyone = AlterConfigsResource(resource_type=ResourceType.BROKER, resource_name="", configs=[mark])
+    answer = await cluster.ask(1, IncrementalAlterConfigsRequest(resources=[everyone]), 1)
+    assert answer.responses[0].error_code == ErrorCode.NONE
+    await eventually(lambda: 2 not in staying(cluster[1].image))
+    await cluster.stop(2)
+    await cluster.start(2)
+    await eventually(lambda: 2 in staying(cluster[1].image))
 
 
 def _begin(move: Move, image: ClusterImage) -> list[PartitionPut]:
