@@ -23,6 +23,7 @@ from forebay.spark.decode import ALL_ROWS, Decoder, Rows
 from forebay.spark.lookup import offsets_at
 from forebay.spark.offsets import EARLIEST, OffsetRange
 from forebay.spark.options import Fetching
+from forebay.spark.worker import settle
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class Reading:
     rows: Rows = ALL_ROWS
 
     def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        settle()
         fetches = _Fetches(self.fetching, wanted)
         decoder = Decoder(self.schema, wanted, self.rows)
         try:

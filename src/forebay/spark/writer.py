@@ -32,6 +32,7 @@ from forebay.spark.exactly_once import Prepared
 from forebay.spark.producer import Producer, new_identity
 from forebay.spark.sink import TaskSink, rounds
 from forebay.spark.transactions import RUN_CHARACTERS, Attempt
+from forebay.spark.worker import settle
 from forebay.spark.write_options import Columns, WriteOptions, columns, write_options
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def prepared(messages: list[WriterCommitMessage | None]) -> list[Prepared]:
 def write_exactly_once(
     sink: SinkPlan, name: str, run: str, batch_id: int, batches: Iterator[pa.RecordBatch]
 ) -> Prepared:
+    settle()
     context = task_context()
     attempt = Attempt(name, run, batch_id, context.partitionId(), context.attemptNumber())
     done = exactly_once.prepare(sink.cluster(), sink.options, sink.columns, attempt, batches)
@@ -127,6 +129,7 @@ _producers: dict[tuple[object, ...], _Kept] = {}
 
 
 def write_at_least_once(sink: SinkPlan, batches: Iterator[pa.RecordBatch]) -> Written:
+    settle()
     filled = rounds(batches)
     first = next(filled, None)
     if first is None:
