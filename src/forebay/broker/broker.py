@@ -21,6 +21,7 @@ from forebay.broker.controller import Controller
 from forebay.broker.descriptors import share_descriptors
 from forebay.broker.dispatch import Dispatcher, Endpoint
 from forebay.broker.endpoints import ENDPOINTS
+from forebay.broker.exporter import Exporter
 from forebay.broker.group_commit import GroupCommit
 from forebay.broker.groups import Groups
 from forebay.broker.housekeeping import Housekeeping
@@ -99,6 +100,7 @@ class Broker:
             finish_requests=self.appends.finish,
             wake_waiters=self.arrivals.wake,
         )
+        self.exporter = Exporter(self)
         self._stopping = asyncio.Event()
         self._clean = False
         self._tasks: asyncio.TaskGroup | None = None
@@ -152,6 +154,7 @@ class Broker:
                 self.replication.close()
                 self.peers.close()
                 self.server.close()
+                self.exporter.close()
                 self.commit.close()
                 self.compactor.close()
                 self._clean = self.replicas.close_all()
@@ -183,6 +186,8 @@ class Broker:
     async def _serve(self, on_ready: Callable[[Address], None]) -> None:
         listener = self.config.node.listeners[0]
         address = self.server.listen(listener.host, listener.port)
+        if self.config.node.metrics is not None:
+            await self.exporter.start(*self.config.node.metrics)
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             background = [tasks.create_task(self.metadata.follow())]

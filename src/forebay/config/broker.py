@@ -16,7 +16,7 @@ from forebay.config.cleaner_keys import CleanerConfig, cleaner_config
 from forebay.config.cluster_keys import ClusterConfig, cluster_config
 from forebay.config.controller_keys import ControllerConfig, controller_config
 from forebay.config.group_keys import GroupsConfig, groups_config
-from forebay.config.listeners import Listener, parse_listeners
+from forebay.config.listeners import Listener, parse_address, parse_listeners
 from forebay.config.lookup import broker_definition
 from forebay.config.replication_keys import ReplicationConfig, replication_config
 from forebay.config.transaction_keys import TransactionsConfig, transactions_config
@@ -41,6 +41,8 @@ class NodeConfig:
     listeners: tuple[Listener, ...]
     advertised: Listener | None
     log_format: str
+    metrics: tuple[str, int] | None
+    """Where metrics are served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +180,9 @@ def _node(values: Mapping[str, Any], *, assigned: bool) -> NodeConfig:
         listeners=parse_listeners(values["listeners"]),
         advertised=advertised[0] if advertised else None,
         log_format=values["forebay.log.format"],
+        metrics=parse_address(values["forebay.metrics.listener"])
+        if values["forebay.metrics.listener"]
+        else None,
     )
 
 

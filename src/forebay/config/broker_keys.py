@@ -11,7 +11,7 @@ from forebay.config.cleaner_keys import CLEANER_KEYS
 from forebay.config.cluster_keys import CLUSTER_KEYS
 from forebay.config.controller_keys import CONTROLLER_KEYS
 from forebay.config.group_keys import GROUP_KEYS
-from forebay.config.listeners import validate_advertised, validate_listeners
+from forebay.config.listeners import validate_advertised, validate_listeners, validate_metrics_listener
 from forebay.config.replication_keys import REPLICATION_KEYS
 from forebay.config.transaction_keys import TRANSACTION_KEYS
 from forebay.config.values import INT_MAX, LONG_MAX, ConfigType, Definition, Value, int_key, long_key
@@ -82,6 +82,13 @@ _IDENTITY = (
         default=(),
         validate=validate_advertised,
         doc="The address told to clients; when empty, each client is told the address that it came by.",
+    ),
+    Definition(
+        name="forebay.metrics.listener",
+        type=ConfigType.STRING,
+        default=None,
+        validate=validate_metrics_listener,
+        doc="Where metrics are served for Prometheus, host:port, under /metrics; nowhere unless it is set.",
     ),
 )
 

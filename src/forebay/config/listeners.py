@@ -57,6 +57,11 @@ def validate_listeners(value: Value) -> None:
         )
 
 
+def validate_metrics_listener(value: Value) -> None:
+    if value:
+        parse_address(str(value))
+
+
 def validate_advertised(value: Value) -> None:
     listeners = parse_listeners(value)
     if len(listeners) > 1:
