@@ -41,12 +41,13 @@ class Topic:
 
     def states(self) -> dict[int, Any]:
         """Leader, replicas and in-sync replicas of each partition, as the first broker that runs sees it."""
-        for node in self.cluster.running:
+        awake = [node for node in self.cluster.running if node not in self.cluster._paused]
+        for node in awake:
             admin = AdminClient({"bootstrap.servers": self.cluster.address(node), "log_level": 0})
             try:
                 return dict(admin.list_topics(self.name, timeout=_ASK_SECONDS).topics[self.name].partitions)
             except KafkaException:
-                continue  # it is paused
+                continue  # it has only just been killed
         raise AssertionError("no broker answers")
 
     def leader(self, partition: int = 0) -> int:

@@ -23,6 +23,8 @@ from witness import read_everything
 SECONDS_MAX = 90.0
 GROUP, TRANSACTION = range(2)
 PARTITIONS = 3
+POLLED = 20
+"""Few enough that the group has much left to read when its coordinator dies."""
 
 
 class SleepyCluster(Cluster):
@@ -99,10 +101,10 @@ class Members:
 
     def poll(self) -> None:
         for consumer in self._consumers:
-            message = consumer.poll(0.01)
-            if message is not None and message.error() is None:
-                self.seen[message.value() or b""] += 1
-                consumer.commit(message=message, asynchronous=True)
+            for message in consumer.consume(POLLED, 0.01):
+                if message.error() is None:
+                    self.seen[message.value() or b""] += 1
+                    consumer.commit(message=message, asynchronous=True)
 
     def commit(self) -> None:
         """What was committed while there was no coordinator may have been lost with the request."""

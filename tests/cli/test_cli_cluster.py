@@ -24,7 +24,8 @@ SECONDS_MAX = 40.0
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=2, racks=["north", "south"]) as running:
+    settings = {"forebay.lease.ttl.ms": 6_000}
+    with Cluster(brokers=2, racks=["north", "south"], settings=settings) as running:
         servers = running.bootstrap_servers
         for arguments in (
             ("topic", "create", "spread", "--partitions", str(PARTITIONS), "--replication-factor", "2"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 from unittest.mock import patch
 from uuid import uuid4
 
@@ -12,9 +13,10 @@ import pytest
 
 from forebay.spark import connection
 from forebay.spark.connection import TRANSACTION
+from forebay.spark.participants import Participant
 from forebay.spark.producer import Limits, Producer, new_identity
 from forebay.spark.sink import TaskSink
-from forebay.spark.transactions import Ledger, Participant
+from forebay.spark.transactions import Ledger
 from forebay.spark.write_options import Columns, WriteOptions
 from forebay.testing import Cluster
 from spark_reading import batch_reader, rows
@@ -29,7 +31,7 @@ DEADLINE_S = 120.0
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=3) as running:
+    with Cluster(brokers=3, settings={"forebay.lease.ttl.ms": 6_000}) as running:
         yield running
 
 
@@ -69,27 +71,40 @@ def test_rows_keep_their_order_when_their_leader_is_killed(cluster: Cluster, top
     cluster.wait_until_ready()
 
 
-def test_a_batch_is_committed_once_when_its_coordinator_is_killed(cluster: Cluster, topic: str) -> None:
+@pytest.mark.parametrize("answered", [False, True], ids=["before it has answered", "after its answer"])
+def test_a_batch_is_committed_once_when_its_coordinator_is_killed(
+    cluster: Cluster, topic: str, answered: bool
+) -> None:
+    """The one step that decides is under way, or done; nobody but the brokers does anything afterwards."""
     written = [[[b"%d/%d" % (task, n) for n in range(50)] for task in range(3)]]
     query = Query(cluster.bootstrap_servers, topic, written, connection=OPTIONS)
     run = query.run()
-    real_commit = Ledger.commit
+    real_conclude = Ledger._conclude
     killed: list[int] = []
 
-    def commit(ledger: Ledger, participant: Participant) -> bool:
-        """The decision is made; the broker that is to carry it out dies under it."""
-        if not killed:
-            address = run.cluster.coordinator(f"spark-sink-{query.name}", TRANSACTION).address
-            (victim,) = (node for node in cluster.node_ids if cluster.address(node) == address)
-            cluster.kill(victim)
-            killed.append(victim)
-        return real_commit(ledger, participant)
+    def kill() -> None:
+        address = run.cluster.coordinator(f"spark-sink-{query.name}", TRANSACTION).address
+        (victim,) = (node for node in cluster.node_ids if cluster.address(node) == address)
+        cluster.kill(victim)
+        killed.append(victim)
 
-    with patch.object(Ledger, "commit", commit):
+    def conclude(ledger: Ledger, *arguments: Any) -> frozenset[Participant]:
+        if not answered and not killed:
+            kill()
+        ended = real_conclude(ledger, *arguments)
+        if answered:
+            kill()
+        assert len(ended) == 3
+        return ended
+
+    with patch.object(Ledger, "_conclude", conclude):
         assert run.to_the_end()
+    assert killed
     wanted = sorted(value for task in written[0] for value in task)
     deadline = time.monotonic() + DEADLINE_S
     while committed(cluster.bootstrap_servers, topic) != wanted:
         assert time.monotonic() < deadline, "the rows have not become visible"
         time.sleep(0.2)
     query.close()
+    cluster.start(killed[0])
+    cluster.wait_until_ready()

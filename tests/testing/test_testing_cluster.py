@@ -26,7 +26,8 @@ SECONDS_MAX = 40.0
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """One for the tests of this module, which leave it as they found it."""
-    with Cluster(brokers=2, racks=["north", "south"]) as running:
+    settings = {"forebay.lease.ttl.ms": 6_000}
+    with Cluster(brokers=2, racks=["north", "south"], settings=settings) as running:
         yield running
 
 
