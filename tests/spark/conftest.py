@@ -17,7 +17,7 @@ import pytest
 from broker_process import BrokerProcess
 from forebay.errors import ForebayError
 from forebay.spark.connection import Cluster
-from forebay.spark.session import DRIVER_OPTIONS, find_java, session
+from forebay.spark.session import DRIVER_OPTIONS, QUICK_OPTIONS, find_java, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,9 +46,7 @@ def no_connections_left() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def jvm_options(
-    broker: BrokerProcess, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> str:
+def jvm_options(broker: BrokerProcess, request: pytest.FixtureRequest) -> str:
     """For JVMs that live for seconds."""
     try:
         find_java()
@@ -56,12 +54,13 @@ def jvm_options(
         if os.environ.get("CI"):
             raise
         pytest.skip(str(error))
+    cache: pytest.Cache | None = getattr(request.config, "cache", None)
+    if cache is None:
+        return QUICK_OPTIONS  # an archive that cannot be kept for the next run costs more than it saves
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PySpark's own imports are not ours to tidy
         from spark_jvm import quick_options
-    cache: pytest.Cache | None = getattr(request.config, "cache", None)
-    folder = cache.mkdir("spark-classes") if cache else tmp_path_factory.mktemp("spark-classes")
-    return quick_options(folder, broker.bootstrap)
+    return quick_options(cache.mkdir("spark-classes"), broker.bootstrap)
 
 
 @pytest.fixture(scope="session")
