@@ -20,7 +20,7 @@ import pyarrow as pa
 from forebay.spark import exactly_once
 from forebay.spark.connection import BrokerConnection, Cluster
 from forebay.spark.exactly_once import Prepared
-from forebay.spark.transactions import RUN_CHARACTERS, Attempt
+from forebay.spark.participants import RUN_CHARACTERS, Attempt
 from forebay.spark.write_options import Columns, WriteOptions
 from forebay.wire.fields import Request
 from forebay.wire.messages.api_versions import ApiVersionsRequest
@@ -120,6 +120,11 @@ class Run:
 
     def commit(self, messages: list[Prepared]) -> None:
         exactly_once.commit(self.cluster, messages)
+
+
+def one_by_one() -> contextlib.AbstractContextManager[object]:
+    """As if the brokers did not know how to end transactions together."""
+    return patch("forebay.spark.transactions.home_of", return_value=None)
 
 
 def committed(bootstrap: str, topic: str) -> list[bytes]:

@@ -12,6 +12,7 @@ from collections import deque
 from struct import Struct
 from typing import Any
 
+from forebay import __version__
 from forebay.errors import ErrorCode, ForebayError, KafkaError, ProtocolError
 from forebay.spark.security import Security
 from forebay.wire.fields import Request
@@ -51,6 +52,7 @@ class BrokerConnection:
         self._next_id = 0
         self._buffer = bytearray(BUFFER_BYTES_MIN)
         self._versions: dict[int, tuple[int, int]] = {}
+        self._features: frozenset[str] | None = None
         self._socket: socket.socket | None = _connect(host, port, security or Security(), timeout_s)
         self._learn_versions()
 
@@ -107,6 +109,15 @@ class BrokerConnection:
                 f" in version {request.MIN_VERSION} to {highest}",
             )
         return min(known[1], highest)
+
+    def has_feature(self, name: str) -> bool:
+        """Whether the broker says that it can do something that only some brokers can."""
+        if self._features is None:
+            answer = self.ask(
+                ApiVersionsRequest(client_software_name="forebay", client_software_version=__version__)
+            )
+            self._features = frozenset(each.name for each in answer.supported_features)
+        return name in self._features
 
     def close(self) -> None:
         connected, self._socket = self._socket, None

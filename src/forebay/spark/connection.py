@@ -190,6 +190,12 @@ class Cluster:
         self.refresh([topic])
         return sorted(self._leaders.get(topic, ()))
 
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic had when it was last heard of; 0 when there is no such topic."""
+        if topic not in self._leaders:
+            self.refresh([topic])
+        return len(self._leaders.get(topic, ()))
+
     def forget(self) -> None:
         """Believe nothing about leaders and coordinators any more."""
         self._leaders.clear()

@@ -18,7 +18,7 @@ from forebay.errors import ForebayError
 from forebay.spark.connection import Cluster
 from forebay.spark.producer import Producer, new_identity
 from forebay.spark.sink import TaskSink, rounds
-from forebay.spark.transactions import Attempt, Decision, Ledger, Participant, named_tasks
+from forebay.spark.transactions import Attempt, Decision, Ledger, Participant, Settled, named_tasks
 from forebay.spark.write_options import Columns, WriteOptions
 
 _log = logging.getLogger(__name__)
@@ -82,6 +82,8 @@ def _written(
     batches: Iterator[pa.RecordBatch],
     repairs: Decision | None = None,
 ) -> Prepared:
+    ledger = Ledger(cluster, attempt.name)
+    attempt = ledger.placed(attempt)
     identity = new_identity(cluster, attempt.transactional_id, options.transaction_timeout_ms)
     producer = Producer(cluster, identity, options.limits, attempt.transactional_id)
     try:
@@ -89,7 +91,7 @@ def _written(
     except BaseException:
         producer.abandon()
         with contextlib.suppress(ForebayError):
-            Ledger(cluster, attempt.name).abort(_participant(attempt, producer))
+            ledger.abort(_participant(attempt, producer))
         raise
     return Prepared(
         attempt=attempt,
@@ -135,10 +137,11 @@ def commit(cluster: Cluster, messages: Sequence[Prepared]) -> None:
     ledger = Ledger(cluster, attempt.name)
     mine = [message.participant for message in messages if message.participant is not None]
     new_run = _runs_tidied.get(attempt.name) != attempt.run
-    decision = _decide(ledger, attempt, messages, mine, new_run)
-    if decision is None:
+    settled = _decide(ledger, attempt, messages, mine, new_run)
+    if settled is None:
         return
-    lost = [each for each in decision.participants if not ledger.commit(each)]
+    decision, ended = settled
+    lost = [each for each in decision.participants if each not in ended and not ledger.commit(each)]
     for each in set(mine) - set(decision.participants):
         ledger.abort(each)
     if new_run or any(message.untidy for message in messages):
@@ -156,21 +159,23 @@ def _decide(
     messages: Sequence[Prepared],
     mine: Sequence[Participant],
     new_run: bool,
-) -> Decision | None:
+) -> Settled | None:
     """What holds for the batch; None when there is nothing to commit."""
     found = any(message.found for message in messages)
     if mine and not found:
         topic = min(message.topic for message in messages if message.topic)
         proposal = Decision(batch_id=attempt.batch_id, topic=topic, participants=tuple(mine))
-        held: Decision | None = ledger.decide(proposal)
+        settled: Settled | None = ledger.decide(proposal)
     else:
         # Without rows there is nothing to decide, but what a dead run has decided must be completed.
         held = ledger.settled() if new_run or found else None
-    if held is None or held.batch_id < attempt.batch_id:
+        settled = Settled(held) if held is not None else None
+    if settled is None or settled.decision.batch_id < attempt.batch_id:
         return None
+    held = settled.decision
     _check_current(held, attempt)
     again = [message.participant for message in messages if message.repairs == held and message.participant]
-    return ledger.decide(held.repaired(again), instead_of=held) if again else held
+    return ledger.decide(held.repaired(again), instead_of=held) if again else settled
 
 
 def _tidy(ledger: Ledger, attempt: Attempt, decision: Decision) -> None:

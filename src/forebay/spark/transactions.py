@@ -4,11 +4,16 @@ Kafka commits a transaction of one producer; a batch has a producer in every tas
 each leaves its transaction open and hands its producer's id and epoch to the driver, a *participant*. The
 driver then takes one step that decides everything: in a transaction of its own it records, as the offset of a
 consumer group, the number of the batch with the list of its participants. That is the *decision*. It is there
-or it is not, and nothing has become visible before. Only then are the participants committed, which can be
-repeated by anyone who reads the decision, any number of times.
+or it is not, and nothing has become visible before.
 
     group   spark-sink-<name>            name: the id of the streaming query, or the jobId of a batch write
     offset  the number of the batch      metadata: the participants, in further groups where they are many
+
+With the decision the participants are committed. Forebay's brokers do both in one step: all of these
+transactions live with one coordinator (`home.py`), and the EndTxn that commits the driver's names the others.
+From then on the brokers see all of them to their end, whatever becomes of the driver. Other brokers commit
+one transaction at a time, so there the participants follow the decision one by one, which can be repeated
+by anyone who reads it, any number of times.
 
 Deciding is a compare-and-set: the driver first takes over the transactional id spark-sink-<name>, which
 fences any other driver in the middle of deciding, reads what is decided, and records only if this batch is
@@ -19,12 +24,12 @@ Killed at any moment, the query is started again and Spark repeats the batch, wi
 
 - before the decision: nothing is visible; the batch is written anew, and what the dead run left open is
   aborted, so that it does not hold up readers;
-- after it: tasks find the decision and write nothing, the driver commits the participants;
-- after it, and not started again within the transaction timeout: brokers have aborted the participants that
-  were not committed yet. Their tasks write these rows again, as new participants of the same decision. This
-  alone needs a batch to be divided among tasks as before (replays of a topic are), and is refused when the
-  number of rows differs. Whoever stays away longer than brokers keep offsets and transactional ids (a week
-  each by default) has lost the decision with them.
+- after it: tasks find the decision and write nothing, the driver commits what is not committed yet;
+- after it, not in one step with it, and not started again within the transaction timeout: brokers have
+  aborted the participants that were not committed yet. Their tasks write these rows again, as new
+  participants of the same decision. This alone needs a batch to be divided among tasks as before (replays of
+  a topic are), and is refused when the number of rows differs. Whoever stays away longer than brokers keep
+  offsets and transactional ids (a week each by default) has lost the decision with them.
 
 The ids of participants alternate between even and odd batches: a run that was thought dead and went on to the
 next batch has not used again what a decision names.
@@ -32,20 +37,30 @@ next batch has not used again what a decision names.
 
 from __future__ import annotations
 
-import json
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 from forebay.errors import ErrorCode, ForebayError, KafkaError
 from forebay.spark.connection import GROUP, TRANSACTION, BrokerConnection, Cluster
+from forebay.spark.home import Home, home_of
+from forebay.spark.participants import (
+    RUN_CHARACTERS,
+    Attempt,
+    Decision,
+    Participant,
+    Settled,
+    named_tasks,
+    parsed,
+    pieces_of,
+    transactional_id_of,
+    turn_in,
+    turn_of,
+)
 from forebay.spark.producer import Identity, check, new_identity
 from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from forebay.wire.messages.describe_transactions import DescribeTransactionsRequest
-from forebay.wire.messages.end_txn import EndTxnRequest
+from forebay.wire.messages.end_txn import FURTHER_MAX, EndTxnRequest, EndTxnResponse, FurtherTxn
 from forebay.wire.messages.list_transactions import ListTransactionsRequest
 from forebay.wire.messages.offset_fetch import OffsetFetchRequest
 from forebay.wire.messages.txn_offset_commit import (
@@ -54,10 +69,7 @@ from forebay.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 
-METADATA_BYTES_MAX = 4000
-"""Of an offset; brokers allow 4096 unless they are told otherwise."""
-PIECES_MAX = 128
-RUN_CHARACTERS = 12
+__all__ = ["RUN_CHARACTERS", "Attempt", "Decision", "Ledger", "Participant", "Settled", "named_tasks"]
 
 _ADD_OFFSETS_VERSION = 3
 _TXN_OFFSET_COMMIT_VERSION = 4
@@ -66,83 +78,12 @@ _END_TXN_VERSION = 4
 _OFFSET_FETCH_VERSION = 7
 _DECISION_TIMEOUT_MS = 60_000
 _DRIVERS_MAX = 5
-_NAMED_MAX = 5
 _SLOT = 0
 """The partition under which the offset is kept: every topic has it."""
 
 _OPEN = "Ongoing"
 _ABORTED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE)
-_LABEL = re.compile(rf"[0-9a-f]{{{RUN_CHARACTERS}}}-\d+\.(?P<turn>[01])(\.\d+)?")
 _FORGOTTEN = (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-
-
-class Participant(NamedTuple):
-    """The open transaction of a task, and how many rows are in it."""
-
-    task: int
-    label: str
-    """What tells its transactional id from the others of the same name."""
-    producer_id: int
-    epoch: int
-    rows: int
-
-    @property
-    def identity(self) -> Identity:
-        return Identity(self.producer_id, self.epoch)
-
-
-class Attempt(NamedTuple):
-    """One try of one task at writing its part of a batch."""
-
-    name: str
-    run: str
-    """RUN_CHARACTERS hexadecimal digits."""
-    batch_id: int
-    task: int
-    retry: int = 0
-    """How many attempts came before this one."""
-
-    @property
-    def label(self) -> str:
-        """Differs from that of other runs, of other tasks, of other attempts, and of the next batch."""
-        retry = f".{self.retry}" if self.retry else ""
-        return f"{self.run}-{self.task}.{_turn(self.batch_id)}{retry}"
-
-    @property
-    def transactional_id(self) -> str:
-        return _transactional_id(self.name, self.label)
-
-
-def _turn(batch_id: int) -> int:
-    return batch_id & 1
-
-
-def _transactional_id(name: str, label: str) -> str:
-    return f"spark-{name}-{label}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    batch_id: int
-    topic: str
-    """One that the batch was written to; the offset is kept under its name."""
-    participants: tuple[Participant, ...]
-
-    def of_task(self, task: int) -> Participant | None:
-        return next((each for each in self.participants if each.task == task), None)
-
-    def repaired(self, again: Iterable[Participant]) -> Decision:
-        """The same with these participants in the place of those of the same tasks."""
-        new = {each.task: each for each in again}
-        return replace(self, participants=tuple(new.get(each.task, each) for each in self.participants))
-
-    def text(self) -> str:
-        return json.dumps(self.participants, separators=(",", ":"))
-
-
-def _parsed(batch_id: int, topic: str, text: str) -> Decision:
-    participants = tuple(Participant(*each) for each in json.loads(text))
-    return Decision(batch_id=batch_id, topic=topic, participants=participants)
 
 
 class Ledger:
@@ -159,24 +100,26 @@ class Ledger:
         """The latest decision, not counting one that is just being made."""
         return self._cluster.attempt(partial(self._read, stable=False))
 
-    def decide(self, proposal: Decision, instead_of: Decision | None = None) -> Decision:
+    def decide(self, proposal: Decision, instead_of: Decision | None = None) -> Settled:
         """The decision that holds from now on: the proposal, unless its batch was decided before.
 
         What was decided makes way only if it is exactly `instead_of`.
         """
-        pieces = _pieces(proposal.text())
+        pieces = pieces_of(proposal.text())
+        known = () if instead_of is None else instead_of.participants
+        new = [each for each in proposal.participants if each not in known]
         for _ in range(_DRIVERS_MAX):
             identity, held = self._take_over()
             if held is not None and held.batch_id >= proposal.batch_id and held != instead_of:
-                return held
-            self._check_open(proposal, () if instead_of is None else instead_of.participants)
+                return Settled(held)
+            at_home = self._at_home(new)
+            if not at_home:  # else their coordinator looks after it
+                self._check_open(proposal, new)
             try:
-                self._record(identity, proposal, pieces)
+                return Settled(proposal, self._record(identity, proposal, pieces, at_home))
             except KafkaError as error:
                 if error.code not in _ABORTED:
                     raise
-            else:
-                return proposal
         raise ForebayError(f"another driver keeps writing as {self._name}: stop one of them")
 
     def settled(self) -> Decision | None:
@@ -190,18 +133,42 @@ class Ledger:
 
     # -- participants ---------------------------------------------------------------------------------------
 
-    def _check_open(self, proposal: Decision, known: Collection[Participant]) -> None:
+    def placed(self, attempt: Attempt) -> Attempt:
+        """The same with a transactional id that can be committed in one step with the decision."""
+        home = self._home()
+        if home is None:
+            return attempt
+        return attempt._replace(salt=home.salt_for(f"{attempt.transactional_id}~"))
+
+    def _at_home(self, participants: Sequence[Participant]) -> Sequence[Participant]:
+        """Those who can be committed in one step with the decision: all of them, or none."""
+        home = self._home()
+        if home is None or not all(home.holds(self._id_of(each)) for each in participants):
+            return ()
+        if len(participants) > FURTHER_MAX:
+            raise _too_many(FURTHER_MAX)
+        return participants
+
+    def _home(self) -> Home | None:
+        return self._cluster.attempt(partial(home_of, self._cluster, self._group))
+
+    def _id_of(self, participant: Participant) -> str:
+        return transactional_id_of(self._name, participant.label)
+
+    def _check_open(self, proposal: Decision, new: Collection[Participant]) -> None:
         """While nothing is decided, a batch that has lost rows can simply fail, and be written anew."""
-        new = [each for each in proposal.participants if each not in known]
-        wanted = {_transactional_id(self._name, each.label): each for each in new}
+        wanted = {self._id_of(each): each for each in new}
         still_open = self._cluster.attempt(partial(self._open_identities, list(wanted)))
         lost = [each for name, each in wanted.items() if still_open.get(name) != each.identity]
         if lost:
-            raise ForebayError(
-                f"batch {proposal.batch_id} of {self._name} cannot be committed: the rows of"
-                f" {named_tasks(lost)} were aborted, most likely because the batch took longer than"
-                " kafka.transaction.timeout.ms; raise it, or make batches smaller"
-            )
+            raise self._lost(proposal, lost)
+
+    def _lost(self, proposal: Decision, lost: Sequence[Participant]) -> ForebayError:
+        return ForebayError(
+            f"batch {proposal.batch_id} of {self._name} cannot be committed: the rows of"
+            f" {named_tasks(lost)} were aborted, most likely because the batch took longer than"
+            " kafka.transaction.timeout.ms; raise it, or make batches smaller"
+        )
 
     def _open_identities(self, transactional_ids: Iterable[str]) -> dict[str, Identity]:
         by_coordinator: dict[BrokerConnection, list[str]] = defaultdict(list)
@@ -220,25 +187,23 @@ class Ledger:
 
     def commit(self, participant: Participant) -> bool:
         """Whether the participant is committed, now or since earlier; otherwise brokers have aborted it."""
-        transactional_id = _transactional_id(self._name, participant.label)
         try:
-            self._cluster.attempt(partial(self._end_txn, transactional_id, participant.identity, True))
+            self._cluster.attempt(partial(self._end_alone, participant, True))
         except KafkaError as error:
             if error.code in _ABORTED:
                 return False
             if error.code not in _FORGOTTEN:
                 raise
             raise ForebayError(
-                f"the brokers no longer know {transactional_id}: the query stayed away for longer than"
-                " transactional.id.expiration.ms, and whether its last batch is complete cannot be told"
+                f"the brokers no longer know {self._id_of(participant)}: the query stayed away for longer"
+                " than transactional.id.expiration.ms, and whether its last batch is complete cannot be told"
             ) from error
         return True
 
     def abort(self, participant: Participant) -> None:
         """Abort one that is in no decision; if that has happened already, all the better."""
-        transactional_id = _transactional_id(self._name, participant.label)
         try:
-            self._cluster.attempt(partial(self._end_txn, transactional_id, participant.identity, False))
+            self._cluster.attempt(partial(self._end_alone, participant, False))
         except KafkaError as error:
             if error.code not in (*_ABORTED, *_FORGOTTEN):
                 raise
@@ -247,22 +212,30 @@ class Ledger:
         """Abort what other attempts at the same batch have left open, which would hold up readers."""
         decided = {each.label for each in decision.participants}
         for label in self._cluster.attempt(self._open_labels):
-            parts = _LABEL.fullmatch(label)
-            if parts and int(parts["turn"]) == _turn(decision.batch_id) and label not in decided:
-                new_identity(self._cluster, _transactional_id(self._name, label))
+            if turn_in(label) == turn_of(decision.batch_id) and label not in decided:
+                new_identity(self._cluster, transactional_id_of(self._name, label))
 
-    def _end_txn(self, transactional_id: str, identity: Identity, committed: bool) -> None:
+    def _end_alone(self, participant: Participant, committed: bool) -> None:
+        transactional_id = self._id_of(participant)
+        answer = self._end_txn(transactional_id, participant.identity, committed)
+        check(answer.error_code, f"the end of {transactional_id}")
+
+    def _end_txn(
+        self, transactional_id: str, identity: Identity, committed: bool, further: Sequence[FurtherTxn] = ()
+    ) -> EndTxnResponse:
         request = EndTxnRequest(
             transactional_id=transactional_id,
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
             committed=committed,
+            further=list(further),
         )
         coordinator = self._cluster.coordinator(transactional_id, TRANSACTION)
-        check(coordinator.ask(request, _END_TXN_VERSION).error_code, f"the end of {transactional_id}")
+        answer: EndTxnResponse = coordinator.ask(request, _END_TXN_VERSION)
+        return answer
 
     def _open_labels(self) -> list[str]:
-        prefix = _transactional_id(self._name, "")
+        prefix = transactional_id_of(self._name, "")
         found = []
         for broker in self._cluster.everyone():
             answer = broker.ask(ListTransactionsRequest(state_filters=[_OPEN]))
@@ -284,7 +257,7 @@ class Ledger:
                 # Another driver has decided the next batch between two of our questions.
                 raise KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT, f"{self._group} is being written")
             text += piece
-        return _parsed(batch_id, topic, text)
+        return parsed(batch_id, topic, text)
 
     def _offsets(self, group: str, stable: bool) -> dict[str, tuple[int, str]]:
         """Number and metadata under each topic."""
@@ -299,11 +272,38 @@ class Ledger:
                     found[topic.name] = (partition.committed_offset, partition.metadata or "")
         return found
 
-    def _record(self, identity: Identity, decision: Decision, pieces: Sequence[str]) -> None:
+    def _record(
+        self,
+        identity: Identity,
+        decision: Decision,
+        pieces: Sequence[str],
+        at_home: Sequence[Participant],
+    ) -> frozenset[Participant]:
+        """Make the decision; the participants that were committed with it."""
         for n, piece in enumerate(pieces):
             self._cluster.attempt(partial(self._add_group, identity, self._piece(n)))
             self._cluster.attempt(partial(self._put, identity, self._piece(n), decision, piece))
-        self._cluster.attempt(partial(self._end_txn, self._group, identity, True))
+        return self._cluster.attempt(partial(self._conclude, identity, decision, at_home))
+
+    def _conclude(
+        self, identity: Identity, decision: Decision, at_home: Sequence[Participant]
+    ) -> frozenset[Participant]:
+        further = [
+            FurtherTxn(
+                transactional_id=self._id_of(each), producer_id=each.producer_id, producer_epoch=each.epoch
+            )
+            for each in at_home
+        ]
+        answer = self._end_txn(self._group, identity, True, further)
+        codes = answer.further_error_codes
+        if answer.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED and codes is not None:
+            wrong = [each for each, code in zip(at_home, codes, strict=True) if code != answer.error_code]
+            raise self._lost(decision, wrong)
+        if answer.error_code == ErrorCode.MESSAGE_TOO_LARGE:
+            raise _too_many(len(at_home) // 2)
+        check(answer.error_code, f"the end of {self._group}")
+        # A coordinator that says nothing about them has not read of them: it was replaced by an older one.
+        return frozenset(at_home if codes is not None else ())
 
     def _add_group(self, identity: Identity, group: str) -> None:
         request = AddOffsetsToTxnRequest(
@@ -335,20 +335,7 @@ class Ledger:
         return f"{self._group}.{n}" if n else self._group
 
 
-def named_tasks(participants: Sequence[Participant]) -> str:
-    """task 3, 5, 6 and 12 others"""
-    others = len(participants) - _NAMED_MAX
-    names = ", ".join(str(each.task) for each in participants[:_NAMED_MAX])
-    return f"task {names}" + (f" and {others} others" if others > 0 else "")
-
-
-def _pieces(text: str) -> list[str]:
-    """The text in parts that fit, the first of which begins with how many there are."""
-    size = METADATA_BYTES_MAX - len(f"{PIECES_MAX};")
-    parts = [text[start : start + size] for start in range(0, len(text), size)]
-    if len(parts) > PIECES_MAX:
-        raise ForebayError(
-            "an exactly-once batch has too many tasks to commit them together: coalesce() them to some"
-            f" {PIECES_MAX * size // 64}"
-        )
-    return [f"{len(parts)};{parts[0]}", *parts[1:]]
+def _too_many(tasks: int) -> ForebayError:
+    return ForebayError(
+        f"an exactly-once batch has too many tasks to commit them in one step: coalesce() them to {tasks}"
+    )

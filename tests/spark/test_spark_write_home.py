@@ -1,0 +1,41 @@
+"""Transactional ids that belong to one coordinator, by a few characters at their end."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from forebay.core.hashing import partition_for
+from forebay.spark.connection import Cluster
+from forebay.spark.home import Home, home_of
+from forebay.spark.participants import Attempt, turn_in
+from forebay.testing import Broker
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 50, 1000])
+def test_there_is_a_salt_for_every_partition_and_every_stem(partitions: int) -> None:
+    for n in range(20):
+        home = Home(n * 7919 % partitions, partitions)
+        stem = f"spark-{uuid4()}-0123456789ab-{n}.1~"
+        salt = home.salt_for(stem)
+        assert home.holds(stem + salt)
+        assert partition_for(stem + salt, partitions) == home.partition
+        assert len(salt) <= 3
+
+
+@pytest.mark.parametrize("retry", [0, 12])
+@pytest.mark.parametrize("salt", ["", "a", "z09"])
+def test_a_label_tells_its_turn_with_salt_and_without(salt: str, retry: int) -> None:
+    for batch_id in (6, 7):
+        attempt = Attempt("name", "0123456789ab", batch_id, 3, retry, salt)
+        assert turn_in(attempt.label) == batch_id % 2
+        assert attempt.transactional_id.endswith(attempt.label)
+    assert turn_in("somebody-else") is None
+
+
+def test_home_is_where_the_broker_looks_for_an_id() -> None:
+    settings = {"transaction.state.log.num.partitions": 7}
+    with Broker(settings=settings) as broker, Cluster(broker.bootstrap_servers) as cluster:
+        home = cluster.attempt(lambda: home_of(cluster, "spark-sink-job"))
+        assert home == Home(partition_for("spark-sink-job", 7), 7)
