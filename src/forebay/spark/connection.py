@@ -127,9 +127,8 @@ class Cluster:
         )
 
     def everyone(self) -> list[BrokerConnection]:
-        """Every broker that the metadata names."""
-        if not self._nodes:
-            self.refresh([])
+        """Every broker that the metadata names now: who has died is not waited for."""
+        self.refresh([])
         return [self._connection(address) for address in self._nodes.values()]
 
     def leader(self, topic: str, partition: int, *, create: bool = False) -> BrokerConnection:
