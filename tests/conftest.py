@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,10 @@ from broker_process import BrokerProcess, StartBroker, running_broker
 # A busy machine must not fail a property: the time of one example says nothing about it.
 settings.register_profile("forebay", deadline=None)
 settings.load_profile("forebay")
+
+# Hundreds of child processes import the same modules, which takes twice as long where each compiles them anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @pytest.fixture(scope="session")
