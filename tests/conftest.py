@@ -18,7 +18,7 @@ from broker_process import BrokerProcess, StartBroker, running_broker
 settings.register_profile("forebay", deadline=None)
 settings.load_profile("forebay")
 
-# Hundreds of child processes import the same modules, which takes twice as long where each compiles them anew.
+# Hundreds of processes import the same modules, which takes twice as long where each compiles them anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
