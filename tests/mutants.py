@@ -36,7 +36,7 @@ def skip_truncation(patch: pytest.MonkeyPatch) -> None:
 
 
 def elect_outside_the_in_sync_set(patch: pytest.MonkeyPatch) -> None:
-    def any_live(state: PartitionState, alive: Any, *, unclean: bool = False) -> PartitionState:
+    def any_live(state: PartitionState, alive: Any, **_: object) -> PartitionState:
         if state.leader in alive:
             return state
         heir = next((node for node in reversed(state.replicas) if node in alive), None)

@@ -180,15 +180,16 @@ async def test_a_controller_that_loses_its_lease_resigns(cluster: LocalCluster) 
 
 
 async def test_the_last_in_sync_replica_is_waited_for(cluster: LocalCluster) -> None:
-    await create(cluster, [1, 2])
+    await create(cluster, [1, 2, 3])
     assert await append(cluster, b"a") == ErrorCode.NONE
-    for node in (2, 1):
+    for node in (3, 2, 1):
         await cluster.kill(node)
-        await cluster.bury(node)
+        if node != 1:
+            await cluster.bury(node)
+    await cluster.start(3)
+    await cluster.bury(1)
     assert cluster.leader(TOPIC) == NO_LEADER
-    assert cluster.state(TOPIC).isr == (1,)
-    await cluster.start(2)
-    await cluster.settle()
+    assert (cluster.state(TOPIC).isr, cluster.state(TOPIC).eligible) == ((1,), (2,))
     assert cluster.leader(TOPIC) == NO_LEADER
     await cluster.start(1)
     await eventually(lambda: cluster.leader(TOPIC) == 1)
@@ -322,15 +323,16 @@ async def test_first_replicas_are_elected_on_request(cluster: LocalCluster) -> N
 
 
 async def test_an_unclean_election_is_made_only_when_it_is_asked_for(cluster: LocalCluster) -> None:
-    await create(cluster, [1, 2])
-    for node in (2, 1):
+    await create(cluster, [1, 2, 3])
+    for node in (3, 2, 1):
         await cluster.kill(node)
-        await cluster.bury(node)
-    await cluster.start(2)
-    await cluster.settle()
+        if node != 1:
+            await cluster.bury(node)
+    await cluster.start(3)
+    await cluster.bury(1)
     assert await elect(cluster, [0]) == {0: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
     assert await elect(cluster, [0], UNCLEAN) == {0: ErrorCode.NONE}
-    assert (cluster.leader(TOPIC), cluster.state(TOPIC).isr) == (2, (2,))
+    assert (cluster.leader(TOPIC), cluster.state(TOPIC).isr) == (3, (3,))
     assert await elect(cluster, [0], UNCLEAN) == {0: ErrorCode.ELECTION_NOT_NEEDED}
 
 

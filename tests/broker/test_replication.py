@@ -175,7 +175,7 @@ async def test_a_killed_leader_comes_back_as_a_follower(cluster: LocalCluster) -
 
 
 async def test_an_empty_disk_is_filled_again_and_never_elected(tmp_path: Path) -> None:
-    async with local_cluster(tmp_path) as cluster:
+    async with local_cluster(tmp_path, {"min.insync.replicas": "1"}) as cluster:
         await create(cluster)
         leader, *followers = cluster.state(TOPIC).replicas
         await append(cluster, b"precious")

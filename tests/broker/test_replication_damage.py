@@ -182,7 +182,7 @@ async def test_a_leader_that_lost_messages_has_nobody_else_cut_off_its_own(
     for node in followers:
         await cluster.start(node)
     await cluster.settle()
-    await cluster.change(TOPIC, 0, leader=leader, isr=(leader,), leader_epoch=9)
+    await cluster.change(TOPIC, 0, leader=leader, isr=(leader,), eligible=(), leader_epoch=9)
     await eventually(lambda: cluster[followers[0]].replicas.held(TOPIC, 0).leader_epoch == 9)
     refused = ReplicaState(replica_id=followers[0], replica_epoch=cluster[followers[0]].membership.epoch)
     wanted = FetchPartition(

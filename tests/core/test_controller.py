@@ -31,6 +31,7 @@ from forebay.core.image import (
     TopicPut,
     TopicRecord,
 )
+from forebay.core.in_sync import MAJORITY, commits, is_last, with_isr
 from forebay.core.reassignment import elect, reassign
 from forebay.errors import KafkaError
 
@@ -160,7 +161,7 @@ def test_a_move_ends_under_its_leader_if_that_stays() -> None:
 
 def test_a_move_goes_on_when_its_leader_dies() -> None:
     (change,) = plan(image_of(moving(1, (1, 3)), alive={2, 3, 4}), CONFIG)
-    assert change.state == replace(moving(3, (3,)), leader_epoch=6)
+    assert change.state == replace(moving(3, (3,)), leader_epoch=6, eligible=(1,))
 
 
 # -- every small partition --------------------------------------------------------------------------------
@@ -282,7 +283,7 @@ def test_a_broker_leaves(
 NODES = (1, 2, 3, 4)
 ACTIONS = (
     *("write", "write", "grow", "shrink", "plan", "plan", "prefer", "elect", "reassign", "cancel"),
-    *("die", "comes_back", "power", "disk", "stop"),
+    *("sync", "die", "comes_back", "power", "disk", "stop"),
 )
 steps = st.lists(
     st.tuples(
@@ -322,10 +323,10 @@ class History:
     def leads(self, index: int) -> bool:
         return self.state(index).leader in self.image.brokers
 
-    # A message counts once every in-sync member has it; a member that is away is waited for.
+    # A message counts once every in-sync member has it, and enough are; one that is away is waited for.
     def write(self, node: int, index: int, order: tuple[int, ...], count: int) -> None:
         state = self.state(index)
-        if self.leads(index) and set(state.isr) <= set(self.image.brokers):
+        if self.leads(index) and set(state.isr) <= set(self.image.brokers) and commits(state, MAJORITY):
             self.last += 1
             for member in state.isr:
                 self.held[member, index].add(self.last)
@@ -335,13 +336,18 @@ class History:
         state = self.state(index)
         if self.leads(index) and node in state.replicas and node not in state.isr and self.alive(node):
             self.held[node, index] = set(self.held[state.leader, index])
-            self.put([PartitionPut(topic_id=TOPIC_ID, state=replace(state, isr=(*state.isr, node)))])
+            self.put([PartitionPut(topic_id=TOPIC_ID, state=with_isr(state, (*state.isr, node), MAJORITY))])
 
     def shrink(self, node: int, index: int, order: tuple[int, ...], count: int) -> None:
         state = self.state(index)
         if self.leads(index) and node in state.isr and node != state.leader:
             isr = tuple(member for member in state.isr if member != node)
-            self.put([PartitionPut(topic_id=TOPIC_ID, state=replace(state, isr=isr))])
+            self.put([PartitionPut(topic_id=TOPIC_ID, state=with_isr(state, isr, MAJORITY))])
+
+    def sync(self, node: int, index: int, order: tuple[int, ...], count: int) -> None:
+        state = self.state(index)
+        if self.leads(index) and state.isr == (state.leader,) and state.eligible:
+            self.put([PartitionPut(topic_id=TOPIC_ID, state=replace(state, synced=True))])
 
     def alive(self, node: int) -> bool:
         return node in self.image.brokers
@@ -356,7 +362,8 @@ class History:
         """What a lone member acknowledged it has synced; of the rest, nothing is certain."""
         self.die(node, index, order, count)
         for number in range(2):
-            if self.state(number).isr != (node,):
+            state = self.state(number)
+            if not is_last(state, node) and not (state.synced and state.isr == (node,)):
                 self.held[node, number] = set()
         self.put(departure(self.image, node))
         self.comes_back(node, index, order, count)
@@ -365,7 +372,7 @@ class History:
         self.die(node, index, order, count)
         for number in range(2):
             self.held[node, number] = set()
-            if self.state(number).isr == (node,):
+            if is_last(self.state(number), node):
                 self.acked[number].clear()
                 self.lost.add(number)
         self.put(departure(self.image, node, lost=True))
@@ -402,11 +409,13 @@ class History:
         for index in range(2):
             state = self.state(index)
             assert set(state.isr) <= set(state.replicas)
-            assert state.isr or index in self.lost
+            assert state.isr or state.eligible or index in self.lost
+            assert not set(state.isr) & set(state.eligible)
+            assert set(state.eligible) <= set(state.replicas)
             assert set(state.adding) | set(state.removing) <= set(state.replicas)
             if state.leader != NO_LEADER:
                 assert state.leader in state.isr
-            for member in state.isr:
+            for member in (*state.isr, *state.eligible):
                 assert self.held[member, index] >= self.acked[index]
 
 
@@ -423,4 +432,5 @@ def test_whoever_leads_has_all_that_was_acknowledged(
     history.image = history.image.apply(brokers(*NODES))
     history.plan(1, 0, NODES, 1)
     for index in range(2):
-        assert history.leads(index) == bool(history.state(index).isr)
+        state = history.state(index)
+        assert history.leads(index) == bool(state.isr or state.eligible)

@@ -229,6 +229,9 @@ class Appends:
         if partition.acks:
             for done in partition.acks.committed(partition.high_watermark):
                 done(ErrorCode.NONE)
+            if partition.is_leader and not partition.enough_replicas:
+                # The high watermark stands still until others are in sync again, and nobody knows when.
+                partition.acks.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     def expire(self) -> None:
         """Answer acknowledgements that have waited for other replicas for too long."""

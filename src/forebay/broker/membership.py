@@ -134,7 +134,7 @@ class Membership:
         damaged = broker.replicas.damaged()
         if damaged:
             log.warning("leaving the in-sync sets of damaged logs", extra={"partitions": len(damaged)})
-            await self._depart(unsynced=True, only=damaged)
+            await self._depart(damaged=True, only=damaged)
         await self._claim_node()
         broker.data.accept_power_loss()
 
@@ -149,11 +149,24 @@ class Membership:
         )
 
     async def _depart(
-        self, *, unsynced: bool = False, lost: bool = False, only: Container[TopicPartition] | None = None
+        self,
+        *,
+        unsynced: bool = False,
+        damaged: bool = False,
+        lost: bool = False,
+        only: Container[TopicPartition] | None = None,
     ) -> None:
         broker = self._broker
         for _ in range(_ATTEMPTS_MAX):
-            changes = departure(broker.image, broker.node_id, unsynced=unsynced, lost=lost, only=only)
+            changes = departure(
+                broker.image,
+                broker.node_id,
+                unsynced=unsynced,
+                damaged=damaged,
+                lost=lost,
+                only=only,
+                min_insync_replicas=broker.config.controller.min_insync_replicas,
+            )
             if not changes:
                 return
             failed = await broker.metadata.change_all(changes)

@@ -4,8 +4,9 @@ The event loop owns it. An append is decided and given its offset at once, but w
 other appends of the same event (`write`); only then may the high watermark move and may anyone be told.
 
 The broker leads the partition for a term, the leader epoch, or follows another that does (`lead`, `follow`);
-the object lives through all of them. Where nobody else is in sync, what is written is committed. Otherwise
-the high watermark follows the slowest in-sync replica (`advance`), and acknowledgements of all replicas wait.
+the object lives through all of them. Where nobody else need have it, what is written is committed. Otherwise
+the high watermark follows the slowest in-sync replica (`advance`), and acknowledgements of all replicas wait;
+while fewer are in sync than min.insync.replicas, it stands still.
 
 Readers of committed messages get what lies below the last stable offset: nothing there belongs to a
 transaction whose outcome is open. A partition without transactions does nothing for this.
@@ -89,6 +90,7 @@ class Partition:
         "leader_epoch",
         "leadership",
         "log",
+        "may_commit",
         "on_marker",
         "policy",
         "producers",
@@ -129,8 +131,10 @@ class Partition:
         self.policy = policy
         self.enough_replicas = False
         """Whether as many replicas are in sync as min.insync.replicas asks for acks=all."""
+        self.may_commit = False
+        """Whether the in-sync replicas are enough for the high watermark to move."""
         self.commits_at_once = False
-        """Whether acks=all waits for nobody else: no other replica is in sync, and none need be."""
+        """Whether what is written is committed: no other replica is in sync, and none need be."""
         self.high_watermark = min(max(high_watermark, log.start_offset), log.end_offset)
         """Everything below it is committed."""
         self._written = log.end_offset
@@ -185,15 +189,16 @@ class Partition:
         """Find out anew whether enough replicas are in sync, and whether any other counts."""
         leadership = self.leadership
         if leadership is None:
-            self.enough_replicas = self.commits_at_once = False
+            self.enough_replicas = self.may_commit = self.commits_at_once = False
             return
-        wanted = self.config.insync_replicas_min(len(leadership.replicas))
+        wanted = self.config.insync_replicas_min(len(leadership.state.original))
         self.enough_replicas = len(leadership.isr) >= wanted
-        self.commits_at_once = self.enough_replicas and leadership.alone
+        self.may_commit = leadership.may_commit(self.config.min_insync_replicas)
+        self.commits_at_once = self.may_commit and leadership.alone
 
     def advance(self) -> bool:
         """Move the high watermark to where the in-sync replicas have come; whether it moved."""
-        if self.leadership is None:
+        if self.leadership is None or not self.may_commit:
             return False
         high_watermark = self.leadership.high_watermark(self._written)
         if high_watermark <= self.high_watermark:
@@ -336,7 +341,7 @@ class Partition:
             raise
         finally:
             self._written = self.log.end_offset
-            if self.commits_at_once or (self.leadership is not None and self.leadership.alone):
+            if self.commits_at_once:
                 self.high_watermark = self._written
         return self._written - before
 

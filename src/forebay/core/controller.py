@@ -1,10 +1,11 @@
 """What the controller does, decided on an image: who leads, who is in sync, when a move has ended.
 
-Three rules keep every acknowledged message. Only a member of the in-sync set is elected, since each of them
-has everything that was acknowledged with acks=all (an unclean election breaks this, and has to be wished
-for). A partition never loses its last in-sync members by their death: they stay listed without a leader
-until one of them is back. And whenever the leader changes the leader epoch rises, so that what an earlier
-leader still says can be told from what the new one says.
+Three rules keep every acknowledged message. Only a member of the in-sync set is elected, or where none is
+alive an eligible replica (`in_sync.py`), since each of them has everything that was acknowledged with
+acks=all (an unclean election breaks this, and has to be wished for). A partition never loses its last such
+replicas by their death: they stay listed without a leader until one of them is back. And whenever the leader
+changes the leader epoch rises, so that what an earlier leader still says can be told from what the new one
+says.
 
 `settle` is the whole decision for one partition, and has nothing more to do on its own result. Nothing is
 written here: each new state carries the partition epoch of the state it was made from, and the store
@@ -19,6 +20,7 @@ from dataclasses import replace
 
 from forebay.config import ControllerConfig, validate_topic_override
 from forebay.core.image import NO_LEADER, ClusterImage, PartitionPut, PartitionState, TopicImage
+from forebay.core.in_sync import MAJORITY, is_last, min_insync, with_heir, with_isr, without
 
 _UNCLEAN = "unclean.leader.election.enable"
 
@@ -29,8 +31,9 @@ def plan(image: ClusterImage, config: ControllerConfig) -> list[PartitionPut]:
     changes: list[PartitionPut] = []
     for topic in image.topics.values():
         unclean = _may_be_unclean(image, config, topic.name)
+        minimum = min_insync(image, topic.name, config.min_insync_replicas)
         for state in topic.partitions:
-            after = settle(state, alive, unclean=unclean)
+            after = settle(state, alive, unclean=unclean, minimum=minimum)
             if after is not state:
                 changes.append(PartitionPut(topic_id=topic.topic_id, state=after))
     return changes
@@ -57,29 +60,42 @@ def departure(
     node_id: int,
     *,
     unsynced: bool = False,
+    damaged: bool = False,
     lost: bool = False,
     only: Container[tuple[str, int]] | None = None,
+    min_insync_replicas: int = MAJORITY,
 ) -> list[PartitionPut]:
     """What has to change before a broker goes away, or before it comes back with less than it had.
 
-    A broker that is about to stop leaves the in-sync sets in which another live member remains, and that
-    one leads. Where it is the only live member it stays: nobody could take over.
+    A broker that is about to stop leaves the in-sync sets where another live replica can take over, and that
+    one leads. Elsewhere it stays.
 
     With `unsynced` it may lack what was not yet on its disk when the power failed; a broker that is not
-    registered is treated so too. It leaves wherever another member is listed, dead or alive, and leads
-    nothing before a new election: two histories in one leader epoch could not be told apart. With `lost`
-    it has nothing left, and leaves even where it was the last. `only` names the partitions (topic and
-    index) that are meant, if not all are.
+    registered is treated so too. It leaves wherever another is listed who has everything, dead or alive,
+    unless all of its own is known to be synced; and it leads nothing before a new election: two histories in
+    one leader epoch could not be told apart. With `damaged` it may lack even what was synced. With `lost` it
+    has nothing left, and leaves even where it was the last. `only` names the partitions (topic and index)
+    that are meant, if not all are.
     """
-    leave = _leave_lost if lost else _leave_unsynced if unsynced or node_id not in image.brokers else _leave
     others = image.brokers.keys() - {node_id}
-    return _changes(image, lambda state: leave(state, node_id, others), only)
+    stops = node_id in image.brokers and not (unsynced or damaged or lost)
+
+    def leave(topic: str, state: PartitionState) -> PartitionState:
+        minimum = min_insync(image, topic, min_insync_replicas)
+        if stops:
+            return _leave(state, node_id, others, minimum)
+        stays = not lost and (is_last(state, node_id) or (_is_synced(state, node_id) and not damaged))
+        return _step_down(state if stays else without(state, node_id), node_id, others, minimum)
+
+    return _changes(image, leave, only)
 
 
 # -- one partition ----------------------------------------------------------------------------------------
 
 
-def settle(state: PartitionState, alive: Container[int], *, unclean: bool = False) -> PartitionState:
+def settle(
+    state: PartitionState, alive: Container[int], *, unclean: bool = False, minimum: int = MAJORITY
+) -> PartitionState:
     """The state this partition should be in; the same object if it is in it."""
     if state.leader in alive and not state.adding and not state.removing:
         # Nearly all partitions nearly always.
@@ -89,7 +105,7 @@ def settle(state: PartitionState, alive: Container[int], *, unclean: bool = Fals
         else:
             if state.leader in state.isr:
                 return state
-    return _elect(_finish_move(_in_sync(state, alive, unclean=unclean), alive), alive)
+    return _elect(_finish_move(_in_sync(state, alive, minimum, unclean=unclean), alive), alive)
 
 
 def can_lead(state: PartitionState, broker_id: int, alive: Container[int]) -> bool:
@@ -105,13 +121,27 @@ def lead(state: PartitionState, leader: int) -> PartitionState:
     return replace(state, leader=leader, leader_epoch=state.leader_epoch + 1)
 
 
-def _in_sync(state: PartitionState, alive: Container[int], *, unclean: bool) -> PartitionState:
+def hand_over(
+    state: PartitionState, node_id: int, alive: Container[int], *, minimum: int = MAJORITY
+) -> PartitionState | None:
+    """Another leads, because this one can no longer be trusted with the log; None when nobody else can."""
+    after = _elect(_in_sync(without(state, node_id), alive, minimum), alive)
+    return None if after.leader in (NO_LEADER, node_id) else after
+
+
+def _in_sync(
+    state: PartitionState, alive: Container[int], minimum: int, *, unclean: bool = False
+) -> PartitionState:
     isr = tuple(member for member in state.isr if member in alive)
-    if not isr and unclean:
-        # What the first of these has is what the partition holds from now on.
-        isr = tuple(replica for replica in state.replicas if replica in alive)[:1]
-    # With no member alive all of them stay: each has every acknowledged message, and may come back first.
-    return replace(state, isr=isr) if isr and isr != state.isr else state
+    if isr:
+        return state if isr == state.isr else with_isr(state, isr, minimum)
+    # With no member alive all of them stay listed: each has every acknowledged message, and may come back.
+    after = with_heir(state, alive, minimum)
+    if after is not state or not unclean:
+        return after
+    # What the first of these has is what the partition holds from now on.
+    isr = tuple(replica for replica in state.replicas if replica in alive)[:1]
+    return replace(state, isr=isr, eligible=(), synced=False) if isr else state
 
 
 def _finish_move(state: PartitionState, alive: Container[int]) -> PartitionState:
@@ -120,7 +150,8 @@ def _finish_move(state: PartitionState, alive: Container[int]) -> PartitionState
     target = state.target
     if not all(can_lead(state, replica, alive) for replica in target):
         return state
-    return replace(state, replicas=target, isr=_within(state.isr, target), adding=(), removing=())
+    isr = tuple(member for member in state.isr if member in target)
+    return replace(state, replicas=target, isr=isr, adding=(), removing=(), eligible=(), synced=False)
 
 
 def _elect(state: PartitionState, alive: Container[int]) -> PartitionState:
@@ -133,29 +164,22 @@ def _elect(state: PartitionState, alive: Container[int]) -> PartitionState:
 # -- leaving ----------------------------------------------------------------------------------------------
 
 
-def _leave(state: PartitionState, node_id: int, others: Container[int]) -> PartitionState:
-    if not any(member in others for member in state.isr):
+def _leave(state: PartitionState, node_id: int, others: Container[int], minimum: int) -> PartitionState:
+    if node_id not in state.isr or not any(node in others for node in (*state.isr, *state.eligible)):
         return state
-    return _leave_unsynced(state, node_id, others)
+    isr = tuple(member for member in state.isr if member != node_id)
+    return _step_down(with_isr(state, isr, minimum), node_id, others, minimum)
 
 
-def _leave_unsynced(state: PartitionState, node_id: int, others: Container[int]) -> PartitionState:
-    without = _without(state, node_id)
-    return _step_down(without if without.isr else state, node_id, others)
-
-
-def _leave_lost(state: PartitionState, node_id: int, others: Container[int]) -> PartitionState:
-    return _step_down(_without(state, node_id), node_id, others)
-
-
-def _without(state: PartitionState, node_id: int) -> PartitionState:
-    if node_id not in state.isr:
+def _step_down(state: PartitionState, node_id: int, others: Container[int], minimum: int) -> PartitionState:
+    if state.leader != node_id:
         return state
-    return replace(state, isr=tuple(member for member in state.isr if member != node_id))
+    after = with_heir(state, others, minimum)
+    return lead(after, first_able(after, others))
 
 
-def _step_down(state: PartitionState, node_id: int, others: Container[int]) -> PartitionState:
-    return lead(state, first_able(state, others)) if state.leader == node_id else state
+def _is_synced(state: PartitionState, node_id: int) -> bool:
+    return state.synced and state.isr == (node_id,)
 
 
 # -- whole images -----------------------------------------------------------------------------------------
@@ -163,14 +187,15 @@ def _step_down(state: PartitionState, node_id: int, others: Container[int]) -> P
 
 def _changes(
     image: ClusterImage,
-    change: Callable[[PartitionState], PartitionState],
+    change: Callable[[str, PartitionState], PartitionState],
     only: Container[tuple[str, int]] | None = None,
 ) -> list[PartitionPut]:
     return [
         PartitionPut(topic_id=topic.topic_id, state=after)
         for topic in image.topics.values()
         for state in topic.partitions
-        if (only is None or (topic.name, state.index) in only) and (after := change(state)) is not state
+        if (only is None or (topic.name, state.index) in only)
+        and (after := change(topic.name, state)) is not state
     ]
 
 
@@ -185,7 +210,3 @@ def _settled(image: ClusterImage) -> Iterator[tuple[TopicImage, PartitionState]]
 def _may_be_unclean(image: ClusterImage, config: ControllerConfig, topic: str) -> bool:
     text = image.topic_config(topic).overrides.get(_UNCLEAN)
     return config.unclean_election if text is None else bool(validate_topic_override(_UNCLEAN, text))
-
-
-def _within(members: tuple[int, ...], replicas: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(member for member in members if member in replicas)

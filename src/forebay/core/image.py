@@ -39,7 +39,8 @@ class PartitionState:
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
-    """Empty only when every copy is known to be lost: nobody may lead but by an unclean election."""
+    """Empty only when no member can be trusted to have everything: an eligible replica may lead, or else
+    nobody but by an unclean election."""
     replicas: tuple[int, ...]
     """While the partition moves, those that come and those that go as well."""
     partition_epoch: int = 0
@@ -49,6 +50,18 @@ class PartitionState:
     """Replicas that a reassignment brings; it ends when they are in sync."""
     removing: tuple[int, ...] = ()
     """Replicas that leave when the reassignment ends."""
+    eligible: tuple[int, ...] = ()
+    """Replicas that left the in-sync set when it fell below min.insync.replicas: they have all that is
+    committed, and may lead when no in-sync member can (see `in_sync.py`)."""
+    synced: bool = False
+    """The only in-sync replica has all that is committed on its disk: a loss of power takes nothing of it."""
+
+    @property
+    def original(self) -> tuple[int, ...]:
+        """The replicas as they were before a reassignment, if there is one."""
+        if not self.adding:
+            return self.replicas
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
 
     @property
     def target(self) -> tuple[int, ...]:

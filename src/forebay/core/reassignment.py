@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from forebay.core.controller import can_lead, lead, settle
 from forebay.core.image import NO_LEADER, ClusterImage, PartitionPut, PartitionState, TopicImage
+from forebay.core.in_sync import min_insync
 from forebay.core.topics import existing_topic
 from forebay.errors import ErrorCode, KafkaError
 
@@ -41,14 +42,14 @@ def reassign(
             f"{topic}-{partition}: none of the replicas that would stay is in sync; wait until one is"
         )
     # This also elects another leader if the present one came with a move that is now given up.
-    after = settle(wanted, image.brokers)
+    after = settle(wanted, image.brokers, minimum=min_insync(image, topic))
     return [] if after == state else [PartitionPut(topic_id=owner.topic_id, state=after)]
 
 
 def elect(image: ClusterImage, topic: str, partition: int, *, unclean: bool = False) -> list[PartitionPut]:
     """Has the first replica lead; or with `unclean`, any replica that is left, if there is no leader."""
     owner, state = _existing(image, topic, partition)
-    after = _elect_any(image, state) if unclean else _elect_first(image, state)
+    after = _elect_any(image, topic, state) if unclean else _elect_first(image, state)
     return [PartitionPut(topic_id=owner.topic_id, state=after)]
 
 
@@ -81,7 +82,7 @@ def _check_target(image: ClusterImage, state: PartitionState, target: Sequence[i
 
 
 def _moving(state: PartitionState, target: tuple[int, ...]) -> PartitionState:
-    original = _original(state)
+    original = state.original
     removing = tuple(replica for replica in original if replica not in target)
     return _with_replicas(
         state,
@@ -96,18 +97,23 @@ def _cancelled(topic: str, state: PartitionState) -> PartitionState:
         raise KafkaError(
             ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{topic}-{state.index} is not being reassigned"
         )
-    return _with_replicas(state, _original(state), adding=(), removing=())
-
-
-def _original(state: PartitionState) -> tuple[int, ...]:
-    return tuple(replica for replica in state.replicas if replica not in state.adding)
+    return _with_replicas(state, state.original, adding=(), removing=())
 
 
 def _with_replicas(
     state: PartitionState, replicas: tuple[int, ...], *, adding: tuple[int, ...], removing: tuple[int, ...]
 ) -> PartitionState:
     isr = tuple(member for member in state.isr if member in replicas)
-    return replace(state, replicas=replicas, isr=isr, adding=adding, removing=removing)
+    eligible = tuple(node for node in state.eligible if node in replicas)
+    return replace(
+        state,
+        replicas=replicas,
+        isr=isr,
+        adding=adding,
+        removing=removing,
+        eligible=eligible,
+        synced=state.synced and isr == state.isr,
+    )
 
 
 # -- elections --------------------------------------------------------------------------------------------
@@ -125,10 +131,10 @@ def _elect_first(image: ClusterImage, state: PartitionState) -> PartitionState:
     return lead(state, first)
 
 
-def _elect_any(image: ClusterImage, state: PartitionState) -> PartitionState:
+def _elect_any(image: ClusterImage, topic: str, state: PartitionState) -> PartitionState:
     if can_lead(state, state.leader, image.brokers):
         raise _not_needed(f"broker {state.leader} leads")
-    after = settle(state, image.brokers, unclean=True)
+    after = settle(state, image.brokers, unclean=True, minimum=min_insync(image, topic))
     if after.leader == NO_LEADER:
         raise KafkaError(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,

@@ -8,7 +8,8 @@ Two rules make a change of the in-sync set safe, whenever the store learns of it
 the high watermark from the moment it is proposed, because the store may already have it. One who leaves
 counts until the store has agreed, because until then it may be elected.
 
-The in-sync set is what the store says (`update`); nothing here changes it.
+The in-sync set is what the store says (`update`); nothing here changes it. While it is too small, nothing is
+committed at all (`in_sync.py` says why).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from forebay.core.image import ClusterImage, PartitionState
+from forebay.core.in_sync import commits
 
 UNKNOWN_OFFSET = -1
 
@@ -39,7 +41,7 @@ class Follower:
 class Leadership:
     """The leader's side of one partition for one leader epoch."""
 
-    __slots__ = ("_since_ms", "followers", "isr", "joining", "leader_epoch", "me", "replicas", "start_offset")
+    __slots__ = ("_since_ms", "followers", "isr", "joining", "leader_epoch", "me", "start_offset", "state")
 
     def __init__(self, *, me: int, state: PartitionState, end_offset: int, now_ms: int) -> None:
         self.me = me
@@ -50,7 +52,7 @@ class Leadership:
         self.joining: tuple[int, ...] = ()
         self._since_ms = now_ms
         self.isr: tuple[int, ...] = ()
-        self.replicas: tuple[int, ...] = ()
+        self.state = state
         self.update(state)
 
     def update(self, state: PartitionState) -> bool:
@@ -63,7 +65,7 @@ class Leadership:
             if node in self.followers:
                 self.followers[node].end_offset = UNKNOWN_OFFSET
         self.isr = state.isr
-        self.replicas = state.replicas
+        self.state = state
         self.joining = tuple(node for node in self.joining if node not in state.isr)
         self.followers = {
             node: self.followers.get(node) or Follower(caught_up_ms=self._since_ms)
@@ -76,6 +78,10 @@ class Leadership:
     def alone(self) -> bool:
         """Whether nobody else has to have a message before it is committed."""
         return not self.joining and self.isr == (self.me,)
+
+    def may_commit(self, min_insync_replicas: int) -> bool:
+        """Whether enough replicas are in sync for messages to be committed."""
+        return commits(self.state, min_insync_replicas)
 
     # -- what followers tell -----------------------------------------------------------------------------
 

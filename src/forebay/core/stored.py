@@ -63,6 +63,10 @@ def encode_partition(state: PartitionState) -> bytes:
     }
     if state.adding or state.removing:
         fields |= {"adding": state.adding, "removing": state.removing}
+    if state.eligible:
+        fields |= {"eligible": state.eligible}
+    if state.synced:
+        fields |= {"synced": True}
     return _dump(fields)
 
 
@@ -77,6 +81,8 @@ def decode_partition(index: int, value: bytes, mod_revision: int) -> PartitionSt
             partition_epoch=mod_revision,
             adding=_ids(fields.get("adding", ())),
             removing=_ids(fields.get("removing", ())),
+            eligible=_ids(fields.get("eligible", ())),
+            synced=bool(fields.get("synced", False)),
         )
 
     return _load(f"state of partition {index}", value, read)

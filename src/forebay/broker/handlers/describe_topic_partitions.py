@@ -91,7 +91,7 @@ def _partition(image: ClusterImage, state: PartitionState) -> DescribeTopicParti
         replica_nodes=list(state.replicas),
         isr_nodes=list(state.isr),
         # Java's AdminClient fails on null here.
-        eligible_leader_replicas=[],
+        eligible_leader_replicas=list(state.eligible),
         last_known_elr=[],
         offline_replicas=[replica for replica in state.replicas if replica not in image.brokers],
     )

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 
 from forebay.broker.partition import Partition
 from forebay.coordination.store import Compare, StoreError
+from forebay.core.controller import hand_over
 from forebay.core.image import Change, PartitionPut, PartitionState
+from forebay.core.in_sync import with_isr
 from forebay.core.replica import Leadership
 from forebay.errors import KafkaError, StorageError
 
@@ -73,12 +75,7 @@ class InSyncReplicas:
         changes: list[Change] = []
         guards = [Compare.created(self._key(self._broker.node_id), self._broker.membership.epoch)]
         joined: dict[int, int] = {}
-        for partition in partitions:
-            state = self._proposal(partition)
-            if state is None:
-                continue
-            if not await self._safe_alone(partition, state):
-                continue
+        for partition, state in await self._proposals(partitions):
             self._count(partition, state)
             joined.update(self._join(partition, state))
             changes.append(PartitionPut(topic_id=partition.topic_id, state=state))
@@ -86,6 +83,19 @@ class InSyncReplicas:
         failed = await self._broker.metadata.change_all(changes, guards) if changes else []
         self._broker.metrics.isr_updates_failed += len(failed)
         self._settle(changes, failed)
+
+    async def _proposals(self, partitions: list[Partition]) -> list[tuple[Partition, PartitionState]]:
+        """What to write for which partition, once it is safe to; all wait for their syncs together."""
+        found = [(partition, state) for partition in partitions if (state := self._proposal(partition))]
+        safe = await asyncio.gather(*(self._safe_alone(partition, state) for partition, state in found))
+        ready: list[tuple[Partition, PartitionState]] = []
+        for (partition, state), is_safe in zip(found, safe, strict=True):
+            now = self._proposal(partition)
+            if is_safe and now == state:
+                ready.append((partition, state))
+            elif now is not None and now != state:
+                self.consider(partition)  # something has happened meanwhile
+        return ready
 
     def _count(self, partition: Partition, state: PartitionState) -> None:
         leadership, metrics = partition.leadership, self._broker.metrics
@@ -101,12 +111,18 @@ class InSyncReplicas:
             return None
         if state.leader != broker.node_id or state.leader_epoch != leadership.leader_epoch:
             return None
+        minimum = partition.config.min_insync_replicas
         if partition.log.offline is not None:
-            return _handed_over(broker.node_id, state, set(broker.image.brokers))
-        isr = self._isr(partition, leadership)
+            return hand_over(state, broker.node_id, broker.image.brokers, minimum=minimum)
+        after = with_isr(state, self._isr(partition, leadership), minimum)
         # While it is not known whether somebody has joined, even the same state is worth writing: then it is.
-        settled = set(isr) == set(state.isr) and not leadership.joining
-        return None if settled else replace(state, isr=isr)
+        if after != state or leadership.joining:
+            return after
+        return replace(state, synced=True) if self._should_sync(state) else None
+
+    def _should_sync(self, state: PartitionState) -> bool:
+        """A leader that is left alone says when its disk has all that is committed: nothing more will be."""
+        return bool(state.eligible) and state.isr == (self._broker.node_id,) and not state.synced
 
     def _isr(self, partition: Partition, leadership: Leadership) -> tuple[int, ...]:
         broker = self._broker
@@ -137,6 +153,8 @@ class InSyncReplicas:
         """Let those who are about to join count; their broker epochs."""
         leadership = partition.leadership
         assert leadership is not None
+        if state.leader != self._broker.node_id:
+            return {}  # it is handed over, and who gets it has everything already
         new = [node for node in state.isr if node not in leadership.isr]
         leadership.joining = tuple(dict.fromkeys((*leadership.joining, *new)))
         partition.count_replicas()
@@ -144,7 +162,8 @@ class InSyncReplicas:
 
     async def _safe_alone(self, partition: Partition, state: PartitionState) -> bool:
         """Before this broker is the only one with the committed messages, they are synced to its disk."""
-        if state.isr != (self._broker.node_id,) or not self._broker.config.storage.flush_on_ack:
+        alone = state.isr == (self._broker.node_id,) and self._broker.config.storage.flush_on_ack
+        if not alone and not state.synced:
             return True
         synced: asyncio.Future[StorageError | None] = self._broker.loop.create_future()
 
@@ -153,7 +172,7 @@ class InSyncReplicas:
                 synced.set_result(error)
 
         self._broker.commit.wait(partition.log, done)
-        return await synced is None and self._proposal(partition) == state
+        return await synced is None
 
     def _settle(self, changes: list[Change], failed: list[Change]) -> None:
         """The image shows what was written; what was not is looked at again.
@@ -191,12 +210,3 @@ class InSyncReplicas:
 def _registered(broker: Broker, node: int, epoch: int) -> bool:
     registration = broker.image.brokers.get(node)
     return registration is not None and registration.epoch == epoch
-
-
-def _handed_over(me: int, state: PartitionState, alive: set[int]) -> PartitionState | None:
-    """A leader whose disk fails lets another in-sync replica lead."""
-    others = tuple(node for node in state.isr if node != me)
-    heir = next((node for node in state.replicas if node in others and node in alive), None)
-    if heir is None:
-        return None
-    return replace(state, leader=heir, leader_epoch=state.leader_epoch + 1, isr=others)

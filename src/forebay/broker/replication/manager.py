@@ -95,7 +95,7 @@ class Replication:
     def _sync_if_alone(self, partition: Partition) -> None:
         """The copies that stood for this disk are gone: what was committed with them is synced now."""
         leadership = partition.leadership
-        if leadership is not None and leadership.alone and len(leadership.replicas) > 1:
+        if leadership is not None and leadership.alone and len(leadership.state.replicas) > 1:
             self._broker.appends.unsynced.pop(partition, None)
             self._broker.commit.sync_soon([partition.log])
 
