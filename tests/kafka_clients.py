@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import aiokafka
@@ -140,6 +140,12 @@ def confluent_consumer(bootstrap: str, **settings: Any) -> confluent_kafka.Consu
     dotted = {name.replace("_", "."): value for name, value in settings.items()}
     quiet = {"enable.auto.commit": False, "log_level": 0}
     return confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "none", **quiet, **dotted})
+
+
+def know(consumer: confluent_kafka.Consumer, topics: Iterable[str]) -> None:
+    """Without it, librdkafka looks for the leaders of what it is assigned half a second later."""
+    for topic in topics:
+        consumer.list_topics(topic, timeout=DEADLINE_SECONDS)
 
 
 def from_confluent(message: Any) -> Received:

@@ -9,7 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, IsolationLevel, KafkaError, TopicP
 from confluent_kafka.admin import OffsetSpec
 
 from history import Content, History, Place
-from kafka_clients import DEADLINE_SECONDS, confluent_admin, confluent_consumer
+from kafka_clients import DEADLINE_SECONDS, confluent_admin, confluent_consumer, know
 
 
 def witness(bootstrap: str, places: Iterable[Place], history: History) -> None:
@@ -44,10 +44,11 @@ def read_everything(bootstrap: str, places: Iterable[Place], isolation_level: st
     )
     deadline = time.monotonic() + DEADLINE_SECONDS
     try:
+        know(consumer, {topic for topic, _ in content})
         consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in content])
         while left:
             assert time.monotonic() < deadline, f"the end of {left} was not reached"
-            for message in consumer.consume(1_000, 0.1):
+            for message in consumer.consume(1_000, 0.02):
                 place, error = (message.topic() or "", message.partition() or 0), message.error()
                 if error is None:
                     content[place][message.offset() or 0] = message.value() or b""

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from forebay.testing import Broker
-from kafka_clients import DEADLINE_SECONDS, confluent_consumer
+from kafka_clients import DEADLINE_SECONDS, confluent_consumer, know
 from spark_writing import wait_until_closed
 from wire_client import WireClient, create
 
@@ -56,10 +56,11 @@ def messages(bootstrap: str, topic: str, partitions: int = 3) -> list[Message]:
     left, found = set(range(partitions)), []
     deadline = time.monotonic() + DEADLINE_SECONDS
     try:
+        know(consumer, {topic})
         consumer.assign([TopicPartition(topic, n, OFFSET_BEGINNING) for n in left])
         while left:
             assert time.monotonic() < deadline, f"the end of {topic} was not reached"
-            for message in consumer.consume(1_000, 0.1):
+            for message in consumer.consume(1_000, 0.02):
                 error = message.error()
                 if error is None:
                     found.append(message)
