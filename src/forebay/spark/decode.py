@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from forebay.errors import ProtocolError
+from forebay.spark.arrays import array, constant, flags
 from forebay.spark.batches import Chunk, Piece, chunks
 from forebay.spark.columnar import Columns, Field, Ints, check_within, columns, field, varints
 from forebay.spark.offsets import OffsetRange
@@ -81,10 +82,6 @@ def _parsed(chunk: Chunk) -> Columns:
 # -- columns -----------------------------------------------------------------------------------------------
 
 
-def _primitive(kind: pa.DataType, values: np.ndarray) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
-
-
 def _bytes(data: np.ndarray, found: Field) -> pa.Array:
     """The fields out of the bytes, as a binary array of their own."""
     count = len(found.start)
@@ -96,22 +93,19 @@ def _bytes(data: np.ndarray, found: Field) -> pa.Array:
     pieces = pa.BinaryArray.from_buffers(
         pa.binary(), 2 * count - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)]
     )
-    places = pa.array(
-        np.arange(0, 2 * count, 2, dtype=np.int32), mask=found.null if found.null.any() else None
-    )
-    return pieces.take(places)
+    return pieces.take(array(pa.int32(), np.arange(0, 2 * count, 2, dtype=np.int32), found.null))
 
 
 def _topic(found: Columns, wanted: OffsetRange) -> pa.Array:
-    return pa.repeat(pa.scalar(wanted.at.topic, pa.string()), len(found.offset))
+    return pa.repeat(constant(wanted.at.topic.encode(), pa.string()), len(found.offset))
 
 
 def _partition(found: Columns, wanted: OffsetRange) -> pa.Array:
-    return pa.repeat(pa.scalar(wanted.at.partition, pa.int32()), len(found.offset))
+    return array(pa.int32(), np.full(len(found.offset), wanted.at.partition, np.int32))
 
 
 def _timestamp(found: Columns, _wanted: OffsetRange) -> pa.Array:
-    return _primitive(pa.timestamp("us", "UTC"), found.timestamp * _MICROSECONDS)
+    return array(pa.timestamp("us", "UTC"), found.timestamp * _MICROSECONDS)
 
 
 def _headers(found: Columns, _wanted: OffsetRange) -> pa.Array:
@@ -131,7 +125,7 @@ def _headers(found: Columns, _wanted: OffsetRange) -> pa.Array:
     except pa.ArrowInvalid as error:
         raise ProtocolError(f"a record header has a key that is not UTF-8: {error}") from None
     offsets = np.concatenate(([0], np.cumsum(count))).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), structs, mask=pa.array(count == 0))
+    return pa.ListArray.from_arrays(array(pa.int32(), offsets), structs, mask=flags(count == 0))
 
 
 def _header_fields(found: Columns, count: Ints, position: Ints) -> tuple[Field, Field]:
@@ -163,8 +157,8 @@ _MAKERS: dict[str, Callable[[Columns, OffsetRange], pa.Array]] = {
     "value": lambda found, _: _bytes(found.data, found.value),
     "topic": _topic,
     "partition": _partition,
-    "offset": lambda found, _: _primitive(pa.int64(), found.offset),
+    "offset": lambda found, _: array(pa.int64(), found.offset),
     "timestamp": _timestamp,
-    "timestampType": lambda found, _: _primitive(pa.int32(), found.timestamp_type),
+    "timestampType": lambda found, _: array(pa.int32(), found.timestamp_type),
     "headers": _headers,
 }

@@ -20,12 +20,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Ints = npt.NDArray[np.int64]
+from forebay.spark.arrays import Ints, array, binary, constant, ends, lengths
+
 Varints = tuple[npt.NDArray[np.uint64], Ints]
 """Zigzag numbers, and the bytes that each of them takes."""
 
-NO_BYTES = pa.scalar(b"", pa.binary())
-_NO_HEADERS = pa.scalar(b"\x00", pa.binary())
+NO_BYTES = constant(b"")
+_NO_HEADERS = constant(b"\x00")
 _LENGTH_BYTES_MAX = 5
 
 
@@ -45,7 +46,7 @@ class Rows:
         return len(self.timestamp)
 
     def take(self, order: npt.NDArray[np.intp]) -> Rows:
-        wanted = pa.array(order)
+        wanted = array(pa.int64(), order.astype(np.int64, copy=False))
         return Rows(
             key=self.key.take(wanted),
             value=self.value.take(wanted),
@@ -69,13 +70,13 @@ def cut(rows: Rows, starts: Sequence[int], batch_bytes: int) -> list[int]:
 
     A row that is too large by itself gets a batch of its own; whether to take it is for the broker to say.
     """
-    ends = np.cumsum(_sizes_max(rows))
+    sizes = np.cumsum(_sizes_max(rows))
     found: list[int] = []
     for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
         while start < stop:
             found.append(start)
-            limit = (ends[start - 1] if start else 0) + batch_bytes
-            start = min(stop, max(start + 1, int(np.searchsorted(ends, limit, side="right"))))
+            limit = (sizes[start - 1] if start else 0) + batch_bytes
+            start = min(stop, max(start + 1, int(np.searchsorted(sizes, limit, side="right"))))
     return found
 
 
@@ -88,11 +89,11 @@ def encode(rows: Rows, starts: Sequence[int]) -> Iterator[Payload]:
     offsets = np.arange(len(rows), dtype=np.int64) - np.repeat(first, counts)
     joined = _join(rows, timestamps, offsets)
     data = memoryview(joined.buffers()[2])
-    ends = _offsets_of(joined)
+    edges = ends(joined)
     latest = np.maximum.reduceat(rows.timestamp, first)
     for n, (start, stop) in enumerate(zip(first.tolist(), stops.tolist(), strict=True)):
         yield Payload(
-            records=data[ends[start] : ends[stop]],
+            records=data[edges[start] : edges[stop]],
             count=stop - start,
             base_timestamp=int(rows.timestamp[start]),
             max_timestamp=int(latest[n]),
@@ -100,7 +101,7 @@ def encode(rows: Rows, starts: Sequence[int]) -> Iterator[Payload]:
 
 
 def _join(rows: Rows, timestamps: Ints, offsets: Ints) -> pa.Array:
-    key_lengths, value_lengths = _lengths(rows.key), _lengths(rows.value)
+    key_lengths, value_lengths = lengths(rows.key), lengths(rows.value)
     key, value = _varints(key_lengths), _varints(value_lengths)
     time, offset = _varints(timestamps), _varints(offsets)
     headers, tail, tail_bytes = _tail(rows.headers)
@@ -114,7 +115,7 @@ def _join(rows: Rows, timestamps: Ints, offsets: Ints) -> pa.Array:
 
 def _sizes_max(rows: Rows) -> Ints:
     """No record is larger than this; most are a few bytes smaller."""
-    key_lengths, value_lengths = _lengths(rows.key), _lengths(rows.value)
+    key_lengths, value_lengths = lengths(rows.key), lengths(rows.value)
     spread = int(rows.timestamp.max()) - int(rows.timestamp.min())
     fixed = _varints(np.array([spread, -spread, len(rows)], np.int64))[1]
     _, _, tail_bytes = _tail(rows.headers)
@@ -132,23 +133,23 @@ def _tail(headers: pa.Array | None) -> tuple[list[pa.Array], Any, Ints | int]:
     """How many headers, their bytes if there are any, and what both take in each row."""
     if headers is None or headers.null_count == len(headers):
         return [], _NO_HEADERS, 1
-    counts = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    counts = np.maximum(lengths(headers), 0)
     each = headers.flatten()
     count = _varints(counts)
     if len(each) == 0:
         return [], _NO_HEADERS, 1
     encoded = _encoded_headers(each)
     # The headers of a row lie side by side, so that a row is the stretch from its first to its last.
-    ends = _offsets_of(encoded)[np.concatenate([[0], np.cumsum(counts)])]
-    stretches = _binary(ends, encoded.buffers()[2])
-    return [stretches], _laid_out([count]), count[1] + np.diff(ends)
+    edges = ends(encoded)[np.concatenate([[0], np.cumsum(counts)])]
+    stretches = binary(edges, encoded.buffers()[2])
+    return [stretches], _laid_out([count]), count[1] + np.diff(edges)
 
 
 def _encoded_headers(each: pa.Array) -> pa.Array:
     keys, values = as_binary(each.field("key")), as_binary(each.field("value"))
     key_lengths, value_lengths = (
-        _laid_out([_varints(_lengths(keys))]),
-        _laid_out([_varints(_lengths(values))]),
+        _laid_out([_varints(lengths(keys))]),
+        _laid_out([_varints(lengths(values))]),
     )
     return pc.binary_join_element_wise(key_lengths, _filled(keys), value_lengths, _filled(values), NO_BYTES)
 
@@ -169,13 +170,13 @@ def _varints(numbers: Ints) -> Varints:
 def _laid_out(fields: Sequence[Varints]) -> pa.Array:
     """One byte string for each row: its number of each field, one behind the other."""
     total = sum((widths for _, widths in fields[1:]), fields[0][1])
-    ends = np.concatenate([[0], np.cumsum(total)])
-    out = np.empty(int(ends[-1]), np.uint8)
-    position = ends[:-1]
+    edges = np.concatenate([[0], np.cumsum(total)])
+    out = np.empty(int(edges[-1]), np.uint8)
+    position = edges[:-1]
     for zigzag, widths in fields:
         _put(out, position, zigzag, widths)
         position = position + widths
-    return _binary(ends, pa.py_buffer(out))
+    return binary(edges, pa.py_buffer(out))
 
 
 def _put(out: npt.NDArray[np.uint8], position: Ints, zigzag: npt.NDArray[np.uint64], widths: Ints) -> None:
@@ -193,25 +194,9 @@ def _put(out: npt.NDArray[np.uint8], position: Ints, zigzag: npt.NDArray[np.uint
 # -- Arrow --------------------------------------------------------------------------------------------------
 
 
-def as_binary(array: pa.Array) -> pa.Array:
-    return array if array.type == pa.binary() else array.cast(pa.binary())
+def as_binary(found: pa.Array) -> pa.Array:
+    return found if found.type == pa.binary() else found.cast(pa.binary())
 
 
-def _lengths(array: pa.Array) -> Ints:
-    """-1 for null, as in a record."""
-    lengths: Ints = pc.binary_length(array).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return lengths
-
-
-def _filled(array: pa.Array) -> pa.Array:
-    return array.fill_null(NO_BYTES) if array.null_count else array
-
-
-def _offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
-    offsets = np.frombuffer(array.buffers()[1], np.int32)
-    return offsets[array.offset : array.offset + len(array) + 1]
-
-
-def _binary(ends: npt.NDArray[Any], data: pa.Buffer) -> pa.Array:
-    buffers = [None, pa.py_buffer(ends.astype(np.int32)), data]
-    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
+def _filled(found: pa.Array) -> pa.Array:
+    return found.fill_null(NO_BYTES) if found.null_count else found

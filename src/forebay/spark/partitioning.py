@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from forebay.errors import ForebayError
+from forebay.spark.arrays import numbers, valid
 
 Partitions = npt.NDArray[np.int64]
 
@@ -32,10 +33,10 @@ class Partitioner:
     def assign(self, key: pa.Array, wanted: pa.Array | None) -> Partitions:
         assigned = self._by_key(key)
         if wanted is not None and wanted.null_count < len(wanted):
-            named = wanted.is_valid().to_numpy(zero_copy_only=False)
-            numbers = wanted.fill_null(0).to_numpy(zero_copy_only=False)
-            self._check(numbers[named])
-            assigned = np.where(named, numbers, assigned)
+            named = valid(wanted)
+            given = numbers(wanted, np.int32)
+            self._check(given[named])
+            assigned = np.where(named, given, assigned)
         self._sticky = (self._sticky + 1) % self._count
         return assigned
 
@@ -43,11 +44,11 @@ class Partitioner:
         assigned = np.full(len(key), self._sticky, np.int64)
         if key.null_count < len(key):
             hashes = murmur2(key.drop_null()) & np.uint32(0x7FFFFFFF)
-            assigned[key.is_valid().to_numpy(zero_copy_only=False)] = hashes % np.uint32(self._count)
+            assigned[valid(key)] = hashes % np.uint32(self._count)
         return assigned
 
-    def _check(self, numbers: npt.NDArray[np.int32]) -> None:
-        lowest, highest = int(numbers.min()), int(numbers.max())
+    def _check(self, given: npt.NDArray[np.int32]) -> None:
+        lowest, highest = int(given.min()), int(given.max())
         if lowest < 0 or highest >= self._count:
             wrong = lowest if lowest < 0 else highest
             raise ForebayError(

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forebay.errors import ForebayError
+from forebay.spark.arrays import numbers, valid
 from forebay.spark.encode import Payload, Rows, as_binary, cut, encode
 from forebay.spark.partitioning import Partitioner
 from forebay.spark.producer import Producer
@@ -116,5 +117,4 @@ def _timestamps(column: pa.Array | None, count: int) -> np.ndarray[tuple[int], n
     now_ms = int(time.time() * 1000)
     if column is None or column.null_count == count:
         return np.full(count, now_ms, np.int64)
-    moments = column.cast(pa.int64()).fill_null(now_ms * 1000)
-    return np.asarray(moments.to_numpy(zero_copy_only=False) // 1000, np.int64)
+    return np.where(valid(column), numbers(column, np.int64) // 1000, now_ms)
