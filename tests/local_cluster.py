@@ -23,6 +23,7 @@ from forebay.coordination.store import Compare, Delete, Put, Store, TxnResult
 from forebay.core.controller import plan
 from forebay.core.image import PartitionPut, PartitionState
 from forebay.errors import KafkaError
+from forebay.storage.disk import RealDisk
 from forebay.wire.fields import Request
 
 _SECONDS_MAX = 20.0
@@ -62,9 +63,12 @@ class _Running:
 
 
 class LocalCluster:
-    def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, directory: Path, settings: Mapping[str, str], make_disk: Callable[[], RealDisk]
+    ) -> None:
         self._directory = directory
         self._settings = settings
+        self._make_disk = make_disk
         self._store = MemoryStore()
         self._running: dict[int, _Running] = {}
         self._dead: dict[int, _Session] = {}
@@ -89,7 +93,8 @@ class LocalCluster:
                 **self._settings,
             }
         )
-        broker = Broker(config, replace(real_ports(config), open_store=open_store))
+        ports = replace(real_ports(config), open_store=open_store, disk=self._make_disk())
+        broker = Broker(config, ports)
         ready: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(broker.run(ready.set_result))
         task.add_done_callback(lambda _: ready.cancel())
@@ -244,9 +249,13 @@ async def retried(attempt: Callable[[], Any], *errors: int) -> Any:
 
 @contextlib.asynccontextmanager
 async def local_cluster(
-    directory: Path, settings: Mapping[str, str] | None = None, *, brokers: int = 3
+    directory: Path,
+    settings: Mapping[str, str] | None = None,
+    *,
+    brokers: int = 3,
+    make_disk: Callable[[], RealDisk] = RealDisk,
 ) -> AsyncIterator[LocalCluster]:
-    cluster = LocalCluster(directory, settings or {})
+    cluster = LocalCluster(directory, settings or {}, make_disk)
     try:
         for node_id in range(1, brokers + 1):
             await cluster.start(node_id)

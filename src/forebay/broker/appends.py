@@ -70,13 +70,16 @@ class Appends:
         *,
         sync_on_ack: bool,
         may_lead: Callable[[], bool],
+        on_broken: Callable[[Partition], None],
     ) -> None:
-        """`may_lead` says whether this broker's lease holds at this moment."""
+        """`may_lead` says whether this broker's lease holds at this moment; `on_broken` is told of a
+        partition that could not be written."""
         self._commit = commit
         self._metrics = metrics
         self._arrivals = arrivals
         self._sync_on_ack = sync_on_ack
         self._may_lead = may_lead
+        self._on_broken = on_broken
         self._dirty: dict[Partition, int] = {}
         self._requests: list[Unacknowledged] = []
         self._answered: list[tuple[Partition, bytearray, int]] = []
@@ -143,6 +146,7 @@ class Appends:
             except StorageError as error:
                 failed[partition] = error
                 release(partition)
+                self._on_broken(partition)
             else:
                 self.unsynced[partition] = None
                 self._metrics.bytes_in += size

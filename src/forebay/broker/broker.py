@@ -82,6 +82,7 @@ class Broker:
             self.metrics,
             sync_on_ack=config.storage.flush_on_ack,
             may_lead=self.membership.valid,
+            on_broken=self.replication.isr.consider,
         )
         self.cold_reads = ColdReads(self.loop, self.metrics, ports.executor(_READING_THREADS, "forebay-read"))
         self.compactor = Compactor(self)

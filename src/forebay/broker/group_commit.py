@@ -23,11 +23,16 @@ class Syncable(Protocol):
         """Blocks until everything written so far is durable; raises StorageError."""
 
 
+_Outcome = tuple[Syncable, StorageError | None, list[Callable[[StorageError | None], None]]]
+
+
 class GroupCommit:
     def __init__(self, loop: asyncio.AbstractEventLoop, metrics: Metrics, pool: Executor) -> None:
         self.loop = loop
         self._metrics = metrics
         self._pool = pool
+        self.on_failed: Callable[[Syncable], None] | None = None
+        """Told of a log that could not be synced, whoever waited for it."""
         self._waiting: dict[Syncable, list[Callable[[StorageError | None], None]]] = {}
         self._running = False
         self._closed = False
@@ -52,27 +57,27 @@ class GroupCommit:
 
     def _sync(self, waiting: dict[Syncable, list[Callable[[StorageError | None], None]]]) -> None:
         """Runs in the thread."""
-        outcomes: list[tuple[StorageError | None, list[Callable[[StorageError | None], None]]]] = []
+        outcomes: list[_Outcome] = []
         for log_, callbacks in waiting.items():
             try:
                 log_.datasync()
-                outcomes.append((None, callbacks))
+                outcomes.append((log_, None, callbacks))
             except StorageError as error:
-                outcomes.append((error, callbacks))
+                outcomes.append((log_, error, callbacks))
             except Exception as error:
                 log.exception("a log could not be synced")
-                outcomes.append((StorageError(f"a log could not be synced: {error}"), callbacks))
+                outcomes.append((log_, StorageError(f"a log could not be synced: {error}"), callbacks))
         self.loop.call_soon_threadsafe(self._finished, outcomes)
 
-    def _finished(
-        self, outcomes: list[tuple[StorageError | None, list[Callable[[StorageError | None], None]]]]
-    ) -> None:
+    def _finished(self, outcomes: list[_Outcome]) -> None:
         self._running = False
         self._metrics.log_flushes += len(outcomes)
         self._start()  # the next sync runs while these acknowledgements are sent
-        for error, callbacks in outcomes:
+        for log_, error, callbacks in outcomes:
             for done in callbacks:
                 done(error)
+            if error is not None and self.on_failed is not None:
+                self.on_failed(log_)
 
     def close(self) -> None:
         """Let the sync that runs end, and begin no other: who still waits is not acknowledged."""

@@ -329,6 +329,11 @@ class LogWriter:
         for file in dropped.files():
             self._disk.remove(file.path)
 
+    @property
+    def offline_for_good(self) -> bool:
+        """Whether no append will be tried again before the log is opened anew."""
+        return self._final
+
     # --- syncing -------------------------------------------------------------------------------------------
 
     def datasync(self) -> int:

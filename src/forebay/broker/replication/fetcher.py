@@ -58,11 +58,14 @@ class Fetcher:
         self._work = asyncio.Event()
         self._interruption: asyncio.TimerHandle | None = None
         self._interrupted = False
+        self._told_of_sessions = False
 
     def __len__(self) -> int:
         return len(self._partitions)
 
     def add(self, partition: Partition) -> None:
+        if partition.log.offline_for_good:
+            return  # it would be taken for in sync as long as nothing comes, and hold up what does
         key = (partition.topic_id, partition.index)
         if self._partitions.get(key) is partition and self._named.get(key) == partition.leader_epoch:
             return
@@ -154,11 +157,25 @@ class Fetcher:
             raise KafkaError(known_code(response.error_code), f"broker {self.leader} refuses to be followed")
         self._session_id = response.session_id
         self._session_epoch = self._session_epoch + 1 if response.session_id else 0
+        size = 0
         for topic in response.responses:
             for data in topic.partitions:
-                self._take((topic.topic_id, data.partition_index), data)
+                size += self._take((topic.topic_id, data.partition_index), data)
         if not response.session_id:
-            self._begin_anew()
+            await self._go_on_without_session(size)
+
+    async def _go_on_without_session(self, size: int) -> None:
+        """A leader that has no session for its follower does not hold the fetch back: a pause does."""
+        self._begin_anew()
+        if not size:
+            if not self._told_of_sessions:
+                self._told_of_sessions = True
+                log.warning(
+                    "a leader has no fetch session for this broker, which makes replication slow: "
+                    "raise max.incremental.fetch.session.cache.slots",
+                    extra={"leader": self.leader},
+                )
+            await asyncio.sleep(self._broker.config.replication.fetch_backoff_ms / 1000)
 
     def _request(self) -> FetchRequest:
         config = self._broker.config.replication
@@ -206,10 +223,11 @@ class Fetcher:
 
     # -- taking --------------------------------------------------------------------------------------
 
-    def _take(self, key: Key, data: PartitionData) -> None:
+    def _take(self, key: Key, data: PartitionData) -> int:
+        """Make the answer for one partition this broker's own; the bytes that came."""
         partition = self._partitions.get(key)
         if partition is None or partition.closed or self._named.get(key) != partition.leader_epoch:
-            return  # it has another leader, or another term has begun: this answer is not for it any more
+            return 0  # it has another leader, or another term has begun: this answer is not for it any more
         end_offset = partition.log.end_offset
         try:
             size = take_over(self._broker, partition, data)
@@ -218,13 +236,14 @@ class Fetcher:
                 "a partition cannot follow", extra={"partition": str(partition), "reason": str(error)}
             )
             self._pause(key, self._broker.config.replication.fetch_backoff_ms / 1000)
-            return
+            return 0
         if partition.log.end_offset != end_offset or data.diverging_epoch.epoch >= 0 or data.error_code:
             self._moved[key] = None
         if size and self._is_throttled(partition):
             wait_s = self._broker.replication.taking.wait_s(size, self._broker.loop.time())
             if wait_s:
                 self._pause(key, wait_s)
+        return size
 
     def _is_throttled(self, partition: Partition) -> bool:
         """Whether this replica is being filled, and among those that are filled slowly."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from forebay.broker.group_commit import Syncable
 from forebay.broker.partition import Partition
 from forebay.broker.replication.fetcher import Fetcher
 from forebay.broker.replication.isr import InSyncReplicas
@@ -44,6 +45,7 @@ class Replication:
         self._tasks: asyncio.TaskGroup | None = None
         """What fetchers run in, while this broker follows anybody."""
         self._running: list[asyncio.Task[None]] = []
+        broker.commit.on_failed = self._sync_failed
         self._fetching: list[asyncio.Task[None]] = []
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
@@ -98,6 +100,12 @@ class Replication:
         if leadership is not None and leadership.alone and len(leadership.state.replicas) > 1:
             self._broker.appends.unsynced.pop(partition, None)
             self._broker.commit.sync_soon([partition.log])
+
+    def _sync_failed(self, log_: Syncable) -> None:
+        """A disk that fails is a reason to let others lead, and they need not wait for the next check."""
+        for partition in self._broker.replicas.all():
+            if partition.log is log_:
+                self.isr.consider(partition)
 
     def dropped(self, partition: Partition) -> None:
         fetcher = self._following.pop(partition, None)
