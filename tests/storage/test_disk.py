@@ -198,10 +198,11 @@ print("ok", disk.open_files())
 """
 
 
-def test_thousands_of_segments_under_a_small_ulimit(tmp_path: Path) -> None:
-    tests = Path(__file__).parent.parent
+def test_thousands_of_segments_under_a_small_ulimit(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """In memory, if may be: it is about descriptors, and a disk takes its time for so many files."""
+    tests, folder = Path(__file__).parent.parent, tmp_path_factory.mktemp("thousands")
     ran = subprocess.run(
-        [sys.executable, "-c", THOUSANDS, str(tmp_path), str(tests), str(tests.parent / "src")],
+        [sys.executable, "-c", THOUSANDS, str(folder), str(tests), str(tests.parent / "src")],
         capture_output=True,
         text=True,
         timeout=100,
