@@ -1,4 +1,4 @@
-"""Temporary directories on a disk: elsewhere they may be in memory, where nothing is ever cold or unsynced."""
+"""Temporary directories on a disk: elsewhere they may be in memory, where nothing is cold or unsynced."""
 
 from __future__ import annotations
 
