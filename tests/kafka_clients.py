@@ -35,6 +35,8 @@ kafka_python: Any = kafka
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 DEADLINE_SECONDS = 30.0
+RECONNECTING = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50}
+"""For librdkafka: a broker that a test has killed is back within a second."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -138,7 +140,7 @@ class Confluent:
 def confluent_consumer(bootstrap: str, **settings: Any) -> confluent_kafka.Consumer:
     """A consumer that will not commit; its group id is only a formality of the library."""
     dotted = {name.replace("_", "."): value for name, value in settings.items()}
-    quiet = {"enable.auto.commit": False, "log_level": 0}
+    quiet = {"enable.auto.commit": False, "log_level": 0, **RECONNECTING}
     return confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "none", **quiet, **dotted})
 
 

@@ -18,6 +18,7 @@ from broker_process import BrokerProcess, StartBroker
 from kafka_clients import (
     CLIENTS,
     DEADLINE_SECONDS,
+    RECONNECTING,
     Message,
     confluent_consumer,
     create_topic,
@@ -51,6 +52,7 @@ class Confluent:
             "transactional.id": transactional_id,
             "transaction.timeout.ms": TIMEOUT_MS,
             "log_level": 0,
+            **RECONNECTING,
         }
         self._bootstrap = bootstrap
         self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **settings})
