@@ -15,6 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
+from forebay.spark.connection import Cluster
+from forebay.spark.home import home_of
+from forebay.spark.participants import transactional_id_of
+from forebay.spark.transactions import Ledger
 from forebay.testing import Broker
 from kafka_clients import DEADLINE_SECONDS, confluent_consumer, know
 from spark_writing import wait_until_closed
@@ -25,7 +29,7 @@ HEADERS = "array<struct<key: string, value: binary>>"
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    with Broker(process=True) as running:
+    with Broker(process=True, settings={"transaction.state.log.num.partitions": 4}) as running:
         yield running.bootstrap_servers
 
 
@@ -185,6 +189,17 @@ def test_a_job_with_an_id_is_done_once(spark: SparkSession, bootstrap: str, made
     for _ in range(2):
         write(frame, bootstrap, topic=made, delivery="exactly-once", jobId=f"{made} of today")
     assert texts(bootstrap, made) == sorted(map(str, range(100)))
+
+
+def test_the_tasks_of_a_write_share_a_coordinator(spark: SparkSession, bootstrap: str, made: str) -> None:
+    frame = spark.range(100, numPartitions=5).selectExpr("string(id) value")
+    write(frame, bootstrap, topic=made, delivery="exactly-once", jobId=made)
+    with Cluster(bootstrap) as cluster:
+        home, decision = home_of(cluster, f"spark-sink-{made}"), Ledger(cluster, made).read()
+    assert home is not None and decision is not None
+    assert home.partitions == 4
+    assert len(decision.participants) == 5
+    assert all(home.holds(transactional_id_of(made, each.label)) for each in decision.participants)
 
 
 def stream(spark: SparkSession, bootstrap: str, source: str, sink: str, checkpoint: Path) -> StreamingQuery:

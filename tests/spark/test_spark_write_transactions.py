@@ -33,7 +33,10 @@ class MakeQuery(Protocol):
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100}
+    settings = {
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
+        "transaction.state.log.num.partitions": 4,
+    }
     with Broker(process=True, settings=settings) as running:
         yield running.bootstrap_servers
 
