@@ -4,10 +4,10 @@
 or a batch that Spark repeats is written again.
 
 `delivery=exactly-once`: as described in `transactions.py`; the rows of a batch become visible together, once,
-to readers of committed data. A streaming query needs nothing else. A batch write is atomic while its driver
-lives: the rows of a driver that dies before the decision are never seen. One that dies in the moment between
-the decision and the last of its commits leaves rows that appear only when the write is run again with the
-same `jobId`, which completes it. With a `jobId`, running a job again that had succeeded writes nothing.
+to readers of committed data. The rows of a driver that dies before the decision are never seen; after it the
+brokers show all of them, without the driver. Brokers that cannot end transactions together need a driver for
+that: a streaming query has one when it is started again; a batch write that was killed in between must be run
+again with the same `jobId`. With a `jobId`, running a job again that had succeeded writes nothing.
 """
 
 from __future__ import annotations
