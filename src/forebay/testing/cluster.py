@@ -21,7 +21,7 @@ from types import TracebackType
 
 from forebay.testing.broker import TEST_SETTINGS, BrokerFailed, setting_text
 from forebay.testing.child import ChildBroker
-from forebay.testing.etcd import EtcdCluster
+from forebay.testing.etcd import EtcdCluster, halt
 from forebay.testing.metadata import leader_seen_by, seen_by
 
 _HOST = "127.0.0.1"
@@ -162,7 +162,7 @@ class Cluster:
 
     def pause(self, node_id: int) -> None:
         """SIGSTOP: it neither answers nor ends, until resume()."""
-        os.kill(self.pid(node_id), signal.SIGSTOP)
+        halt(self.pid(node_id))
         self._paused.add(node_id)
 
     def resume(self, node_id: int) -> None:

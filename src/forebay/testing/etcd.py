@@ -75,6 +75,12 @@ def _is_script(path: str) -> bool:
         return file.read(2) == b"#!"
 
 
+def halt(pid: int) -> None:
+    """SIGSTOP a child; when this returns, none of its threads runs any more."""
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+
 class EtcdServer:
     """One server; a cluster of them is made by EtcdCluster."""
 
@@ -134,7 +140,7 @@ class EtcdServer:
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
+        halt(self.pid)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
