@@ -82,6 +82,7 @@ class Partition:
         "closed",
         "commits_at_once",
         "config",
+        "deletions",
         "enough_replicas",
         "epochs",
         "high_watermark",
@@ -139,6 +140,8 @@ class Partition:
         """Everything below it is committed."""
         self._written = log.end_offset
         self.acks = PendingAcks()
+        self.deletions = PendingAcks()
+        """Who waits until the in-sync replicas have deleted what the leader has."""
         self.waits: dict[FetchWait, None] = {}
         self.watchers: dict[FetchTarget, None] = {}
         """Followers' fetches that have read to the end: told when there is more."""
@@ -183,6 +186,7 @@ class Partition:
         self.leader_epoch = state.leader_epoch
         self.verifications = Verifications()
         self.acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.notify_followers()
 
     def count_replicas(self) -> None:
@@ -205,6 +209,12 @@ class Partition:
             return False
         self.high_watermark = high_watermark
         return True
+
+    def settle_deletions(self) -> None:
+        """Tell who waits for deletions that the in-sync replicas have now made."""
+        if self.deletions and self.leadership is not None:
+            for done in self.deletions.committed(self.leadership.low_watermark(self.log.start_offset)):
+                done(ErrorCode.NONE)
 
     def notify_followers(self, *, wake: bool = True) -> None:
         """Have the fetches of followers look at this partition again: at once, or when they next do."""

@@ -85,7 +85,16 @@ class Leadership:
 
     # -- what followers tell -----------------------------------------------------------------------------
 
-    def fetched(self, node: int, offset: int, *, end_offset: int, now_ms: int, broker_epoch: int) -> None:
+    def fetched(
+        self,
+        node: int,
+        offset: int,
+        *,
+        end_offset: int,
+        now_ms: int,
+        broker_epoch: int,
+        log_start_offset: int = UNKNOWN_OFFSET,
+    ) -> None:
         """A follower asks for `offset`, so it has all before; the leader's own log ends at `end_offset`."""
         follower = self.followers.get(node)
         if follower is None:
@@ -95,6 +104,7 @@ class Leadership:
         elif offset >= follower.leader_end_offset:
             follower.caught_up_ms = max(follower.caught_up_ms, follower.fetched_ms)
         follower.end_offset = offset
+        follower.log_start_offset = log_start_offset
         follower.fetched_ms = now_ms
         follower.leader_end_offset = end_offset
         follower.broker_epoch = broker_epoch
@@ -106,6 +116,15 @@ class Leadership:
             if node != self.me:
                 follower = self.followers.get(node)
                 lowest = min(lowest, UNKNOWN_OFFSET if follower is None else follower.end_offset)
+        return lowest
+
+    def low_watermark(self, start_offset: int) -> int:
+        """The offset below which every in-sync replica has deleted everything, the leader's own included."""
+        lowest = start_offset
+        for node in self.isr:
+            if node != self.me:
+                follower = self.followers.get(node)
+                lowest = min(lowest, UNKNOWN_OFFSET if follower is None else follower.log_start_offset)
         return lowest
 
     # -- who should be in sync ---------------------------------------------------------------------------

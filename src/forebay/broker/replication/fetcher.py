@@ -228,7 +228,8 @@ class Fetcher:
         partition = self._partitions.get(key)
         if partition is None or partition.closed or self._named.get(key) != partition.leader_epoch:
             return 0  # it has another leader, or another term has begun: this answer is not for it any more
-        end_offset = partition.log.end_offset
+        log_ = partition.log
+        before = log_.start_offset, log_.end_offset
         try:
             size = take_over(self._broker, partition, data)
         except (ForebayError, OSError) as error:
@@ -237,7 +238,8 @@ class Fetcher:
             )
             self._pause(key, self._broker.config.replication.fetch_backoff_ms / 1000)
             return 0
-        if partition.log.end_offset != end_offset or data.diverging_epoch.epoch >= 0 or data.error_code:
+        moved = (log_.start_offset, log_.end_offset) != before
+        if moved or data.diverging_epoch.epoch >= 0 or data.error_code:
             self._moved[key] = None
         if size and self._is_throttled(partition):
             wait_s = self._broker.replication.taking.wait_s(size, self._broker.loop.time())

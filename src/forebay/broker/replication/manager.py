@@ -90,6 +90,7 @@ class Replication:
         if leads:
             self._sync_if_alone(partition)
             self._broker.appends.advance(partition)
+            partition.settle_deletions()
             self.isr.consider(partition)
         else:
             release(partition)  # who waits for the leader's data has to look for the leader
@@ -136,8 +137,10 @@ class Replication:
             self._broker.sessions.close(before)
             self._sessions[follower] = session
 
-    def fetched(self, partition: Partition, follower: int, offset: int, broker_epoch: int) -> None:
-        """A follower asks for what comes at this offset, so it has everything before."""
+    def fetched(
+        self, partition: Partition, follower: int, offset: int, broker_epoch: int, log_start_offset: int
+    ) -> None:
+        """A follower asks for what comes at this offset, so it has everything between its start and this."""
         leadership = partition.leadership
         assert leadership is not None
         leadership.fetched(
@@ -146,8 +149,11 @@ class Replication:
             end_offset=partition.log.end_offset,
             now_ms=self._broker.uptime_ms(),
             broker_epoch=broker_epoch,
+            log_start_offset=log_start_offset,
         )
         self._broker.appends.advance(partition)
+        if partition.deletions:
+            partition.settle_deletions()
         if leadership.may_join(follower, partition.high_watermark):
             self.isr.consider(partition)
 

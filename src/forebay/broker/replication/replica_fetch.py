@@ -154,7 +154,9 @@ class ReplicaFetch(Fetch):
             # The log start, told with the error, is where a follower that has too little begins anew.
             data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             return data, 0
-        self._broker.replication.fetched(partition, self._follower, wanted.fetch_offset, self._broker_epoch)
+        self._broker.replication.fetched(
+            partition, self._follower, wanted.fetch_offset, self._broker_epoch, wanted.log_start_offset
+        )
         data.high_watermark = partition.high_watermark
         if self._is_throttled(partition):
             return data, 0  # it is looked at again when this fetch has waited
