@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -18,12 +18,16 @@ _PER_TEST = 40
 _LINES_SHOWN = 40
 
 
-def tell(stories: Iterable[Story]) -> list[Ending]:
+Tell = Callable[[Iterable[Story]], list[Ending]]
+
+
+@pytest.fixture(scope="module")
+def tell() -> Iterator[Tell]:
     """The endings of stories that are told side by side, one process per core."""
     # Forking would copy whatever threads the tests before this one have left running.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=os.cpu_count(), mp_context=context) as pool:
-        return list(pool.map(simulate, stories))
+        yield lambda stories: list(pool.map(simulate, stories))
 
 
 def check(endings: Iterable[Ending]) -> None:
@@ -46,21 +50,21 @@ def once_failed() -> list[Story]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", range(_FIRST, _FIRST + _SEEDS, _PER_TEST))
-def test_every_promise_is_kept(first: int) -> None:
+def test_every_promise_is_kept(tell: Tell, first: int) -> None:
     last = min(first + _PER_TEST, _FIRST + _SEEDS)
     check(tell(Story(seed=seed) for seed in range(first, last)))
 
 
 @pytest.mark.timeout(600)
-def test_a_single_broker_keeps_its_promises() -> None:
+def test_a_single_broker_keeps_its_promises(tell: Tell) -> None:
     check(tell(Story(seed=seed, brokers=1) for seed in range(_FIRST, _FIRST + 6)))
 
 
 @pytest.mark.timeout(600)
-def test_five_brokers_keep_their_promises() -> None:
+def test_five_brokers_keep_their_promises(tell: Tell) -> None:
     check(tell(Story(seed=seed, brokers=5) for seed in range(_FIRST, _FIRST + 4)))
 
 
 @pytest.mark.timeout(600)
-def test_what_once_failed_does_not_fail_again() -> None:
+def test_what_once_failed_does_not_fail_again(tell: Tell) -> None:
     check(tell(once_failed()))
