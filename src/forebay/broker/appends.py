@@ -3,7 +3,7 @@
 Appends of one read event are queued in their logs and written together, one system call per partition,
 before any of them is acknowledged. What an acknowledgement then still waits for depends on acks. With acks=1
 it waits for nothing. With acks=all it waits for the other in-sync replicas; where there are none, for a sync
-of the disk under `forebay.flush.policy=ack`.
+of the disk under `forebay.flush.policy=ack`. Where there should be others, consumers wait for that sync too.
 
 A broker acknowledges nothing while it cannot be sure of its lease: others may have taken its place.
 """
@@ -153,6 +153,8 @@ class Appends:
                 self._metrics.messages_in += count
                 if partition.commits_at_once and partition.waits:
                     self._arrivals.note(partition, size)
+                elif partition.commits_by_sync:
+                    self.sync_alone(partition)
                 if partition.watchers:
                     partition.notify_followers()
         return failed
@@ -205,6 +207,20 @@ class Appends:
     def _sync(self, partition: Partition, done: Callable[[KafkaError | None], None]) -> None:
         self.unsynced.pop(partition, None)
         self._commit.wait(partition.log, done)
+
+    def sync_alone(self, partition: Partition) -> None:
+        """Make durable what nobody else has, and then commit it if nobody else need have it."""
+        leader_epoch, end_offset = partition.leader_epoch, partition.written_end_offset
+
+        def done(error: KafkaError | None) -> None:
+            if error is not None:
+                partition.acks.fail(error.code)
+            else:
+                partition.synced(leader_epoch, end_offset)
+                self.advance(partition)
+            self.finish_soon()
+
+        self._sync(partition, done)
 
     def _replicated(self, partition: Partition, done: Callable[[KafkaError | None], None]) -> Done:
         """What to do when the high watermark has passed an append, or will not."""

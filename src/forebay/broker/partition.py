@@ -77,10 +77,13 @@ def log_config(config: TopicConfig) -> LogConfig:
 
 class Partition:
     __slots__ = (
+        "_synced",
+        "_syncs_alone",
         "_written",
         "acks",
         "closed",
         "commits_at_once",
+        "commits_by_sync",
         "config",
         "deletions",
         "enough_replicas",
@@ -114,7 +117,9 @@ class Partition:
         config: TopicConfig,
         policy: AppendPolicy,
         high_watermark: int = 0,
+        syncs_alone: bool = False,
     ) -> None:
+        """`syncs_alone`: where other replicas should have a message and none is in sync, the disk must."""
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -136,9 +141,13 @@ class Partition:
         """Whether the in-sync replicas are enough for the high watermark to move."""
         self.commits_at_once = False
         """Whether what is written is committed: no other replica is in sync, and none need be."""
+        self.commits_by_sync = False
+        """The same, but only once it is synced."""
         self.high_watermark = min(max(high_watermark, log.start_offset), log.end_offset)
         """Everything below it is committed."""
         self._written = log.end_offset
+        self._synced = 0
+        self._syncs_alone = syncs_alone
         self.acks = PendingAcks()
         self.deletions = PendingAcks()
         """Who waits until the in-sync replicas have deleted what the leader has."""
@@ -184,6 +193,7 @@ class Partition:
         self.is_leader = False
         self.leadership = None
         self.leader_epoch = state.leader_epoch
+        self._synced = 0
         self.verifications = Verifications()
         self.acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -193,22 +203,35 @@ class Partition:
         """Find out anew whether enough replicas are in sync, and whether any other counts."""
         leadership = self.leadership
         if leadership is None:
-            self.enough_replicas = self.may_commit = self.commits_at_once = False
+            self.enough_replicas = self.may_commit = self.commits_at_once = self.commits_by_sync = False
             return
         wanted = self.config.insync_replicas_min(len(leadership.state.original))
         self.enough_replicas = len(leadership.isr) >= wanted
         self.may_commit = leadership.may_commit(self.config.min_insync_replicas)
-        self.commits_at_once = self.may_commit and leadership.alone
+        alone = self.may_commit and leadership.alone
+        self.commits_by_sync = alone and self._syncs_alone and len(leadership.state.replicas) > 1
+        self.commits_at_once = alone and not self.commits_by_sync
 
     def advance(self) -> bool:
         """Move the high watermark to where the in-sync replicas have come; whether it moved."""
         if self.leadership is None or not self.may_commit:
             return False
-        high_watermark = self.leadership.high_watermark(self._written)
+        end_offset = min(self._synced, self._written) if self.commits_by_sync else self._written
+        high_watermark = self.leadership.high_watermark(end_offset)
         if high_watermark <= self.high_watermark:
             return False
         self.high_watermark = high_watermark
         return True
+
+    @property
+    def written_end_offset(self) -> int:
+        """The end of what is written; what is queued behind it nobody has yet."""
+        return self._written
+
+    def synced(self, leader_epoch: int, end_offset: int) -> None:
+        """Everything below this offset was made durable in that term."""
+        if self.is_leader and self.leader_epoch == leader_epoch:
+            self._synced = max(self._synced, end_offset)
 
     def settle_deletions(self) -> None:
         """Tell who waits for deletions that the in-sync replicas have now made."""

@@ -202,6 +202,7 @@ class Replicas:
             config=config,
             policy=append_policy(config, self._broker.config.storage.decompress_max_bytes),
             high_watermark=self._data.high_watermark(*key),
+            syncs_alone=self._broker.config.storage.flush_on_ack,
         )
         log_.on_roll = lambda _: save_producers(log_, partition.producers)
         return partition

@@ -99,8 +99,7 @@ class Replication:
         """The copies that stood for this disk are gone: what was committed with them is synced now."""
         leadership = partition.leadership
         if leadership is not None and leadership.alone and len(leadership.state.replicas) > 1:
-            self._broker.appends.unsynced.pop(partition, None)
-            self._broker.commit.sync_soon([partition.log])
+            self._broker.appends.sync_alone(partition)
 
     def _sync_failed(self, log_: Syncable) -> None:
         """A disk that fails is a reason to let others lead, and they need not wait for the next check."""
