@@ -2,8 +2,8 @@
 
 Arrow's own conversions (`pa.array`, `pa.scalar`, `to_numpy`, a kernel that is given a Python value) import
 pandas where it is installed, only to see whether they were given a Series. That is a third of a second and
-tens of megabytes in each of the processes that Spark starts to plan a query, to run its tasks and to commit
-it, none of which has any use for pandas.
+tens of megabytes in each of the processes that Spark starts to plan a query, to read and to commit, none of
+which has any use for pandas. (Where a task writes, Spark itself brings it in.)
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
 
 from forebay.spark.options import batch_options, include_headers, stream_options
 from forebay.spark.schema import spark_schema
+from forebay.spark.worker import settle
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -34,19 +35,23 @@ class ForebayDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from forebay.spark.reader import TopicReader
 
+        settle()
         return TopicReader(batch_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from forebay.spark.stream_reader import TopicStreamReader
 
+        settle()
         return TopicStreamReader(stream_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from forebay.spark.writer import TopicWriter
 
+        settle()
         return TopicWriter(schema, self.options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002
         from forebay.spark.stream_writer import TopicStreamWriter
 
+        settle()
         return TopicStreamWriter(schema, self.options)

@@ -1,25 +1,31 @@
-"""What a Python worker of Spark does once in its life.
+"""What a Python worker of Spark keeps from the garbage collector.
 
-Spark's daemon collects garbage after every task. In a worker that has imported Arrow, numpy and PySpark this
-looks at a few hundred thousand objects that live as long as the worker, and takes ten times as long as a task
-of one row. So the first task tells the collector to leave alone whatever is there by then.
+Spark's daemon collects garbage after every task, and after every question that is asked when a query is
+planned and committed. In a process that has imported Arrow, numpy and PySpark this looks at a few hundred
+thousand objects that live as long as the process, and takes ten times as long as a task of one row. So from
+the second time on, whoever finds more modules than there were tells the collector to leave alone whatever is
+there: it is right after a collection then, so that nothing of it is garbage.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
 
-from pyspark import TaskContext
-
-_settled: set[int] = set()
-"""The processes that have done it: this one, and whoever it was forked off."""
+_is_worker = os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER"
+"""Where Spark runs Python for itself. The objects of a user's own process are not ours to keep."""
+_modules_seen: int | None = None
 
 
 def settle() -> None:
-    """Call at the start of a task. Does nothing elsewhere: the driver's objects are not ours to keep."""
-    if os.getpid() in _settled or TaskContext.get() is None:
+    """Call at the start of everything that Spark may ask of a process again and again."""
+    global _modules_seen
+    if not _is_worker:
         return
-    gc.collect()  # what is garbage already would be kept for good
-    gc.freeze()
-    _settled.add(os.getpid())
+    modules = len(sys.modules)
+    if _modules_seen is None:
+        _modules_seen = 0
+    elif _modules_seen != modules:
+        _modules_seen = modules
+        gc.freeze()
