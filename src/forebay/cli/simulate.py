@@ -64,5 +64,7 @@ def _summary(ending: Ending) -> dict[str, object]:
         "transactions committed": counts.committed,
         "transactions aborted": counts.aborted,
         "offsets committed": counts.offsets,
+        "assignments to group members": counts.claims,
+        "changes by administrators": counts.changes,
         "faults": ", ".join(f"{name} {count}" for name, count in sorted(ending.faults.items())) or "none",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ T = TypeVar("T")
 _RETRY_S = (0.02, 0.4)
 
 
-class Actor:
+class Actor(ABC):
     def __init__(self, world: World, client: Client, model: Model) -> None:
         self.name = client.name
         self.client = client
@@ -24,14 +25,17 @@ class Actor:
         self.chance = world.chance(f"actor/{client.name}")
         self.stopping = False
         """Told to finish what it does, and to begin nothing new."""
+        self.calm = False
+        """Told that nothing goes wrong any more: it is to make no trouble of its own."""
         self.done = False
 
     async def run(self) -> None:
         await self.act()
         self.done = True
 
+    @abstractmethod
     async def act(self) -> None:
-        raise NotImplementedError
+        """What it does until it is told to stop."""
 
     async def rest(self, seconds: float) -> None:
         await asyncio.sleep(self.chance.expovariate(1.0) * seconds)

@@ -1,10 +1,14 @@
-"""Administrators of the workload: they move partitions, make topics and delete them while others work."""
+"""Administrators of the workload: they move partitions and leaders, make topics and delete them,
+and change settings, while others work.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from forebay.errors import ErrorCode
 from forebay.sim.actors import Actor
-from forebay.sim.client import Client, Failed, TopicPartition
+from forebay.sim.client import Client, Failed, Refused, TopicPartition, check
 from forebay.sim.model import Model
 from forebay.sim.world import World
 from forebay.wire.messages.alter_partition_reassignments import (
@@ -20,7 +24,23 @@ from forebay.wire.messages.create_partitions import (
 )
 from forebay.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from forebay.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
+from forebay.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 
+TOPIC_RESOURCE = 2
+
+_SET = 0
+_PREFERRED = 0
+_UNCLEAN = 1
 _REASSIGN_VERSION = 0
 _REPLICAS_MIN = 2
 
@@ -66,20 +86,94 @@ class TopicKeeper(Actor):
         number = 0
         while not self.stopping:
             number += 1
-            await self.rest(3.0)
+            await self.rest(4.0)
             try:
                 await self._live_through(f"passing-{number}")
-            except Failed:
+            except (Failed, Refused):
                 continue
 
     async def _live_through(self, name: str) -> None:
         topic = CreatableTopic(name=name, num_partitions=1, replication_factor=-1)
-        await self.client.ask_any(CreateTopicsRequest(topics=[topic]), CreateTopicsResponse)
+        made = await self.client.ask_any(CreateTopicsRequest(topics=[topic]), CreateTopicsResponse)
+        check(made.topics[0].error_code)
+        self.model.topics.made(name, 1)
         await self.rest(1.0)
         more = CreatePartitionsTopic(name=name, count=2, assignments=None)
-        await self.client.ask_any(
-            CreatePartitionsRequest(topics=[more], timeout_ms=5000), CreatePartitionsResponse
-        )
+        request = CreatePartitionsRequest(topics=[more], timeout_ms=5000)
+        widened = await self.client.ask_any(request, CreatePartitionsResponse)
+        if widened.results[0].error_code == ErrorCode.NONE:
+            self.model.topics.made(name, 2)
         await self.rest(1.0)
+        self.model.topics.deleting(name)
         gone = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=5000)
-        await self.client.ask_any(gone, DeleteTopicsResponse)
+        deleted = await self.client.ask_any(gone, DeleteTopicsResponse)
+        check(deleted.responses[0].error_code)
+        self.model.topics.deleted(name)
+
+
+class SettingsChanger(Actor):
+    """Changes settings of topics that are in use."""
+
+    def __init__(
+        self, world: World, client: Client, model: Model, choices: Sequence[tuple[str, str, Sequence[str]]]
+    ) -> None:
+        """Of each choice: a topic, a setting, and the values that it may get."""
+        super().__init__(world, client, model)
+        self._choices = choices
+
+    async def act(self) -> None:
+        while not self.stopping:
+            await self.rest(4.0)
+            topic, key, values = self.chance.choice(self._choices)
+            value = self.chance.choice(values)
+            try:
+                await self._set(topic, key, value)
+                self.model.topics.set(topic, key, value)
+            except (Failed, Refused):
+                self.model.topics.may_have_set(topic, key, value)
+
+    async def _set(self, topic: str, key: str, value: str) -> None:
+        config = AlterableConfig(name=key, config_operation=_SET, value=value)
+        resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configs=[config])
+        response = await self.client.ask_any(
+            IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse
+        )
+        code = ErrorCode(response.responses[0].error_code)
+        self.world.note("admin", f"{topic} {key}={value}: {code.name}")
+        check(code)
+
+
+class Elector(Actor):
+    """Has first replicas elected; where messages may get lost, also whoever is left."""
+
+    def __init__(
+        self,
+        world: World,
+        client: Client,
+        model: Model,
+        partitions: Sequence[TopicPartition],
+        loose: TopicPartition,
+    ) -> None:
+        super().__init__(world, client, model)
+        self._partitions = partitions
+        self._loose = loose
+
+    async def act(self) -> None:
+        while not self.stopping:
+            await self.rest(4.0)
+            unclean = self.chance.random() < 0.3
+            at = self._loose if unclean else self.chance.choice(self._partitions)
+            try:
+                await self._elect(at, _UNCLEAN if unclean else _PREFERRED)
+            except Failed:
+                continue
+
+    async def _elect(self, at: TopicPartition, kind: int) -> None:
+        places = [TopicPartitions(topic=at[0], partitions=[at[1]])]
+        request = ElectLeadersRequest(election_type=kind, topic_partitions=places, timeout_ms=5000)
+        response = await self.client.ask_any(request, ElectLeadersResponse)
+        check(response.error_code)
+        code = ErrorCode(response.replica_election_results[0].partition_result[0].error_code)
+        self.world.note("admin", f"elect for {at[0]}-{at[1]}, kind {kind}: {code.name}")
+        if code is ErrorCode.NONE:
+            self.model.topics.changes_count += 1

@@ -7,7 +7,7 @@ answer means for them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from forebay.broker.peer_connection import PeerConnection
@@ -18,6 +18,12 @@ from forebay.wire.fields import Request, Response
 from forebay.wire.frames import request_frame
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from forebay.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from forebay.wire.messages.produce import (
     PartitionProduceData,
@@ -38,6 +44,8 @@ _TIMEOUT_S = 6.0
 _RESPONSE_BYTES_MAX = 16 * 1024 * 1024
 _PRODUCE_VERSION = 11
 _FETCH_VERSION = 12
+_LIST_OFFSETS_VERSION = 7
+_EARLIEST_TIMESTAMP = -2
 _FETCH_MAX_BYTES = 64 * 1024
 
 
@@ -179,35 +187,67 @@ class Client:
     async def fetch(
         self, at: TopicPartition, offset: int, *, committed: bool, max_wait_ms: int = 500
     ) -> PartitionData:
-        address, epoch = await self.leader(at)
+        address, _ = await self.leader(at)
+        found = await self.fetch_from(address, {at: offset}, committed=committed, max_wait_ms=max_wait_ms)
+        check(found[at].error_code)
+        return found[at]
+
+    async def fetch_from(
+        self, address: Address, offsets: Mapping[TopicPartition, int], *, committed: bool, max_wait_ms: int
+    ) -> dict[TopicPartition, PartitionData]:
+        """What a broker has of partitions that it was known to lead; of each perhaps only an error."""
+        topics: dict[str, list[FetchPartition]] = {}
+        for at, offset in offsets.items():
+            topics.setdefault(at[0], []).append(self._wanted(at, offset))
         request = FetchRequest(
             max_wait_ms=max_wait_ms,
             min_bytes=1,
             max_bytes=_FETCH_MAX_BYTES,
             isolation_level=int(committed),
-            topics=[
-                FetchTopic(
-                    topic=at[0],
-                    partitions=[
-                        FetchPartition(
-                            partition=at[1],
-                            current_leader_epoch=epoch,
-                            fetch_offset=offset,
-                            partition_max_bytes=_FETCH_MAX_BYTES,
-                        )
-                    ],
-                )
-            ],
+            topics=[FetchTopic(topic=name, partitions=wanted) for name, wanted in topics.items()],
         )
         try:
             response = await self.ask(address, request, FetchResponse, _FETCH_VERSION)
             check(response.error_code)
-            found = response.responses[0].partitions[0]
+        except (Failed, Refused):
+            for at in offsets:
+                self.forget(at)
+            raise
+        found = {
+            (topic.topic, each.partition_index): each
+            for topic in response.responses
+            for each in topic.partitions
+        }
+        for at, each in found.items():
+            if each.error_code != ErrorCode.NONE:
+                self.forget(at)
+        return found
+
+    def _wanted(self, at: TopicPartition, offset: int) -> FetchPartition:
+        return FetchPartition(
+            partition=at[1],
+            current_leader_epoch=self._epochs[at],
+            fetch_offset=offset,
+            partition_max_bytes=_FETCH_MAX_BYTES,
+        )
+
+    async def earliest(self, at: TopicPartition) -> int:
+        """Where a partition begins."""
+        address, epoch = await self.leader(at)
+        partition = ListOffsetsPartition(
+            partition_index=at[1], current_leader_epoch=epoch, timestamp=_EARLIEST_TIMESTAMP
+        )
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name=at[0], partitions=[partition])]
+        )
+        try:
+            response = await self.ask(address, request, ListOffsetsResponse, _LIST_OFFSETS_VERSION)
+            found = response.topics[0].partitions[0]
             check(found.error_code)
         except (Failed, Refused):
             self.forget(at)
             raise
-        return found
+        return found.offset
 
 
 def _produce_request(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
+from forebay.broker.sockets import Address
 from forebay.errors import ErrorCode
 from forebay.sim.actors import Actor
 from forebay.sim.client import GROUP, TRANSACTION, Client, Failed, Refused, TopicPartition, check
@@ -84,26 +86,49 @@ class Consumer(Actor):
 
     async def act(self) -> None:
         while not self.stopping:
-            for at in self.partitions:
-                await self.read(at)
-            await self.rest(0.8)
+            for leader, partitions in (await self._by_leader()).items():
+                await self._read(leader, partitions)
+            await self.rest(0.6)
 
-    async def read(self, at: TopicPartition) -> None:
-        offset = self.positions.get(at, 0)
+    async def _by_leader(self) -> dict[Address, list[TopicPartition]]:
+        found: dict[Address, list[TopicPartition]] = {}
+        for at in self.partitions:
+            try:
+                leader, _ = await self.client.leader(at)
+                found.setdefault(leader, []).append(at)
+            except Failed:
+                continue
+        return found
+
+    async def _read(self, leader: Address, partitions: Sequence[TopicPartition]) -> None:
+        offsets = {at: self.positions.get(at, 0) for at in partitions}
         try:
-            found = await self.client.fetch(at, offset, committed=self.committed, max_wait_ms=0)
+            found = await self.client.fetch_from(leader, offsets, committed=self.committed, max_wait_ms=0)
         except Failed:
-            await self.rest(0.1)
             return
-        except Refused as refused:
-            if refused.code is ErrorCode.OFFSET_OUT_OF_RANGE and at not in self.model.lasting:
-                self.positions[at] = 0
-                return
-            self.world.fail(f"{self.name} at {name_of(at, offset)}, to which it has read: {refused}")
-            return
-        shown, self.positions[at] = messages(found, offset, committed=self.committed)
+        for at, data in found.items():
+            try:
+                check(data.error_code)
+                self._show(at, data)
+            except Failed:
+                continue
+            except Refused as refused:
+                await self._recover(at, refused)
+
+    def _show(self, at: TopicPartition, data: PartitionData) -> None:
+        shown, self.positions[at] = messages(data, self.positions.get(at, 0), committed=self.committed)
         for place, value in shown:
             self.model.read(self.name, at, place, value, committed=self.committed)
+
+    async def _recover(self, at: TopicPartition, refused: Refused) -> None:
+        """Go on where the partition begins now, if what is missing may have been deleted or lost."""
+        offset = self.positions.get(at, 0)
+        start = 0
+        if refused.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            start = await self.retry(partial(self.client.earliest, at))
+        if start <= offset and at in self.model.lasting:
+            self.world.fail(f"{self.name} at {name_of(at, offset)}, to which it has read: {refused}")
+        self.positions[at] = start
 
 
 class OffsetKeeper(Actor):
@@ -121,12 +146,12 @@ class OffsetKeeper(Actor):
             at = self.chance.choice(self.partitions)
             self._offset += 1
             offset = self._offset
-            self.model.offset_asked(self.name, at, offset)
+            self.model.groups.asked(self.name, at, offset)
             await self.retry(lambda at=at, offset=offset: self._commit(at, offset), self._forget)  # type: ignore[misc]
-            await self.rest(0.5)
+            await self.rest(0.9)
             at = self.chance.choice(self.partitions)
             await self.retry(lambda at=at: fetch_offset(self, self.name, at), self._forget)  # type: ignore[misc]
-            await self.rest(0.5)
+            await self.rest(0.9)
 
     def _forget(self) -> None:
         self.client.forget_coordinator(GROUP, self.name)
@@ -142,12 +167,12 @@ class OffsetKeeper(Actor):
             GROUP, self.name, request, OffsetCommitResponse, _OFFSET_COMMIT_VERSION
         )
         check(response.topics[0].partitions[0].error_code)
-        self.model.offset_committed(self.name, at, offset)
+        self.model.groups.committed(self.name, at, offset)
 
 
 async def fetch_offset(actor: Actor, group: str, at: TopicPartition) -> int:
     """A group's committed offset, -1 for none, held against what it had committed."""
-    floor = actor.model.offset_floor(group, at)
+    floor = actor.model.groups.floor(group, at)
     topic = OffsetFetchRequestTopics(name=at[0], partition_indexes=[at[1]])
     request = OffsetFetchRequest(
         groups=[OffsetFetchRequestGroup(group_id=group, topics=[topic])], require_stable=True
@@ -159,7 +184,7 @@ async def fetch_offset(actor: Actor, group: str, at: TopicPartition) -> int:
     check(found.error_code)
     partition = found.topics[0].partitions[0]
     check(partition.error_code)
-    actor.model.offset_fetched(group, at, partition.committed_offset, floor)
+    actor.model.groups.fetched(group, at, partition.committed_offset, floor)
     return partition.committed_offset
 
 
@@ -230,7 +255,7 @@ class Transformer(TransactionalProducer):
             AddOffsetsToTxnResponse,
         )
         check(added.error_code)
-        self.model.offset_asked(self.group, self.source, position)
+        self.model.groups.asked(self.group, self.source, position)
         partition = TxnOffsetCommitRequestPartition(
             partition_index=self.source[1], committed_offset=position, committed_metadata=None
         )

@@ -61,7 +61,7 @@ class Invariants:
     def _check_committed(self, node: SimNode, partition: Partition) -> None:
         key = (partition.topic_id, partition.index)
         place = (node.node_id, node.starts, *key)
-        start = self._checked.get(place, partition.log.start_offset)
+        start = max(self._checked.get(place, 0), partition.log.start_offset)
         if start >= partition.high_watermark:
             return
         committed = self._committed.setdefault(key, {})

@@ -13,6 +13,7 @@ that: what is written in between is not covered by a sync that has already begun
 from __future__ import annotations
 
 import asyncio
+import warnings
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
@@ -62,6 +63,8 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._timer_number = 0
         self._wake_at: float | None = None
+        self._wakes: set[float] = set()
+        """When the world will look here, whether or not there is still a reason to."""
         self._turn_due = False
         """A turn for what is ready has been asked for, or is under way: nobody need ask for another."""
         self._held: list[Callable[[], None]] = []
@@ -71,13 +74,16 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def _wake(self, when: float) -> None:
         if self._wake_at is None or when < self._wake_at:
             self._wake_at = when
-            self.world.at(when, self._turn, when)
+            if when not in self._wakes:
+                self._wakes.add(when)
+                self.world.at(when, self._turn, when)
 
     def _wake_soon(self) -> None:
         self._turn_due = True
         self._wake(self.world.now + _TURN_S_MIN + (_TURN_S_MAX - _TURN_S_MIN) * self._random())
 
     def _turn(self, when: float) -> None:
+        self._wakes.discard(when)
         if when != self._wake_at or not self.alive:
             return
         self._wake_at = None
@@ -218,13 +224,16 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
 def _take_apart(coroutine: Any) -> None:
     """Close a coroutine whose process is dead. It may try to await while it is closed: again, until it is."""
-    for _ in range(_CLOSES_MAX):
-        try:
-            coroutine.close()
-            return
-        except BaseException as error:
-            if not isinstance(error, RuntimeError):
+    with warnings.catch_warnings():
+        # What it was about to await has never been begun, and never will be.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        for _ in range(_CLOSES_MAX):
+            try:
+                coroutine.close()
                 return
+            except BaseException as error:
+                if not isinstance(error, RuntimeError):
+                    return
 
 
 class SimThreads(Executor):

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+
+from forebay.sim.groups import Groups
+from forebay.sim.topics import Topics
 
 TopicPartition = tuple[str, int]
 
@@ -50,6 +53,10 @@ class Counts:
     committed: int = 0
     aborted: int = 0
     offsets: int = 0
+    claims: int = 0
+    """How often a member of a group was told what it owns."""
+    changes: int = 0
+    """By administrators: topics made and deleted, settings, elections, moves."""
 
 
 def name_of(at: TopicPartition, offset: int | None = None) -> str:
@@ -62,19 +69,28 @@ class Model:
         self.lasting = lasting
         """Where what was read once stays. A broker that nobody is in sync with may lose power and take back
         what it showed before it was acknowledged by all."""
-        self.counts = Counts()
+        self._counts = Counts()
         self._sent: dict[bytes, Sent] = {}
         self._told: dict[TopicPartition, dict[int, bytes]] = {}
         """What somebody was told to be at an offset, by an acknowledge of all replicas or by reading."""
         self._acknowledged: dict[bytes, tuple[TopicPartition, int]] = {}
         self._transactions: list[Transaction] = []
-        self._floors: dict[tuple[str, TopicPartition], int] = {}
-        self._ceilings: dict[tuple[str, TopicPartition], int] = {}
+        self.groups = Groups(fail)
+        self.topics = Topics()
+
+    @property
+    def counts(self) -> Counts:
+        return replace(
+            self._counts,
+            offsets=self.groups.commits_count,
+            claims=self.groups.claims_count,
+            changes=self.topics.changes_count,
+        )
 
     # -- what clients do ---------------------------------------------------------------------------------
 
     def send(self, value: bytes, sent: Sent) -> None:
-        self.counts.sent += 1
+        self._counts.sent += 1
         self._sent[value] = sent
         if sent.transaction is not None:
             sent.transaction.values.append(value)
@@ -82,7 +98,7 @@ class Model:
     def acknowledge(self, value: bytes, offset: int) -> None:
         """A message was acknowledged by all replicas in sync: from now on it is there."""
         sent = self._sent[value]
-        self.counts.acknowledged += 1
+        self._counts.acknowledged += 1
         if offset >= 0:
             self._acknowledged[value] = (sent.at, offset)
             self._tell(sent.at, offset, value)
@@ -95,14 +111,14 @@ class Model:
     def end(self, transaction: Transaction, outcome: Outcome) -> None:
         transaction.outcome = outcome
         if outcome is Outcome.COMMITTED:
-            self.counts.committed += 1
+            self._counts.committed += 1
             for (group, at), offset in transaction.offsets.items():
-                self.offset_committed(group, at, offset)
+                self.groups.committed(group, at, offset)
         elif outcome is Outcome.ABORTED:
-            self.counts.aborted += 1
+            self._counts.aborted += 1
 
     def read(self, reader: str, at: TopicPartition, offset: int, value: bytes, *, committed: bool) -> None:
-        self.counts.read += 1
+        self._counts.read += 1
         sent = self._sent.get(value)
         if sent is None:
             self._fail(f"{reader} read {value!r} at {name_of(at, offset)}, which nobody sent")
@@ -120,53 +136,36 @@ class Model:
         if before != value:
             self._fail(f"{name_of(at, offset)} was {before!r} and is now {value!r}")
 
-    # -- offsets of groups -------------------------------------------------------------------------------
-
-    def offset_asked(self, group: str, at: TopicPartition, offset: int) -> None:
-        key = (group, at)
-        self._ceilings[key] = max(self._ceilings.get(key, -1), offset)
-
-    def offset_committed(self, group: str, at: TopicPartition, offset: int) -> None:
-        self.counts.offsets += 1
-        key = (group, at)
-        self._floors[key] = max(self._floors.get(key, -1), offset)
-
-    def offset_floor(self, group: str, at: TopicPartition) -> int:
-        """What a fetch of the group's offset that begins now must give at least."""
-        return self._floors.get((group, at), -1)
-
-    def offset_fetched(self, group: str, at: TopicPartition, offset: int, floor: int) -> None:
-        ceiling = self._ceilings.get((group, at), -1)
-        if not floor <= offset <= ceiling:
-            self._fail(
-                f"group {group} had committed {floor} for {name_of(at)} and asked for at most {ceiling}, "
-                f"but {offset} came back"
-            )
-
     # -- the end -----------------------------------------------------------------------------------------
 
     def finish(
         self,
         stored: Mapping[TopicPartition, Mapping[int, bytes]],
         visible: Mapping[TopicPartition, Mapping[int, bytes]],
+        starts: Mapping[TopicPartition, int],
     ) -> None:
-        """Hold everything against what is there in the end: all of it, and what committed readers see."""
+        """Hold everything against what is there in the end: all of it, and what committed readers see.
+
+        What lies before the start of a partition was deleted, as it was set to be.
+        """
         for content in (stored, visible):
             for at, values in content.items():
                 for offset, value in values.items():
                     self._tell(at, offset, value)
-        self._finish_acknowledged(stored)
+        self._finish_acknowledged(stored, starts)
         self._finish_order(stored)
         self._finish_transactions(visible)
 
-    def _finish_acknowledged(self, stored: Mapping[TopicPartition, Mapping[int, bytes]]) -> None:
+    def _finish_acknowledged(
+        self, stored: Mapping[TopicPartition, Mapping[int, bytes]], starts: Mapping[TopicPartition, int]
+    ) -> None:
         for value, (at, offset) in self._acknowledged.items():
             kept = stored.get(at, {}).get(offset)
-            if kept != value:
+            if kept != value and offset >= starts.get(at, 0):
                 self._fail(f"{value!r} was acknowledged at {name_of(at, offset)}, where {kept!r} is now")
         for at, told in self._told.items():
             for offset, value in told.items():
-                if offset not in stored.get(at, {}):
+                if offset not in stored.get(at, {}) and offset >= starts.get(at, 0):
                     self._fail(f"{value!r} was read at {name_of(at, offset)} and is gone")
 
     def _finish_order(self, stored: Mapping[TopicPartition, Mapping[int, bytes]]) -> None:

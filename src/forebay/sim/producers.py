@@ -31,7 +31,7 @@ class Producer(Actor):
     """Sends numbered messages to random partitions. This one has no id: a retry may double a message."""
 
     acks = ACKS_ALL
-    pause_s = 0.5
+    pause_s = 0.7
     retries = True
     exactly_once = False
 
@@ -101,10 +101,12 @@ class LeaderAcksProducer(Producer):
     """acks=1: what is acknowledged may be lost with its leader, so an acknowledge promises nothing here."""
 
     acks = 1
+    pause_s = 1.0
 
 
 class NoAcksProducer(Producer):
     acks = 0
+    pause_s = 1.0
 
     async def deliver(self, at: TopicPartition, batch: bytes) -> int | None:
         try:
@@ -141,7 +143,7 @@ class IdempotentProducer(Producer):
 class TransactionalProducer(Producer):
     """Transactions over several partitions, some of them given up; after any trouble it begins again."""
 
-    pause_s = 0.8
+    pause_s = 0.9
     exactly_once = (
         False  # what was in an aborted transaction is there and not seen: order is checked elsewhere
     )

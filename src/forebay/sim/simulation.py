@@ -10,18 +10,17 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 
-from forebay.sim.actors import Actor
-from forebay.sim.client import Client, TopicPartition
-from forebay.sim.consumers import messages
+from forebay.sim.client import Client
 from forebay.sim.faults import Faults
 from forebay.sim.invariants import Invariants
+from forebay.sim.last import Found, LastAuditor, LastReader
+from forebay.sim.members import SESSION_MS
 from forebay.sim.model import Counts, Model
 from forebay.sim.network import SimNetwork
 from forebay.sim.node import SimNode
 from forebay.sim.store import CLUSTER, STORE_HOST, SimStore
-from forebay.sim.workload import ALL, SURE, TopicMaker, Workload
+from forebay.sim.workload import SURE, TopicMaker, Workload
 from forebay.sim.world import World
 
 _START_S_MAX = 60.0
@@ -137,7 +136,9 @@ class Simulation:
     def _heal(self) -> None:
         self.faults.heal()
         self._wait("every replica is in sync again", _HEAL_S_MAX, self.invariants.converged)
+        self.workload.calm()
         self._live(_PEACE_S)
+        self._wait("every partition has a member", _HEAL_S_MAX, lambda: not self.workload.unshared())
         self.workload.stop()
         self._wait("every client has finished", _HEAL_S_MAX, lambda: self.workload.done)
         self._wait("every replica has the same end", _HEAL_S_MAX, self.invariants.settled)
@@ -151,49 +152,28 @@ class Simulation:
             self.world.run_until(min(self.world.now + _CHECK_S, deadline))
 
     def _state(self) -> str:
-        return f"unfinished: {self.workload.unfinished()}; {self.invariants.describe()}"
+        parts = [
+            f"unfinished: {self.workload.unfinished()}",
+            f"unshared: {self.workload.unshared()}",
+            self.invariants.describe(),
+        ]
+        return "; ".join(parts)
 
     def _verify(self) -> None:
         if self.world.breach is not None:
             return
         self.invariants.check()
-        content: dict[bool, dict[TopicPartition, dict[int, bytes]]] = {False: {}, True: {}}
-        reader = self.workload.add(
-            "last-reader", lambda client: LastReader(self.world, client, self.model, content)
-        )
-        self._wait("everything is read once more", _HEAL_S_MAX, lambda: reader.done)
+        found = Found()
+        readers = [
+            self.workload.add("last-reader", lambda client: LastReader(*self._of(client), found)),
+            self.workload.add("last-auditor", lambda client: LastAuditor(*self._of(client))),
+        ]
+        self._wait("all is as told", _HEAL_S_MAX, lambda: all(reader.done for reader in readers))
         if self.world.breach is None:
-            self.model.finish(content[False], content[True])
+            self.model.finish(found.stored, found.visible, found.starts)
 
-
-class LastReader(Actor):
-    """Reads every partition to its end, twice: all that is stored, and what committed readers see."""
-
-    def __init__(
-        self,
-        world: World,
-        client: Client,
-        model: Model,
-        content: dict[bool, dict[TopicPartition, dict[int, bytes]]],
-    ) -> None:
-        super().__init__(world, client, model)
-        self._content = content
-
-    async def act(self) -> None:
-        for committed, partitions in self._content.items():
-            for at in ALL:
-                partitions[at] = await self._read(at, committed=committed)
-
-    async def _read(self, at: TopicPartition, *, committed: bool) -> dict[int, bytes]:
-        content: dict[int, bytes] = {}
-        offset = 0
-        while True:
-            fetch = partial(self.client.fetch, at, offset, committed=committed, max_wait_ms=10)
-            found = await self.retry(fetch)
-            shown, offset = messages(found, offset, committed=committed)
-            content.update(shown)
-            if offset >= found.high_watermark:
-                return content
+    def _of(self, client: Client) -> tuple[World, Client, Model]:
+        return self.world, client, self.model
 
 
 def _settings(world: World, story: Story) -> dict[str, str]:
@@ -208,6 +188,9 @@ def _settings(world: World, story: Story) -> dict[str, str]:
         "min.insync.replicas": chance.choice(("1", "2")) if story.brokers > 1 else "1",
         "replica.lag.time.max.ms": chance.choice(("1500", "3000", "10000")),
         "replica.fetch.wait.max.ms": chance.choice(("300", "500")),
+        "log.retention.check.interval.ms": "2000",
+        "group.consumer.session.timeout.ms": str(SESSION_MS),
+        "group.consumer.heartbeat.interval.ms": "700",
         "leader.imbalance.check.interval.seconds": chance.choice(("5", "300")),
     }
 

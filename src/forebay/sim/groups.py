@@ -1,0 +1,111 @@
+"""The shadow of consumer groups: what was committed, who was given what, and what must follow from it.
+
+Offsets that the actors commit only ever grow, so a commit that was acknowledged is a floor for whoever asks
+later, and the highest that anybody asked for is a ceiling.
+
+Partitions are claimed in a generation, or with the consumer protocol in a member epoch. Either way a later
+owner of a partition has a larger number than every owner before it: one number belongs to one member. A
+member that was replaced without knowing may go on for a while; what it commits after its successor has been
+told of the partition must be refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+TopicPartition = tuple[str, int]
+_Place = tuple[str, TopicPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What one member was told that it owns, and in which generation or member epoch."""
+
+    group: str
+    member_id: str
+    epoch: int
+    partitions: tuple[TopicPartition, ...]
+
+
+class Groups:
+    def __init__(self, fail: Callable[[str], None]) -> None:
+        self._fail = fail
+        self.commits_count = 0
+        self.claims_count = 0
+        self._floors: dict[_Place, int] = {}
+        self._ceilings: dict[_Place, int] = {}
+        self._owners: dict[_Place, dict[int, str]] = {}
+        """By generation or member epoch."""
+        self._living: dict[str, set[str]] = {}
+
+    # -- offsets -----------------------------------------------------------------------------------------
+
+    def asked(self, group: str, at: TopicPartition, offset: int) -> None:
+        self._ceilings[group, at] = max(self._ceilings.get((group, at), -1), offset)
+
+    def committed(self, group: str, at: TopicPartition, offset: int) -> None:
+        self.commits_count += 1
+        self._floors[group, at] = max(self._floors.get((group, at), -1), offset)
+
+    def floor(self, group: str, at: TopicPartition) -> int:
+        """What a fetch of the group's offset that begins now must give at least."""
+        return self._floors.get((group, at), -1)
+
+    def fetched(self, group: str, at: TopicPartition, offset: int, floor: int) -> None:
+        ceiling = self._ceilings.get((group, at), -1)
+        if not floor <= offset <= ceiling:
+            self._fail(
+                f"group {group} had committed {floor} for {_name(at)} and asked for at most {ceiling}, "
+                f"but {offset} came back"
+            )
+
+    def places(self) -> list[tuple[str, TopicPartition]]:
+        """Where offsets have been committed, or may have been."""
+        return sorted(self._ceilings)
+
+    # -- members -----------------------------------------------------------------------------------------
+
+    def entered(self, group: str, member_id: str) -> None:
+        self._living.setdefault(group, set()).add(member_id)
+
+    def gone(self, group: str, member_id: str) -> None:
+        self._living.setdefault(group, set()).discard(member_id)
+
+    def claim(self, claim: Claim) -> None:
+        """A member was told what it owns."""
+        self.claims_count += 1
+        for at in claim.partitions:
+            owners = self._owners.setdefault((claim.group, at), {})
+            other = owners.setdefault(claim.epoch, claim.member_id)
+            if other != claim.member_id:
+                self._fail(
+                    f"{_name(at)} was given to {other} and to {claim.member_id} in epoch {claim.epoch} "
+                    f"of group {claim.group}"
+                )
+
+    def successor(self, group: str, at: TopicPartition, member_id: str, epoch: int) -> str | None:
+        """Another member that is known to have got the partition after this one."""
+        owners = self._owners.get((group, at), {})
+        newest = max(owners, default=-1)
+        return owners[newest] if newest > epoch and owners[newest] != member_id else None
+
+    def not_overtaken(self, group: str, at: TopicPartition, member_id: str, successor: str | None) -> None:
+        """A commit was accepted; `successor` is whom the partition belonged to when it was sent."""
+        if successor is not None:
+            self._fail(
+                f"group {group} took a commit of {member_id} for {_name(at)}, which {successor} owned by then"
+            )
+
+    def unowned(self, group: str, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """What nobody who lives was told to be its own, by the last word on it."""
+        living = self._living.get(group, set())
+        return [at for at in partitions if self._last_owner(group, at) not in living]
+
+    def _last_owner(self, group: str, at: TopicPartition) -> str:
+        owners = self._owners.get((group, at), {})
+        return owners[max(owners)] if owners else ""
+
+
+def _name(at: TopicPartition) -> str:
+    return f"{at[0]}-{at[1]}"

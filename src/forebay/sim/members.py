@@ -1,0 +1,206 @@
+"""Members of consumer groups: they share partitions, read, commit, and come and go.
+
+A member is as diligent as a good client. It reads on from the group's committed offset, commits only what it
+owns and only larger offsets, gives up at once what it is told to give up, and tells the broker the truth.
+So whatever goes back, gets lost or is owned twice is the broker's doing. But it may die without a word, or
+leave; and one that is mortal dies when all is calm, when only the end of its session can free what it had.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+
+from forebay.errors import ErrorCode
+from forebay.sim.actors import Actor
+from forebay.sim.client import GROUP, Client, Failed, Refused, TopicPartition, check
+from forebay.sim.consumers import fetch_offset, messages
+from forebay.sim.groups import Claim
+from forebay.sim.model import Model, name_of
+from forebay.sim.world import World
+from forebay.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+
+SESSION_MS = 3_000
+REBALANCE_MS = 3_000
+
+_COMMIT_VERSION = 9
+_END_CHANCE = 0.06
+_AWAY_S = 3.0
+_PAUSE_S = 0.7
+_LEAVE_ATTEMPTS_MAX = 3
+
+REPLACED = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.STALE_MEMBER_EPOCH,
+    }
+)
+"""What a member may be told without having made a mistake."""
+
+
+class Member(Actor):
+    """What members of both protocols do; how they enter, stay and leave is the protocol's matter."""
+
+    def __init__(
+        self,
+        world: World,
+        client: Client,
+        model: Model,
+        group: str,
+        partitions: Sequence[TopicPartition],
+        *,
+        mortal: bool = False,
+    ) -> None:
+        super().__init__(world, client, model)
+        self.group = group
+        self.partitions = list(partitions)
+        self.member_id = ""
+        self.epoch = -1
+        """Of the member, or the generation."""
+        self.positions: dict[TopicPartition, int] = {}
+        """Of every partition that it owns."""
+        self._mortal = mortal
+        self._lives = 0
+        self._committed: dict[TopicPartition, int] = {}
+
+    # -- what the protocols differ in --------------------------------------------------------------------
+
+    @abstractmethod
+    async def stay(self) -> None:
+        """Enter the group, or say that it lives; take over what it is given."""
+
+    @abstractmethod
+    async def leave(self) -> None:
+        """Say goodbye."""
+
+    @abstractmethod
+    def refused(self, code: ErrorCode) -> None:
+        """Forget what a refusal says is not true any more."""
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    async def act(self) -> None:
+        while not self.stopping and not (self.calm and self._mortal):
+            try:
+                await self.stay()
+                await self._work()
+            except Failed:
+                self.client.forget_coordinator(GROUP, self.group)
+            except Refused as refusal:
+                self._take(refusal)
+            await self.rest(_PAUSE_S)
+            if not self.calm and self.chance.random() < _END_CHANCE:
+                await self._go_away()
+        if self.stopping:
+            await self._say_goodbye()
+        self.forget()
+
+    def _take(self, refusal: Refused) -> None:
+        if refusal.code not in REPLACED:
+            self.world.fail(f"{self.name}, which makes no mistakes, was refused: {refusal}")
+        self.refused(refusal.code)
+
+    async def _go_away(self) -> None:
+        if self.chance.random() < 0.5:
+            await self._say_goodbye()
+        self.forget()
+        await self.rest(_AWAY_S)
+
+    async def _say_goodbye(self) -> None:
+        for _ in range(_LEAVE_ATTEMPTS_MAX):
+            try:
+                return await self.leave()
+            except Failed:
+                self.client.forget_coordinator(GROUP, self.group)
+                await self.rest(0.2)
+            except Refused:
+                return None
+        return None
+
+    def forget(self) -> None:
+        """Whatever comes next is somebody new."""
+        self.model.groups.gone(self.group, self.member_id)
+        self.member_id = ""
+        self.epoch = -1
+        self._lives += 1
+        self.own_nothing()
+
+    def own_nothing(self) -> None:
+        self.positions.clear()
+        self._committed.clear()
+
+    async def own(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take over what it was told to own; what it has already goes on where it is."""
+        owned = sorted(partitions)
+        claim = Claim(group=self.group, member_id=self.member_id, epoch=self.epoch, partitions=tuple(owned))
+        self.model.groups.entered(self.group, self.member_id)
+        self.model.groups.claim(claim)
+        for at in [at for at in self.positions if at not in owned]:
+            del self.positions[at]
+        for at in owned:
+            if at not in self.positions:
+                offset = await fetch_offset(self, self.group, at)
+                self.positions[at] = max(offset, 0)
+                self._committed[at] = offset
+
+    # -- work --------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        for at in list(self.positions):
+            await self._read(at)
+        moved = [at for at, offset in self.positions.items() if offset > self._committed.get(at, -1)]
+        if moved:
+            await self._commit(moved)
+
+    async def _read(self, at: TopicPartition) -> None:
+        offset = self.positions[at]
+        try:
+            found = await self.client.fetch(at, offset, committed=True, max_wait_ms=0)
+        except Failed:
+            return
+        except Refused as refusal:
+            if refusal.code is not ErrorCode.OFFSET_OUT_OF_RANGE or at in self.model.lasting:
+                self.world.fail(f"{self.name} at {name_of(at, offset)}, to which it has read: {refusal}")
+            return
+        shown, self.positions[at] = messages(found, offset, committed=True)
+        for place, value in shown:
+            self.model.read(self.name, at, place, value, committed=True)
+
+    async def _commit(self, moved: Sequence[TopicPartition]) -> None:
+        groups, member_id = self.model.groups, self.member_id
+        offsets = {at: self.positions[at] for at in moved}
+        successors = {at: groups.successor(self.group, at, member_id, self.epoch) for at in moved}
+        for at, offset in offsets.items():
+            groups.asked(self.group, at, offset)
+        response = await self.client.ask_coordinator(
+            GROUP, self.group, self._commit_request(offsets), OffsetCommitResponse, _COMMIT_VERSION
+        )
+        for topic in response.topics:
+            for partition in topic.partitions:
+                check(partition.error_code)
+                at = topic.name, partition.partition_index
+                groups.not_overtaken(self.group, at, member_id, successors[at])
+                groups.committed(self.group, at, offsets[at])
+                self._committed[at] = offsets[at]
+
+    def _commit_request(self, offsets: dict[TopicPartition, int]) -> OffsetCommitRequest:
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic, index), offset in offsets.items():
+            partition = OffsetCommitRequestPartition(
+                partition_index=index, committed_offset=offset, committed_metadata=None
+            )
+            topics.setdefault(topic, []).append(partition)
+        return OffsetCommitRequest(
+            group_id=self.group,
+            generation_id_or_member_epoch=self.epoch,
+            member_id=self.member_id,
+            topics=[OffsetCommitRequestTopic(name=name, partitions=found) for name, found in topics.items()],
+        )
