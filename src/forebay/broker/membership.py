@@ -21,6 +21,7 @@ from forebay.coordination.metadata import register_broker
 from forebay.coordination.store import Compare, Delete, Lease, Put, StoreClosed, StoreError
 from forebay.core.controller import departure
 from forebay.core.image import BrokerRegistration
+from forebay.core.settings import taken_back
 from forebay.core.stored import decode_broker
 from forebay.errors import ConfigError
 from forebay.storage.checkpoint import TopicPartition
@@ -69,6 +70,8 @@ class Membership:
         await self._await_predecessor(self._registration)
         await self._own_up()
         await self._register()
+        broker = self._broker
+        await broker.metadata.change(lambda image: taken_back(image, broker.config, broker.node_id))
 
     async def keep(self) -> None:
         """Register again whenever the lease was lost."""
