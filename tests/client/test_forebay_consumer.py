@@ -10,6 +10,7 @@ import pytest
 from forebay.client import Admin, ClientError, Consumer, Delivery, Producer
 from forebay.errors import ConfigError
 from forebay.testing import Broker
+from group_actors import generation_of
 
 Consume = Callable[..., Consumer]
 
@@ -126,20 +127,26 @@ def test_a_group_shares_the_partitions_and_a_leaver_s_go_to_who_stays(
 
     with member() as one, Producer(servers, delivery="at-most-once", profile="latency") as producer:
         with member() as other:
-            while len(one.raw.assignment()) != 1 or len(other.raw.assignment()) != 1:
+            while not _share(one, other):
                 assert one.poll(0.05) is None
                 assert other.poll(0.05) is None
             for partition in (0, 1):
                 producer.send(topic, "x", partition=partition)
             assert {next(one).partition, next(other).partition} == {0, 1}
-            one.commit()
-            other.commit()
+            assert one.commit()
+            assert other.commit()
         for partition in (0, 1):
             producer.send(topic, "y", partition=partition)
         assert sorted((each.partition, each.value) for each in (next(one), next(one))) == [
             (0, b"y"),
             (1, b"y"),
         ]
+
+
+def _share(one: Consumer, other: Consumer) -> bool:
+    """Each has a partition, and none is still on its way to the generation of the other."""
+    generations = {generation_of(member.raw) for member in (one, other)}
+    return len(generations) == 1 and len(one.raw.assignment()) == len(other.raw.assignment()) == 1
 
 
 def test_a_closed_consumer_says_so(consume: Consume) -> None:

@@ -94,7 +94,7 @@ def test_a_killed_archive_is_taken_up_by_a_file_with_every_step(
     make(broker.bootstrap, run_orders=2, run_again=2, run_large=1)
     send(broker.bootstrap, "run-orders", orders(0, 400))
     lake = tmp_path / "lake"
-    arguments = ["archive", "run-orders", "--to", "lake", "--every", "1s", "--batch-records", "20"]
+    arguments = ["archive", "run-orders", "--to", "lake", "--every", "100ms", "--batch-records", "20"]
     started = partial(running, bootstrap=broker.bootstrap, cwd=tmp_path, jvm_options=jvm_options)
     with started(*arguments) as killed:
         wait_for_files(lake, 5)
