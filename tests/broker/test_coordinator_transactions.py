@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from forebay.broker.markers import write_markers
 from forebay.core.hashing import partition_for
 from forebay.errors import ErrorCode
 from forebay.wire.batch import EndTxnMarker, read_marker
@@ -261,7 +260,7 @@ async def test_a_coordinator_that_was_replaced_ends_nothing(tmp_path: Path) -> N
             coordinator_epoch=0,
         )
         for node in cluster.nodes:
-            codes = await write_markers(cluster[node], late, [(topic, 0)], bumps_epoch=False)
+            codes = await cluster[node].transactions.markers.write(late, [(topic, 0)], bumps_epoch=False)
             assert codes == {(topic, 0): ErrorCode.TRANSACTION_COORDINATOR_FENCED}
         await producer.end()
         assert await read_committed(cluster, topic, 0) == [b"first", b"first", b"open"]

@@ -13,7 +13,7 @@ from forebay.errors import ErrorCode
 from forebay.testing import Broker
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.end_txn import END_TOGETHER, EndTxnRequest, EndTxnResponse, FurtherTxn
-from local_cluster import LocalCluster, local_cluster, retried
+from local_cluster import LocalCluster, eventually, local_cluster, retried
 from transacting import (
     COME_BACK,
     TRANSACTIONS,
@@ -72,6 +72,27 @@ async def end(producers: list[Producer], *, commit: bool = True) -> EndTxnRespon
 
     answered: EndTxnResponse = await retried(attempt, *COME_BACK)
     return answered
+
+
+async def all_marked(producers: list[Producer], *, commit: bool) -> None:
+    """Wait until a coordinator knows that every partition has its marker, and followers have it."""
+    cluster, complete = producers[0].cluster, "CompleteCommit" if commit else "CompleteAbort"
+
+    async def attempt() -> tuple[None, int]:
+        found = await states(cluster, producers[0].home)
+        done = found == [complete] * len(producers)
+        return None, ErrorCode.NONE if done else ErrorCode.CONCURRENT_TRANSACTIONS
+
+    await retried(attempt, ErrorCode.CONCURRENT_TRANSACTIONS)
+    await eventually(
+        lambda: all(is_replicated(cluster, producers[0].topic, partition) for partition in PARTITIONS)
+    )
+
+
+def is_replicated(cluster: LocalCluster, topic: str, partition: int) -> bool:
+    """A new leader lets readers see what it has when its followers have said that they have it, too."""
+    led = cluster[cluster.leader(topic, partition)].replicas.get(topic, partition)
+    return led.high_watermark == led.log.end_offset
 
 
 async def seen(cluster: LocalCluster, topic: str) -> list[list[bytes]]:
@@ -137,6 +158,7 @@ async def test_all_are_ended_by_the_next_coordinator_when_the_first_dies(
         heirs = [node for node in cluster.nodes if node != home]
         for partition in lost:
             await give_leader(cluster, topic, partition, heirs[partition % len(heirs)])
+        await all_marked(producers, commit=commit)
         assert await seen(cluster, topic) == [[b"row"] if commit else []] * 3
         # Whoever missed the answer asks again, and hears the same from the next coordinator.
         again = await end(producers, commit=commit)

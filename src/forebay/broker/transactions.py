@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from forebay.broker.coordinator import Coordinator
-from forebay.broker.markers import BUMPS_EPOCH_FROM, write_markers
+from forebay.broker.markers import BUMPS_EPOCH_FROM, MarkerWriter
 from forebay.broker.shard import Shard
 from forebay.broker.verifying import Verdict, Verification
 from forebay.core.step import Effect, RequestInfo
@@ -54,6 +54,7 @@ class Transactions:
             failure=lambda request, info, error: replies.failure(request, info.api_version, error),
             perform=self._perform,
         )
+        self.markers = MarkerWriter(broker)
         self._errands: dict[asyncio.Task[Any], None] = {}
         """Tasks that write markers."""
 
@@ -167,7 +168,9 @@ class Transactions:
             coordinator_epoch=effect.coordinator_epoch,
         )
         bumps_epoch = effect.transaction_version >= BUMPS_EPOCH_FROM
-        return await write_markers(self._broker, marker, partitions, bumps_epoch=bumps_epoch)
+        return await self.markers.write(
+            marker, partitions, bumps_epoch=bumps_epoch, wanted=lambda: self._still_wanted(effect)
+        )
 
     def _is_settled(self, effect: WriteMarkers, at: TopicPartition, error: int) -> bool:
         """Whether a partition needs the marker no more: it has it, is gone, or a newer epoch rules there."""
