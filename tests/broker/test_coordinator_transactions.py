@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from forebay.core.hashing import partition_for
 from forebay.errors import ErrorCode
 from forebay.wire.batch import EndTxnMarker, read_marker
+from forebay.wire.hashing import partition_for
 from forebay.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,

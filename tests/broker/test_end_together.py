@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from forebay.core.hashing import partition_for
 from forebay.errors import ErrorCode
 from forebay.testing import Broker
+from forebay.wire.hashing import partition_for
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.end_txn import END_TOGETHER, EndTxnRequest, EndTxnResponse, FurtherTxn
 from local_cluster import LocalCluster, eventually, local_cluster, retried

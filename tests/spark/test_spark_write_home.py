@@ -6,11 +6,11 @@ from uuid import uuid4
 
 import pytest
 
-from forebay.core.hashing import partition_for
 from forebay.spark.connection import Cluster
 from forebay.spark.home import Home, home_of
 from forebay.spark.participants import Attempt, turn_in
 from forebay.testing import Broker
+from forebay.wire.hashing import partition_for
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 50, 1000])

@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Any, Generic
 from forebay.broker.administration import new_topic_id
 from forebay.broker.appends import ACKS_ALL, Appended, Unacknowledged
 from forebay.broker.shard import Commit, EndTransaction, M, Shard, Ticket, can_coordinate
-from forebay.core.hashing import partition_for
 from forebay.core.image import NO_LEADER
 from forebay.core.step import Effect, RequestInfo, Step
 from forebay.core.topics import NewTopic, create_topic
 from forebay.errors import ErrorCode, ForebayError, KafkaError
 from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, build_batch
 from forebay.wire.fields import Request, Response
+from forebay.wire.hashing import partition_for
 from forebay.wire.records import Record
 
 if TYPE_CHECKING:

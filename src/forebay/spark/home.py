@@ -12,9 +12,9 @@ from itertools import product
 from string import ascii_lowercase, digits
 from typing import NamedTuple
 
-from forebay.core.hashing import partition_for
 from forebay.errors import ErrorCode, ForebayError, KafkaError
 from forebay.spark.connection import TRANSACTION, Cluster
+from forebay.wire.hashing import partition_for
 from forebay.wire.messages.end_txn import END_TOGETHER
 
 TRANSACTIONS_TOPIC = "__transaction_state"
