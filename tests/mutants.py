@@ -13,11 +13,18 @@ from typing import Any
 import pytest
 
 from forebay.broker import appends, membership, partition, shard
+from forebay.broker.handlers import incremental_alter_configs
 from forebay.broker.replication import appending, isr, manager, replica_fetch
 from forebay.core import controller
+from forebay.core.groups import rebalance
+from forebay.core.groups.classic_state import ClassicState
+from forebay.core.groups.consumer import ConsumerGroup
+from forebay.core.groups.consumer_base import ConsumerBase
 from forebay.core.image import PartitionState
 from forebay.core.producers import ProducerTable
 from forebay.core.replica import Leadership
+from forebay.core.step import Step
+from forebay.errors import ErrorCode
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 
@@ -115,19 +122,68 @@ def serve_beyond_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(manager.Replication, "fetched", early)
 
 
+def forget_commits_when_coordinators_move(patch: pytest.MonkeyPatch) -> None:
+    """Whoever takes a group over learns its members from the log, and overlooks its offsets."""
+    loading = shard.Shard.replay_log
+
+    def careless(self: Any, *rest: Any) -> Iterator[None]:
+        offsets = getattr(self.machine, "offsets", None)
+        if offsets is not None:
+            offsets.replay = lambda *_: None
+        yield from loading(self, *rest)
+        if offsets is not None:
+            del offsets.replay
+
+    patch.setattr(shard.Shard, "replay_log", careless)
+
+
+def keep_members_whose_session_has_ended(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rebalance, "_session_expired", lambda *_: None)
+    patch.setattr(ConsumerGroup, "expired", lambda *_: Step())
+
+
+def take_commits_of_whoever_asks(patch: pytest.MonkeyPatch) -> None:
+    """A member that was replaced, and does not know, commits over its successor."""
+    patch.setattr(ClassicState, "check_commit", lambda *_: ErrorCode.NONE)
+    patch.setattr(ConsumerBase, "check_commit", lambda *_: ErrorCode.NONE)
+
+
+def number_no_generations(patch: pytest.MonkeyPatch) -> None:
+    begin = ClassicState.begin_generation
+
+    def again(self: ClassicState) -> None:
+        begin(self)
+        self.generation = max(self.generation - 1, 1)
+
+    patch.setattr(ClassicState, "begin_generation", again)
+
+
+def answer_administrators_before_it_is_done(patch: pytest.MonkeyPatch) -> None:
+    async def promise(*_: object, **__: object) -> tuple[ErrorCode, None]:
+        return ErrorCode.NONE, None
+
+    patch.setattr(incremental_alter_configs, "attempt", promise)
+
+
 MUTANTS: dict[Mutant, int] = {
     acknowledge_before_replication: 1,
     high_watermark_without_the_in_sync_replicas: 1,
-    skip_truncation: 1,
-    elect_outside_the_in_sync_set: 16,
+    skip_truncation: 9,
+    elect_outside_the_in_sync_set: 9,
     do_not_raise_the_leader_epoch: 1,
     followers_forget_producers: 2,
-    shrink_before_the_store_agrees: 7,
-    no_sync_where_nobody_else_is_in_sync: 24,
-    no_sync_before_being_left_alone: 29,
-    say_nothing_of_lost_power: 10,
+    shrink_before_the_store_agrees: 10,
+    no_sync_where_nobody_else_is_in_sync: 23,
+    no_sync_before_being_left_alone: 1,
+    say_nothing_of_lost_power: 3,
     serve_committed_readers_undecided_messages: 1,
     forget_what_coordinators_knew: 1,
-    serve_beyond_the_high_watermark: 1,
+    serve_beyond_the_high_watermark: 10,
+    forget_commits_when_coordinators_move: 1,
+    keep_members_whose_session_has_ended: 4,
+    take_commits_of_whoever_asks: 2,
+    number_no_generations: 2,
+    answer_administrators_before_it_is_done: 1,
 }
-"""Each with the seed to begin with: one that caught it when this was written, to be quick."""
+"""Each with the seed to begin with: one that caught it when this was written, to be quick. A change of the
+broker makes other stories of the same seeds; then one of those that follow catches it."""

@@ -49,4 +49,6 @@ def test_a_cluster_in_peace_serves_everybody() -> None:
     assert ending.counts.read
     assert ending.counts.committed
     assert ending.counts.offsets
+    assert ending.counts.claims
+    assert ending.counts.changes
     assert not ending.faults

@@ -12,7 +12,7 @@ import pytest
 
 from forebay.sim.simulation import Ending, Story, simulate
 
-_SEEDS = int(os.environ.get("SIM_SEEDS", "120"))
+_SEEDS = int(os.environ.get("SIM_SEEDS", "200"))
 _FIRST = int(os.environ.get("SIM_FIRST_SEED", "1000"))
 _PER_TEST = 40
 _LINES_SHOWN = 40

@@ -90,6 +90,8 @@ class Member(Actor):
     async def act(self) -> None:
         while not self.stopping and not (self.calm and self._mortal):
             try:
+                if self.chance.random() < 0.3:
+                    await self._work()  # it may have been replaced since it last heard of the group
                 await self.stay()
                 await self._work()
             except Failed:

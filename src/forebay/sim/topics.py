@@ -53,7 +53,7 @@ class Topics:
         self._confirmed[topic, key] = value
 
     def settings(self) -> dict[str, list[str]]:
-        """The settings that must be something, by topic."""
+        """By topic, the settings that were changed for sure."""
         found: dict[str, list[str]] = {}
         for topic, key in self._confirmed:
             found.setdefault(topic, []).append(key)
