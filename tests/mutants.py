@@ -174,7 +174,7 @@ MUTANTS: dict[Mutant, int] = {
     followers_forget_producers: 2,
     shrink_before_the_store_agrees: 10,
     no_sync_where_nobody_else_is_in_sync: 23,
-    no_sync_before_being_left_alone: 1,
+    no_sync_before_being_left_alone: 52,
     say_nothing_of_lost_power: 3,
     serve_committed_readers_undecided_messages: 1,
     forget_what_coordinators_knew: 1,

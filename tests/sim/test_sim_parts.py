@@ -422,8 +422,8 @@ def test_a_holder_stops_to_trust_its_lease_before_the_store_ends_it(
 
     finish(world, process, take)
     network.cut("a", STORE_HOST)
-    while store.keyspace.get("/k") is not None:
-        world.step()
+    world.run_until(world.now + 60.0, lambda: store.keyspace.get("/k") is None)
+    assert store.keyspace.get("/k") is None
     assert not leases[0].valid()
 
 

@@ -51,22 +51,15 @@ class World:
         self._scheduled += 1
         heappush(self._queue, (self.now + delay_s, self._scheduled, action, args))
 
-    def step(self) -> bool:
-        """Let the next event happen; False when there is none."""
-        if not self._queue:
-            return False
-        when, _, action, args = heappop(self._queue)
-        if when > self.now:
-            self.now = when
-        self.events_count += 1
-        action(*args)
-        return True
-
     def run_until(self, when: float, enough: Callable[[], bool] | None = None) -> None:
         """Let time pass until `when`, a breach, or until `enough` says so."""
         queue = self._queue
         while queue and queue[0][0] <= when and self.breach is None:
-            self.step()
+            due, _, action, args = heappop(queue)
+            if due > self.now:
+                self.now = due
+            self.events_count += 1
+            action(*args)
             if enough is not None and enough():
                 return
         if self.breach is None:
