@@ -60,7 +60,8 @@ def test_rows_keep_their_order_when_their_leader_is_killed(cluster: Cluster, top
             places = pa.array([n % 2 for n in range(per_batch)], pa.int32())
             yield pa.record_batch({"value": pa.array(values, pa.binary()), "partition": places})
 
-    with patch("forebay.spark.sink.ROUND_BYTES", 1):  # each batch is sent before the next is asked for
+    # All but the last rows of a batch are sent before the next is asked for.
+    with patch("forebay.spark.sink.ROUND_BYTES", 1_000):
         sink.write(batches())
     brokers.close()
     found = rows(batch_reader(cluster.bootstrap_servers, subscribe=topic))
