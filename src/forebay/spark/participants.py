@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from forebay.errors import ForebayError
 from forebay.spark.producer import Identity
+from forebay.wire.messages.end_txn import FURTHER_MAX
 
 METADATA_BYTES_MAX = 4000
 """Of an offset; brokers allow 4096 unless they are told otherwise."""
@@ -119,7 +120,7 @@ def pieces_of(text: str) -> list[str]:
     parts = [text[start : start + size] for start in range(0, len(text), size)]
     if len(parts) > PIECES_MAX:
         raise ForebayError(
-            "an exactly-once batch has too many tasks to commit them together: coalesce() them to some"
-            f" {PIECES_MAX * size // 64}"
+            "an exactly-once batch has too many tasks to commit them together: coalesce() them to"
+            f" {FURTHER_MAX}"
         )
     return [f"{len(parts)};{parts[0]}", *parts[1:]]
