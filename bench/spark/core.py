@@ -60,11 +60,30 @@ def worker_rss_mb() -> float:
 
 def spark_cpu_s() -> float:
     """What the JVM and all that it has started have used; what ended meanwhile is counted with its parent."""
-    total = 0
-    for pid in _descendants(os.getpid()):
-        fields = _proc(pid, "stat").rpartition(b")")[2].split()
-        total += sum(map(int, fields[11:15]))
-    return total / CLOCK_TICKS_PER_S
+    return sum(sum(_ticks(pid)) for pid in _descendants(os.getpid())) / CLOCK_TICKS_PER_S
+
+
+class Cpu:
+    """CPU time of everything that this process has started: JVM, Python workers, broker.
+
+    Spark lets idle workers go, and nobody inherits their time: what ends before it is asked for is left out.
+    """
+
+    def __init__(self) -> None:
+        self._before = self._now()
+
+    def used_s(self) -> float:
+        """Since this was made."""
+        used = sum(ticks - self._before.get(pid, 0) for pid, ticks in self._now().items())
+        return used / CLOCK_TICKS_PER_S
+
+    def _now(self) -> dict[int, int]:
+        return {pid: sum(_ticks(pid)[:2]) for pid in _descendants(os.getpid())}
+
+
+def _ticks(pid: int) -> list[int]:
+    """User and system time of a process, then of those of its children that have ended."""
+    return [int(field) for field in _proc(pid, "stat").rpartition(b")")[2].split()[11:15]]
 
 
 def _peak_mb(pid: int) -> float:

@@ -1,7 +1,7 @@
 """What Spark is given to do, the same through either connector, and how long it takes.
 
 Every load is a function of a `Bench` and the name of a connector ("forebay" or "kafka"), and gives the rows
-that it moved per second; only the floor gives milliseconds.
+that it moved per second; only the shortest micro-batches are milliseconds.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.client import Client
 from bench.load import Address
 
 PARTITIONS = 2
-FLOOR_BATCHES = 30
+FLOOR_BATCHES = 25
 FLOOR_WARM_UP = 5
+TRICKLE_S = 0.2
+"""From one row to the next, when they come one at a time."""
 STREAM_S_MAX = 300
 
 
@@ -83,10 +86,7 @@ def batch_to_parquet(bench: Bench, connector: str, size: int) -> float:
 
 def stream_read(bench: Bench, connector: str, size: int) -> float:
     rows = _reader(bench.spark.readStream, bench, connector, source_topic(size)).load()
-    progress = _run_stream(bench, rows)
-    moved = int(sum(batch.numInputRows for batch in progress))
-    assert moved == bench.rows[size], f"{moved} rows came out of {bench.rows[size]}"
-    return 1000.0 * moved / float(sum(batch.durationMs["triggerExecution"] for batch in progress))
+    return _stream_rate(bench, size, rows.writeStream.format("noop"))
 
 
 def batch_write(bench: Bench, connector: str, size: int, **options: str) -> float:
@@ -94,6 +94,16 @@ def batch_write(bench: Bench, connector: str, size: int, **options: str) -> floa
     took_s = _timed(lambda: _write(bench, connector, topic, size, bench.rows[size], **options))
     bench.delete(topic)
     return bench.rows[size] / took_s
+
+
+def stream_copy(bench: Bench, connector: str, size: int) -> float:
+    """A streaming query from one topic to another."""
+    rows = _reader(bench.spark.readStream, bench, connector, source_topic(size)).load()
+    topic = bench.fresh_topic()
+    sink = rows.select("key", "value").writeStream.format(connector)
+    rate = _stream_rate(bench, size, sink.option("topic", topic))
+    bench.delete(topic)
+    return rate
 
 
 def exactly_once_write(bench: Bench, connector: str, size: int) -> float:
@@ -107,13 +117,33 @@ def generated(bench: Bench, size: int) -> float:
 
 
 def floor_ms(bench: Bench, connector: str) -> float:
-    """The median time of a micro-batch of one row."""
+    """The median time of a micro-batch of one row, of many that wait already.
+
+    A Java consumer fetches them all with the first, and asks the broker nothing for the others.
+    """
     topic = bench.fresh_topic(partitions=1)
     _write(bench, "forebay", topic, 10, FLOOR_BATCHES + FLOOR_WARM_UP)
-    reader = _reader(bench.spark.readStream, bench, connector, topic).option("maxOffsetsPerTrigger", 1)
-    progress = _run_stream(bench, reader.load())[FLOOR_WARM_UP:]
+    rows = _reader(bench.spark.readStream, bench, connector, topic).option("maxOffsetsPerTrigger", 1).load()
+    progress = _run_stream(bench, rows.writeStream.format("noop"))
     bench.delete(topic)
-    return float(statistics.median(batch.durationMs["triggerExecution"] for batch in progress))
+    return _trigger_ms(progress)
+
+
+def live_ms(bench: Bench, connector: str) -> float:
+    """The same of a stream that keeps up: rows come one at a time, each while the query waits for it."""
+    topic = bench.fresh_topic(partitions=1)
+    rows = _reader(bench.spark.readStream, bench, connector, topic).load()
+    checkpoint = bench.fresh_directory()
+    query = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+    try:
+        _trickle(bench, topic)
+        query.processAllAvailable()
+        progress = [batch for batch in query.recentProgress if batch.numInputRows]
+    finally:
+        query.stop()
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    bench.delete(topic)
+    return _trigger_ms(progress)
 
 
 # -- parts --------------------------------------------------------------------------------------------------
@@ -139,15 +169,34 @@ def _write(bench: Bench, connector: str, topic: str, size: int, number: int, **o
     writer.option("kafka.bootstrap.servers", bench.bootstrap).option("topic", topic).options(**options).save()
 
 
-def _run_stream(bench: Bench, rows: DataFrame) -> list[Any]:
+def _stream_rate(bench: Bench, size: int, sink: Any) -> float:
+    progress = _run_stream(bench, sink)
+    moved = int(sum(batch.numInputRows for batch in progress))
+    assert moved == bench.rows[size], f"{moved} rows came out of {bench.rows[size]}"
+    return 1000.0 * moved / float(sum(batch.durationMs["triggerExecution"] for batch in progress))
+
+
+def _trickle(bench: Bench, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": bench.bootstrap, "linger.ms": 0})
+    for number in range(FLOOR_BATCHES + FLOOR_WARM_UP):
+        producer.produce(topic, f"{number}")
+        assert not producer.flush(STREAM_S_MAX), "a row was not taken"
+        time.sleep(TRICKLE_S)
+
+
+def _trigger_ms(progress: list[Any]) -> float:
+    """The median micro-batch, without the first ones; a query that lags has fewer, with several rows each."""
+    counted = progress[min(FLOOR_WARM_UP, len(progress) // 2) :]
+    return float(statistics.median(batch.durationMs["triggerExecution"] for batch in counted))
+
+
+def _run_stream(bench: Bench, sink: Any) -> list[Any]:
     """Everything that is there, and the progress of each micro-batch."""
     checkpoint = bench.fresh_directory()
-    query = (
-        rows.writeStream.format("noop")
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
+    sink = sink.option("checkpointLocation", str(checkpoint)).option(
+        "kafka.bootstrap.servers", bench.bootstrap
     )
+    query = sink.trigger(availableNow=True).start()
     assert query.awaitTermination(STREAM_S_MAX), "the stream did not come to its end"
     shutil.rmtree(checkpoint, ignore_errors=True)
     return [batch for batch in query.recentProgress if batch.numInputRows]
