@@ -1,0 +1,215 @@
+"""One side of a simulated connection: a socket as a program sees it, and what its kernel does for it.
+
+Bytes of one direction arrive in the order they were sent, or not at all. When they arrive, and whether they
+can, the network says.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from forebay.broker.sockets import Address
+from forebay.sim.loop import ProcessLoop
+from forebay.wire.parts import FileRange
+
+if TYPE_CHECKING:
+    from forebay.sim.network import SimNetwork
+
+_WINDOW_BYTES = 256 * 1024
+
+_END = b"end"
+_RESET = b"reset"
+
+
+class SimStream:
+    """One side of a connection."""
+
+    def __init__(self, network: SimNetwork, loop: ProcessLoop, local: Address, peer: Address) -> None:
+        self.local = local
+        self.peer = peer
+        self.way = f"{local[0]}:{local[1]} > {peer[0]}:{peer[1]}"
+        self.loop = loop
+        self.other: SimStream
+        self.silent = False
+        """The host has lost power: it neither hears nor says anything."""
+        self._network = network
+        self._inbox = bytearray()
+        self._ended = False
+        self._was_reset = False
+        self._closed = False
+        self._unread_by_peer = 0
+        self._outgoing: deque[tuple[float, bytes, bool]] = deque()
+        """When each piece arrives at the other side, the piece, and whether it is a mark."""
+        self._last_arrival = 0.0
+        self._delivering = False
+        self._readable: Callable[[], None] | None = None
+        self._writable: Callable[[], None] | None = None
+        self._read_queued = False
+        self._write_queued = False
+
+    # -- what the program does ---------------------------------------------------------------------------
+
+    def recv_into(self, buffer: memoryview) -> int:
+        self._check()
+        if self._inbox:
+            size = min(len(buffer), len(self._inbox))
+            buffer[:size] = self._inbox[:size]
+            del self._inbox[:size]
+            self.other.was_read(size)
+            return size
+        if self._ended:
+            return 0
+        raise BlockingIOError
+
+    def at_end(self) -> bool:
+        return self._was_reset or (self._ended and not self._inbox)
+
+    def send(self, data: bytes | bytearray | memoryview) -> int:
+        self._check()
+        room = _WINDOW_BYTES - self._unread_by_peer
+        if room <= 0:
+            raise BlockingIOError
+        piece = bytes(memoryview(data)[:room])
+        self._unread_by_peer += len(piece)
+        self._put(piece)
+        return len(piece)
+
+    def send_and_more(self, data: bytes | bytearray | memoryview) -> int:
+        return self.send(data)
+
+    def send_file(self, source: FileRange) -> int:
+        room = _WINDOW_BYTES - self._unread_by_peer
+        if room <= 0:
+            raise BlockingIOError
+        return (
+            self.send(data) if (data := source.file.pread(min(room, source.length), source.position)) else 0
+        )
+
+    def on_readable(self, callback: Callable[[], None] | None) -> None:
+        self._readable = callback
+        self._tell_readable()
+
+    def on_writable(self, callback: Callable[[], None] | None) -> None:
+        self._writable = callback
+        self._tell_writable()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._readable = self._writable = None
+        if not self._was_reset:
+            self._put(_RESET if self._inbox else _END, mark=True)
+        self._network.forget_if_done(self)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise OSError(errno.EBADF, "the stream is closed")
+        if self._was_reset:
+            raise ConnectionResetError(errno.ECONNRESET, "reset by peer")
+
+    # -- what the kernel does ----------------------------------------------------------------------------
+
+    def abandon(self) -> None:
+        """The process has gone: the other side learns it."""
+        self._closed = True
+        self._readable = self._writable = None
+        self._put(_RESET, mark=True)
+
+    def be_reset(self) -> None:
+        if not self._closed and not self._was_reset:
+            self._was_reset = True
+            self._outgoing.clear()
+            self._network.forget_if_done(self)
+            self._tell_readable()
+            self._tell_writable()
+
+    def was_read(self, size: int) -> None:
+        self._unread_by_peer -= size
+        if self._writable is not None:
+            self._tell_writable()
+
+    @property
+    def unacknowledged(self) -> bool:
+        return bool(self._outgoing)
+
+    @property
+    def done(self) -> bool:
+        return (self._closed or self._was_reset) and not self._outgoing
+
+    def _put(self, piece: bytes, *, mark: bool = False) -> None:
+        if self.silent:
+            return
+        for part in (piece,) if mark else self._network.split(piece):
+            arrival = self.loop.world.now + self._network.delay_s(self.local[0], self.peer[0])
+            if arrival > self._last_arrival:
+                self._last_arrival = arrival
+            self._outgoing.append((self._last_arrival, part, mark))
+        self.deliver()
+
+    def deliver(self) -> None:
+        """Have the next piece arrive when it is due; called again when a cut was mended."""
+        if self._outgoing and not self._delivering:
+            self._delivering = True
+            self.loop.world.at(self._outgoing[0][0], self._arrive)
+
+    def _arrive(self) -> None:
+        self._delivering = False
+        if not self._outgoing or self._network.is_cut(self.local[0], self.peer[0]):
+            return
+        if self.other.silent:
+            if not self._network.is_dark(self.peer[0]):
+                self.be_reset()
+            return
+        _, piece, mark = self._outgoing.popleft()
+        self._network.note(self, piece)
+        self.other.take(piece, mark=mark)
+        self.deliver()
+        self._network.forget_if_done(self)
+
+    def take(self, piece: bytes, *, mark: bool) -> None:
+        if self._was_reset:
+            return
+        if self._closed:
+            if not mark:
+                self._put(_RESET, mark=True)
+        elif not mark:
+            self._inbox += piece
+        elif piece == _END:
+            self._ended = True
+        else:
+            self.be_reset()
+        self._tell_readable()
+
+    # The loop's selector is level-triggered: it says so again as long as there is something to read.
+
+    def _tell_readable(self) -> None:
+        if self._readable is not None and not self._read_queued and self._has_news():
+            self._read_queued = True
+            self.loop.call_soon(self._call_readable)
+
+    def _has_news(self) -> bool:
+        return bool(self._inbox) or self._ended or self._was_reset
+
+    def _call_readable(self) -> None:
+        self._read_queued = False
+        if self._readable is not None and self._has_news():
+            self._readable()
+            self._tell_readable()
+
+    def _tell_writable(self) -> None:
+        if self._writable is not None and not self._write_queued and self._has_room():
+            self._write_queued = True
+            self.loop.call_soon(self._call_writable)
+
+    def _has_room(self) -> bool:
+        return self._unread_by_peer < _WINDOW_BYTES or self._was_reset
+
+    def _call_writable(self) -> None:
+        self._write_queued = False
+        if self._writable is not None and self._has_room():
+            self._writable()
+            self._tell_writable()
