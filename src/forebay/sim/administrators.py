@@ -57,7 +57,7 @@ class Mover(Actor):
 
     async def act(self) -> None:
         while not self.stopping:
-            await self.rest(4.0)
+            await self.rest(5.0)
             at = self.chance.choice(self._partitions)
             try:
                 await self._move(at, None if self.chance.random() < 0.2 else self._target())
@@ -86,7 +86,7 @@ class TopicKeeper(Actor):
         number = 0
         while not self.stopping:
             number += 1
-            await self.rest(4.0)
+            await self.rest(5.0)
             try:
                 await self._live_through(f"passing-{number}")
             except (Failed, Refused):
@@ -123,7 +123,7 @@ class SettingsChanger(Actor):
 
     async def act(self) -> None:
         while not self.stopping:
-            await self.rest(4.0)
+            await self.rest(5.0)
             topic, key, values = self.chance.choice(self._choices)
             value = self.chance.choice(values)
             try:
@@ -160,7 +160,7 @@ class Elector(Actor):
 
     async def act(self) -> None:
         while not self.stopping:
-            await self.rest(4.0)
+            await self.rest(5.0)
             unclean = self.chance.random() < 0.3
             at = self._loose if unclean else self.chance.choice(self._partitions)
             try:

@@ -88,7 +88,7 @@ class Consumer(Actor):
         while not self.stopping:
             for leader, partitions in (await self._by_leader()).items():
                 await self._read(leader, partitions)
-            await self.rest(0.6)
+            await self.rest(1.0)
 
     async def _by_leader(self) -> dict[Address, list[TopicPartition]]:
         found: dict[Address, list[TopicPartition]] = {}
@@ -148,10 +148,10 @@ class OffsetKeeper(Actor):
             offset = self._offset
             self.model.groups.asked(self.name, at, offset)
             await self.retry(lambda at=at, offset=offset: self._commit(at, offset), self._forget)  # type: ignore[misc]
-            await self.rest(0.9)
+            await self.rest(1.2)
             at = self.chance.choice(self.partitions)
             await self.retry(lambda at=at: fetch_offset(self, self.name, at), self._forget)  # type: ignore[misc]
-            await self.rest(0.9)
+            await self.rest(1.2)
 
     def _forget(self) -> None:
         self.client.forget_coordinator(GROUP, self.name)

@@ -142,9 +142,12 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         """End the process at once. Its coroutines are taken apart here: nothing they do counts any more."""
         self.alive = False
         pending = [task for task in asyncio.all_tasks(self) if isinstance(task, SimTask)]
-        for task in sorted(pending, key=lambda task: task.number):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            _take_apart(task.get_coro())
+        with warnings.catch_warnings():
+            # What somebody was about to await has never been begun, and never will be.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            for task in sorted(pending, key=lambda task: task.number):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                _take_apart(task.get_coro())
         self._ready.clear()
         self._timers.clear()
         self._held.clear()
@@ -224,16 +227,13 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
 def _take_apart(coroutine: Any) -> None:
     """Close a coroutine whose process is dead. It may try to await while it is closed: again, until it is."""
-    with warnings.catch_warnings():
-        # What it was about to await has never been begun, and never will be.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        for _ in range(_CLOSES_MAX):
-            try:
-                coroutine.close()
+    for _ in range(_CLOSES_MAX):
+        try:
+            coroutine.close()
+            return
+        except BaseException as error:
+            if not isinstance(error, RuntimeError):
                 return
-            except BaseException as error:
-                if not isinstance(error, RuntimeError):
-                    return
 
 
 class SimThreads(Executor):

@@ -25,7 +25,7 @@ from forebay.wire.messages.offset_commit import (
     OffsetCommitResponse,
 )
 
-SESSION_MS = 3_000
+SESSION_MS = 2_000
 REBALANCE_MS = 3_000
 
 _COMMIT_VERSION = 9
