@@ -65,7 +65,7 @@ def wait_for_more_rows(bootstrap: str, sink: str, running: Callable[[], bool]) -
     before, deadline = len(committed(bootstrap, sink)), time.monotonic() + DEADLINE_S
     while len(committed(bootstrap, sink)) == before and running():
         assert time.monotonic() < deadline, f"no more than {before} rows were copied"
-        time.sleep(0.05)
+        time.sleep(0.2)  # looking reads all rows, which keeps a core from Spark
     time.sleep(CHANCE.uniform(0, 0.5))
 
 
