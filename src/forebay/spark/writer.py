@@ -103,11 +103,20 @@ def write_exactly_once(
     sink: SinkPlan, name: str, run: str, batch_id: int, batches: Iterator[pa.RecordBatch]
 ) -> Prepared:
     settle()
+    _import_ahead()
     context = task_context()
     attempt = Attempt(name, run, batch_id, context.partitionId(), context.attemptNumber())
     done = exactly_once.prepare(sink.cluster(), sink.options, sink.columns, attempt, batches)
     speculative = context.getLocalProperty(SPECULATION) == "true"
     return replace(done, untidy=done.untidy or speculative)
+
+
+def _import_ahead() -> None:
+    """Spark makes an array of what a task returns, and the first one in a process imports pandas.
+
+    By then the transaction is prepared, and a task that is killed meanwhile would leave it open.
+    """
+    pa.array([b""])
 
 
 def task_context() -> TaskContext:
