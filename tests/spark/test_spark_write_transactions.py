@@ -293,6 +293,31 @@ def test_an_abort_takes_back_what_is_not_decided(bootstrap: str, query: MakeQuer
     check_once(wanted)
 
 
+def test_what_a_killed_task_has_not_told_of_is_taken_back(bootstrap: str, query: MakeQuery) -> None:
+    wanted = query(batches=1)
+    dead, other = wanted.run(), wanted.run()
+    untold, alive = dead.prepare(0).participant, other.prepare(1).participant
+    assert untold is not None
+    assert alive is not None
+    ledger = Ledger(dead.cluster, wanted.name)
+    ledger.abort_run(dead.run_id)
+    assert not ledger.commit(untold)
+    assert ledger.commit(alive), "it is of another run"
+    wait_until_closed(bootstrap, str(wanted.options.topic))
+
+
+def test_what_is_decided_stays_though_its_run_is_given_up(query: MakeQuery) -> None:
+    wanted = query(batches=1)
+    run = wanted.run()
+    messages = run.prepare_all()
+    no = patch.object(Ledger, "commit", side_effect=ForebayError("no"))
+    with one_by_one(), no, pytest.raises(ForebayError):
+        run.commit(messages)
+    Ledger(run.cluster, wanted.name).abort_run(run.run_id)
+    exactly_once.abort(run.cluster, [*messages])
+    check_once(wanted)
+
+
 def test_an_abort_after_the_decision_completes_it(bootstrap: str, query: MakeQuery) -> None:
     wanted = query(batches=1)
     run = wanted.run()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -22,6 +23,11 @@ from forebay.spark.transactions import Attempt, Decision, Ledger, Participant, S
 from forebay.spark.write_options import Columns, WriteOptions
 
 _log = logging.getLogger(__name__)
+
+_KILLED_S = 3.0
+"""Spark kills the other tasks of a write that fails, and their workers when they are still there after two
+seconds (spark.python.task.killTimeout): from then on nobody opens a transaction."""
+_LOOK_S = 0.25
 
 RUNS_REMEMBERED_MAX = 64
 _runs_tidied: dict[str, str] = {}
@@ -207,3 +213,14 @@ def abort(cluster: Cluster, messages: Sequence[Prepared | None]) -> None:
                 ledger.abort(message.participant)
     except ForebayError as error:
         _log.warning("the transactions of a failed batch stay open until they time out: %s", error)
+
+
+def abort_untold(cluster: Cluster, name: str, run: str) -> None:
+    """Give up what tasks of a failed write have prepared that were killed before they could tell of it."""
+    ledger, deadline = Ledger(cluster, name), time.monotonic() + _KILLED_S
+    try:
+        while time.monotonic() < deadline:
+            ledger.abort_run(run)
+            time.sleep(_LOOK_S)
+    except ForebayError as error:
+        _log.warning("transactions of tasks that were killed stay open until they time out: %s", error)

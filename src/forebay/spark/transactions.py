@@ -213,7 +213,20 @@ class Ledger:
         decided = {each.label for each in decision.participants}
         for label in self._cluster.attempt(self._open_labels):
             if turn_in(label) == turn_of(decision.batch_id) and label not in decided:
-                new_identity(self._cluster, transactional_id_of(self._name, label))
+                self._fence(label)
+
+    def abort_run(self, run: str) -> None:
+        """Abort what attempts of one run have left open, unless it is decided."""
+        open_ones = [each for each in self._cluster.attempt(self._open_labels) if each.startswith(f"{run}-")]
+        if open_ones:
+            held = self.settled()
+            decided = {each.label for each in held.participants} if held is not None else set()
+            for label in set(open_ones) - decided:
+                self._fence(label)
+
+    def _fence(self, label: str) -> None:
+        """Take over the transactional id of an attempt, which aborts what it has open."""
+        new_identity(self._cluster, transactional_id_of(self._name, label))
 
     def _end_alone(self, participant: Participant, committed: bool) -> None:
         transactional_id = self._id_of(participant)

@@ -91,8 +91,12 @@ class TopicWriter(DataSourceArrowWriter):
             raise ForebayError(f"{error}; to repeat the write, add the option jobId={self._name}") from error
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        if self._plan.options.exactly_once:
-            exactly_once.abort(self._plan.cluster(), prepared(messages))
+        if not self._plan.options.exactly_once:
+            return
+        told = prepared(messages)
+        exactly_once.abort(self._plan.cluster(), told)
+        if len(told) < len(messages):
+            exactly_once.abort_untold(self._plan.cluster(), self._name, self._run)
 
 
 def prepared(messages: list[WriterCommitMessage | None]) -> list[Prepared]:
