@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +23,10 @@ settings.load_profile("forebay")
 # Hundreds of processes import the same modules, which takes twice as long where each compiles them anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# In the background of a shell Ctrl-C is ignored, also by every process that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 2 << 30
