@@ -1,6 +1,6 @@
 """Turns saved results into docs/performance.md, so that the page never says what was not measured.
 
-The prose is in `page.md` and `page_kafka.md` beside this file.
+The prose is in `page.md`, `page_kafka.md` and `page_spark.md` beside this file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PLOT = ROOT / "docs" / "performance.png"
 
 
 def write_docs() -> None:
-    alone, beside = report.load("forebay"), report.load("kafka")
+    alone, beside, spark = report.load("forebay"), report.load("kafka"), report.load("spark")
     if alone is None:
         raise BenchError("there are no results yet: run `make bench` first")
     text = (HERE / "page.md").read_text()
@@ -31,7 +31,8 @@ def write_docs() -> None:
         text.format(
             machine=_machine(alone[0]),
             alone=_sections(alone[1], "raw limit"),
-            beside=_beside_kafka(*beside) if beside else "",
+            beside=_beside(*beside, "page_kafka.md", "Kafka") if beside else "",
+            spark=_beside(*spark, "page_spark.md", "Spark's connector") if spark else "",
             mb_bytes=len(MB_BATCH),
             kb16_bytes=len(KB16_BATCH),
             kb64_bytes=len(KB64_BATCH),
@@ -52,12 +53,11 @@ def _machine(content: dict[str, Any]) -> str:
     return f"{text}\n\nNote: {noise}." if noise else text
 
 
-def _beside_kafka(content: dict[str, Any], figures: Sequence[Figure]) -> str:
-    text = (HERE / "page_kafka.md").read_text()
-    tables = _sections(figures, "Kafka")
+def _beside(content: dict[str, Any], figures: Sequence[Figure], prose: str, limit_title: str) -> str:
+    tables = _sections(figures, limit_title)
     if noise := remark(content["neighbours"]):
         tables = f"Note: {noise}.\n\n{tables}"
-    return text.format(version=content["kafka_version"], tables=tables)
+    return (HERE / prose).read_text().format(version=content.get("kafka_version"), tables=tables)
 
 
 def _sections(figures: Sequence[Figure], limit_title: str) -> str:
@@ -72,7 +72,7 @@ def _sections(figures: Sequence[Figure], limit_title: str) -> str:
 
 def _row(figure: Figure) -> str:
     limit = rounded(figure.limit) if figure.limit else ""
-    if figure.limit and figure.limit_name != "Kafka":
+    if figure.limit and figure.limit_name.lower() != "kafka":
         limit += f" ({figure.limit_name})"
     ratio = rounded(figure.ratio) if figure.ratio is not None else ""
     measured = f"{rounded(figure.value)} {figure.unit}"
