@@ -85,7 +85,14 @@ def _draw_bars(axis: Any, figures: Sequence[Figure], values: Sequence[float]) ->
     colours = [{True: REACHED, False: MISSED, None: TOLD}[figure.passed] for figure in figures]
     axis.barh(labels, [value - 1 for value in values], left=1, color=colours)
     for row, value in enumerate(values):
-        axis.text(value, row, f" {value:.2g} ", fontsize=8, va="center", ha="left" if value >= 1 else "right")
+        axis.text(
+            value,
+            row,
+            f" {value:.3g} " if value >= 100 else f" {value:.2g} ",
+            fontsize=8,
+            va="center",
+            ha="left" if value >= 1 else "right",
+        )
     axis.axvline(1.0, color="#333333", linewidth=1)
     axis.set_xscale("log")
     axis.set_xlim(min([0.5, *values]) * 0.7, max([2.0, *values]) * 1.5)

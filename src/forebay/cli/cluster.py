@@ -150,6 +150,9 @@ def _move(
             _print_moves(image, moves)
         if drained is not None and not dry_run:
             mark_drained(connection, drained, drained=True)
+        away = sorted({node for move in moves for node in move.replicas if node not in image.brokers})
+        if away:
+            click.echo(f"moves of partitions on broker {_list(away)} wait until it is back", err=True)
         if moves and not dry_run:
             carry_out(connection, moves, at_once=at_once, seconds_max=seconds_max)
     return moves
