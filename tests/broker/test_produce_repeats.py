@@ -379,6 +379,14 @@ def test_the_short_way_is_really_taken(local: LocalBroker) -> None:
         assert memos[1] == memos[2] != [None]
 
 
+def test_transactional_requests_never_take_the_short_way(local: LocalBroker) -> None:
+    with WireClient(local.bootstrap) as client:
+        create(client, "ordinary")
+        for _ in range(4):
+            client.call(produce("ordinary", batch(), acks=ACKS_ALL, transactional_id="t"), PRODUCE)
+        assert local.on_loop(lambda broker: [c.memo for c in broker.server._connections]) == [None]
+
+
 @pytest.mark.parametrize("configs", [{}, {"message_timestamp_type": "LogAppendTime"}], ids=["sent", "append"])
 @pytest.mark.parametrize("operation", ["append", "create"])
 def test_a_disk_that_fails_under_repeats_gives_the_same_error(
