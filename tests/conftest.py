@@ -1,4 +1,4 @@
-"""Fixtures for every layer: brokers as child processes. `broker_process.py` holds the how."""
+"""Fixtures for every layer: brokers as child processes (`support/brokers/broker_process.py`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from broker_process import BrokerProcess, StartBroker, running_broker
+from support.brokers.broker_process import BrokerProcess, StartBroker, running_broker
 
 # A busy machine must not fail a property: the time of one example says nothing about it.
 settings.register_profile("forebay", deadline=None)

@@ -20,8 +20,8 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
-from broker_process import BrokerProcess
 from forebay.config.topic_keys import TOPIC_KEYS
+from support.brokers.broker_process import BrokerProcess
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas by a deprecated call when it is imported.

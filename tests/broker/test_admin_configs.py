@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess
 from forebay.config.broker_keys import BROKER_KEYS
 from forebay.config.topic_keys import TOPIC_KEYS
 from forebay.core.settings import AlterOp, ResourceType
@@ -15,7 +14,8 @@ from forebay.errors import ErrorCode
 from forebay.wire.messages import alter_configs, incremental_alter_configs
 from forebay.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from forebay.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from wire_client import WireClient
+from support.brokers.broker_process import BrokerProcess
+from support.clients.wire_client import WireClient
 
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
 

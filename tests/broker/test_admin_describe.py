@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_process import BrokerProcess
 from forebay.errors import ErrorCode
 from forebay.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from forebay.wire.messages.describe_cluster import DescribeClusterRequest
@@ -16,7 +15,8 @@ from forebay.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from wire_client import WireClient
+from support.brokers.broker_process import BrokerProcess
+from support.clients.wire_client import WireClient
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess
 from forebay.config.topic_keys import TOPIC_KEYS
 from forebay.errors import ErrorCode
 from forebay.wire.messages.create_partitions import (
@@ -23,7 +22,8 @@ from forebay.wire.messages.create_topics import (
 )
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from wire_client import WireClient
+from support.brokers.broker_process import BrokerProcess
+from support.clients.wire_client import WireClient
 
 CREATE_VERSIONS = [2, 4, 5, 7]
 

@@ -8,14 +8,13 @@ import struct
 import time
 from pathlib import Path
 
-from broker_process import BrokerProcess, StartBroker
 from forebay.errors import ErrorCode
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.metadata import MetadataRequest
 from forebay.wire.parts import size_of
-from held_disk import HeldDisk
-from local_broker import local_broker
-from wire_client import (
+from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.brokers.local_broker import local_broker
+from support.clients.wire_client import (
     PRODUCE,
     WireClient,
     append,
@@ -27,6 +26,7 @@ from wire_client import (
     produce,
     read,
 )
+from support.faults.held_disk import HeldDisk
 
 MB = 1 << 20
 

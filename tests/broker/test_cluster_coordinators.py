@@ -16,9 +16,9 @@ from forebay.errors import ErrorCode
 from forebay.testing import Cluster
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
 from forebay.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from kafka_clients import confluent_consumer
-from wire_client import WireClient
-from witness import read_everything
+from support.chaos.witness import read_everything
+from support.clients.kafka_clients import confluent_consumer
+from support.clients.wire_client import WireClient
 
 SECONDS_MAX = 90.0
 GROUP, TRANSACTION = range(2)

@@ -14,9 +14,9 @@ from forebay.broker.partition import Partition
 from forebay.wire.batch import HEADER_SIZE, build_batch, records, split
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from forebay.wire.records import Record
-from kafka_clients import Client, each_client, need
-from local_broker import LocalBroker, local_broker
-from wire_client import WireClient, append, create, read
+from support.brokers.local_broker import LocalBroker, local_broker
+from support.clients.kafka_clients import Client, each_client, need
+from support.clients.wire_client import WireClient, append, create, read
 
 SECONDS = 20.0
 EAGER = {"log.cleaner.backoff.ms": "20", "log.cleaner.min.cleanable.ratio": "0"}

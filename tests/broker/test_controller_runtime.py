@@ -40,8 +40,8 @@ from forebay.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from local_cluster import LocalCluster, eventually, local_cluster
-from wire_client import batch, fetch, only_partition, produce, values_of
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from support.clients.wire_client import batch, fetch, only_partition, produce, values_of
 
 TOPIC = "t"
 ACKS_ALL = -1

@@ -24,8 +24,8 @@ from forebay.wire.messages.offset_commit import (
 from forebay.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from forebay.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from forebay.wire.records import Record
-from local_cluster import LocalCluster, eventually, local_cluster, retried
-from wire_client import create_topic
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster, retried
+from support.clients.wire_client import create_topic
 
 OFFSETS = "__consumer_offsets"
 GROUP = "orders"

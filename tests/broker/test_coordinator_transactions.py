@@ -17,8 +17,8 @@ from forebay.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from forebay.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from local_cluster import LocalCluster, eventually, local_cluster, retried
-from transacting import (
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster, retried
+from support.clients.transacting import (
     COME_BACK,
     GROUP,
     ID,

@@ -13,8 +13,8 @@ from forebay.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from local_cluster import LocalCluster, eventually, local_cluster
-from wire_client import batch, create_topic, only_partition, produce
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from support.clients.wire_client import batch, create_topic, only_partition, produce
 
 PRODUCE, CREATE_TOPICS, DELETE_RECORDS = 9, 7, 2
 TOPIC = "t"

@@ -9,8 +9,8 @@ import pytest
 
 from forebay.errors import ErrorCode
 from forebay.storage.faults import FaultyDisk
-from local_cluster import LocalCluster, eventually, local_cluster
-from wire_client import batch, create_topic, only_partition, produce
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from support.clients.wire_client import batch, create_topic, only_partition, produce
 
 PRODUCE, CREATE_TOPICS = 9, 7
 TOPIC = "t"

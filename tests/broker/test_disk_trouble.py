@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess, running_broker
 from forebay.broker.descriptors import share_descriptors
 from forebay.errors import ErrorCode
 from forebay.storage.faults import FaultyDisk
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.init_producer_id import InitProducerIdRequest
 from forebay.wire.messages.metadata import MetadataRequest
-from local_broker import LocalBroker, local_broker
-from wire_client import (
+from support.brokers.broker_process import BrokerProcess, running_broker
+from support.brokers.local_broker import LocalBroker, local_broker
+from support.clients.wire_client import (
     CREATE_TOPICS,
     FETCH,
     LATEST,

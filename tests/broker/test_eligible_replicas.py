@@ -12,8 +12,16 @@ from forebay.broker.partition import Partition
 from forebay.core.image import NO_LEADER, PartitionState
 from forebay.errors import ErrorCode
 from forebay.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
-from local_cluster import LocalCluster, eventually, local_cluster
-from wire_client import batch, create_topic, fetch, list_offsets, only_partition, produce, values_of
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from support.clients.wire_client import (
+    batch,
+    create_topic,
+    fetch,
+    list_offsets,
+    only_partition,
+    produce,
+    values_of,
+)
 
 ACKS_ALL = -1
 PRODUCE, FETCH, CREATE_TOPICS, LIST_OFFSETS = 9, 12, 7, 7

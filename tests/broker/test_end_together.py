@@ -13,8 +13,8 @@ from forebay.testing import Broker
 from forebay.wire.hashing import partition_for
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.end_txn import END_TOGETHER, EndTxnRequest, EndTxnResponse, FurtherTxn
-from local_cluster import LocalCluster, eventually, local_cluster, retried
-from transacting import (
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster, retried
+from support.clients.transacting import (
     COME_BACK,
     TRANSACTIONS,
     Producer,
@@ -25,7 +25,7 @@ from transacting import (
     states,
     take_leader,
 )
-from wire_client import WireClient
+from support.clients.wire_client import WireClient
 
 END_TXN = 4
 SHARDS = 4

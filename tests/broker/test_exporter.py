@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from forebay.testing.broker import BrokerFailed
-from local_broker import LocalBroker, local_broker
-from wire_client import WireClient, append, batch, create
+from support.brokers.local_broker import LocalBroker, local_broker
+from support.clients.wire_client import WireClient, append, batch, create
 
 _SAMPLE = re.compile(r"# TYPE (?P<name>[a-z_]+) (?P<kind>counter|gauge)\n(?P=name) (?P<value>[0-9]+)\n")
 

@@ -13,10 +13,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from forebay.errors import ErrorCode
 from forebay.testing import Cluster
-from kafka_clients import DEADLINE_SECONDS
-from load import Load, read_all
-from replicated import Topic, until
-from wire_client import WireClient, append, batch
+from support.brokers.replicated import Topic, until
+from support.clients.kafka_clients import DEADLINE_SECONDS
+from support.clients.load import Load, read_all
+from support.clients.wire_client import WireClient, append, batch
 
 PARTITIONS = 3
 RACKS = ("north", "south", "west")

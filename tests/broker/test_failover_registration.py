@@ -11,8 +11,8 @@ from forebay.broker import membership
 from forebay.coordination.store import Delete
 from forebay.errors import ConfigError, ErrorCode
 from forebay.wire.messages.metadata import MetadataRequest
-from local_cluster import LocalCluster, eventually, local_cluster
-from wire_client import create_topic
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from support.clients.wire_client import create_topic
 
 CREATE_TOPICS, METADATA = 7, 12
 TOPIC = "t"

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess
 from forebay.broker.broker import Broker
 from forebay.errors import ErrorCode
 from forebay.wire.batch import split
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from local_broker import local_broker
-from wire_client import (
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.local_broker import local_broker
+from support.clients.wire_client import (
     FETCH,
     WireClient,
     append,

@@ -10,9 +10,19 @@ import pytest
 
 from forebay.errors import ErrorCode
 from forebay.storage.faults import FaultyDisk
-from held_disk import HeldDisk
-from local_broker import LocalBroker, local_broker
-from wire_client import LATEST, PRODUCE, WireClient, append, batch, create, offset_at, only_partition, produce
+from support.brokers.local_broker import LocalBroker, local_broker
+from support.clients.wire_client import (
+    LATEST,
+    PRODUCE,
+    WireClient,
+    append,
+    batch,
+    create,
+    offset_at,
+    only_partition,
+    produce,
+)
+from support.faults.held_disk import HeldDisk
 
 
 def held_disk(local: LocalBroker) -> HeldDisk:

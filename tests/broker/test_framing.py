@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_process import BrokerProcess, StartBroker
 from forebay.broker.endpoints import ENDPOINTS
 from forebay.errors import ErrorCode
 from forebay.wire.fields import Request
 from forebay.wire.messages import api
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from wire_client import (
+from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.clients.wire_client import (
     EARLIEST,
     PRODUCE,
     WireClient,

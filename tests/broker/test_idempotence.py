@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker_process import BrokerProcess
 from forebay.errors import ErrorCode
-from wire_client import (
+from support.brokers.broker_process import BrokerProcess
+from support.clients.wire_client import (
     LATEST,
     PRODUCE,
     WireClient,

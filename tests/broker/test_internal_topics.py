@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_process import BrokerProcess
 from forebay.errors import ErrorCode
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
-from wire_client import WireClient, append, batch, read
+from support.brokers.broker_process import BrokerProcess
+from support.clients.wire_client import WireClient, append, batch, read
 
 
 @pytest.mark.parametrize(("key_type", "name"), [(0, "__consumer_offsets"), (1, "__transaction_state")])

@@ -11,8 +11,8 @@ import pytest
 
 from forebay.errors import ErrorCode
 from forebay.storage.faults import FaultyDisk
-from local_cluster import LocalCluster, eventually, local_cluster
-from wire_client import batch, create_topic, fetch, only_partition, produce, values_of
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from support.clients.wire_client import batch, create_topic, fetch, only_partition, produce, values_of
 
 PRODUCE, FETCH, CREATE_TOPICS = 9, 12, 7
 TOPIC = "t"

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess
 from forebay.errors import ErrorCode
 from forebay.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -20,7 +19,8 @@ from forebay.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from wire_client import (
+from support.brokers.broker_process import BrokerProcess
+from support.clients.wire_client import (
     EARLIEST,
     LATEST,
     LIST_OFFSETS,

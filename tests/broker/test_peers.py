@@ -10,7 +10,6 @@ from struct import pack
 
 import pytest
 
-from broker_process import BrokerProcess
 from forebay.broker.broker import Broker
 from forebay.broker.peer_connection import PeerConnection
 from forebay.broker.sockets import SocketNetwork
@@ -26,8 +25,9 @@ from forebay.wire.messages.describe_cluster import DescribeClusterRequest, Descr
 from forebay.wire.messages.fetch import FetchRequest, FetchResponse
 from forebay.wire.messages.metadata import MetadataRequest, MetadataResponse
 from forebay.wire.messages.produce import ProduceRequest
-from local_broker import local_broker
-from wire_client import WireClient, batch, create, fetch, only_partition, produce, values_of
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.local_broker import local_broker
+from support.clients.wire_client import WireClient, batch, create, fetch, only_partition, produce, values_of
 
 _RESPONSE_BYTES_MAX = 16 * 1024 * 1024
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess, StartBroker
 from forebay.errors import ErrorCode
 from forebay.wire.fields import Request
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.init_producer_id import InitProducerIdRequest
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from wire_client import (
+from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.clients.wire_client import (
     LATEST,
     PRODUCE,
     WireClient,

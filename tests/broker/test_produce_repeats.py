@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess
 from forebay.errors import ErrorCode
 from forebay.storage.faults import FaultyDisk
 from forebay.wire.batch import crc32c, crc_ok, split
@@ -26,8 +25,9 @@ from forebay.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from local_broker import LocalBroker, local_broker
-from wire_client import (
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.local_broker import LocalBroker, local_broker
+from support.clients.wire_client import (
     LATEST,
     PRODUCE,
     WireClient,

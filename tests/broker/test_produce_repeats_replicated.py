@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from forebay.errors import ErrorCode
-from local_cluster import LocalCluster, eventually, local_cluster
-from wire_client import batch, create_topic, only_partition, produce
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from support.clients.wire_client import batch, create_topic, only_partition, produce
 
 ACKS_ALL = -1
 PRODUCE, CREATE_TOPICS = 9, 7

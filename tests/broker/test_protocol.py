@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_process import BrokerProcess
 from forebay.broker.endpoints import ENDPOINTS
 from forebay.errors import ErrorCode
 from forebay.wire.frames import read_response
 from forebay.wire.messages import API_KEYS, api
 from forebay.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from forebay.wire.messages.metadata import MetadataRequest
-from wire_client import WireClient, append, batch, create, produce
+from support.brokers.broker_process import BrokerProcess
+from support.clients.wire_client import WireClient, append, batch, create, produce
 
 API_VERSIONS_KEY = 18
 PRODUCE_KEY = 0

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess, StartBroker
 from forebay.errors import ErrorCode
 from forebay.wire.batch import TRANSACTIONAL, build_batch, read_marker, records, split
 from forebay.wire.messages.add_partitions_to_txn import (
@@ -25,7 +24,8 @@ from forebay.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from forebay.wire.records import Record
-from wire_client import (
+from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.clients.wire_client import (
     FETCH,
     LATEST,
     LIST_OFFSETS,

@@ -20,8 +20,16 @@ from forebay.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from local_cluster import LocalCluster, eventually, local_cluster
-from wire_client import batch, create_topic, fetch, list_offsets, only_partition, produce, values_of
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from support.clients.wire_client import (
+    batch,
+    create_topic,
+    fetch,
+    list_offsets,
+    only_partition,
+    produce,
+    values_of,
+)
 
 ACKS_ALL = -1
 PRODUCE, FETCH, CREATE_TOPICS, LIST_OFFSETS = 9, 12, 7, 7

@@ -15,8 +15,8 @@ from forebay.errors import ErrorCode
 from forebay.wire.batch import split
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from local_cluster import LocalCluster, eventually, local_cluster
-from wire_client import batch, create_topic, only_partition, produce
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from support.clients.wire_client import batch, create_topic, only_partition, produce
 
 ACKS_ALL = -1
 PRODUCE, CREATE_TOPICS, DELETE_TOPICS = 9, 7, 6

@@ -10,8 +10,8 @@ import pytest
 
 from forebay.broker.replication.manager import Replication
 from forebay.errors import ErrorCode
-from local_cluster import local_cluster
-from wire_client import batch, create_topic, only_partition, produce
+from support.brokers.local_cluster import local_cluster
+from support.clients.wire_client import batch, create_topic, only_partition, produce
 
 PRODUCE, CREATE_TOPICS = 9, 7
 TOPIC = "t"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess, StartBroker
 from forebay.errors import ErrorCode
 from forebay.wire.batch import build_batch, records, split
 from forebay.wire.compression import Codec
 from forebay.wire.records import Record
-from wire_client import (
+from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.clients.wire_client import (
     EARLIEST,
     LATEST,
     WireClient,

@@ -13,11 +13,11 @@ import time
 
 import pytest
 
-from actors import Stage
-from broker_process import BrokerProcess, StartBroker
-from cast import PARTITIONS, TOPICS, breaches_of, enough_was_done, play
-from history import History
-from kafka_clients import create_topic
+from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.chaos.actors import Stage
+from support.chaos.cast import PARTITIONS, TOPICS, breaches_of, enough_was_done, play
+from support.chaos.history import History
+from support.clients.kafka_clients import create_topic
 
 DOWN_SECONDS_MAX = 0.5
 CHAOS_SECONDS = float(os.environ.get("CHAOS_SECONDS", "120"))

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from checker import RULES, check, transformed_once
-from history import Ack, Begin, Commit, Found, History, Read, Send, Transaction
+from support.chaos.checker import RULES, check, transformed_once
+from support.chaos.history import Ack, Begin, Commit, Found, History, Read, Send, Transaction
 
 ONE, TWO = ("t", 0), ("t", 1)
 

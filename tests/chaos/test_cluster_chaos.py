@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from actors import Stage
-from cast import PARTITIONS, TOPICS, breaches_of, enough_was_done, play
-from chaos_cluster import BROKERS, ChaosCluster, chaos_cluster
-from cluster_faults import FAULTS, Fault
-from history import History
-from kafka_clients import DEADLINE_SECONDS, confluent_admin
-from outages import Outages, show
+from support.chaos.actors import Stage
+from support.chaos.cast import PARTITIONS, TOPICS, breaches_of, enough_was_done, play
+from support.chaos.chaos_cluster import BROKERS, ChaosCluster, chaos_cluster
+from support.chaos.cluster_faults import FAULTS, Fault
+from support.chaos.history import History
+from support.chaos.outages import Outages, show
+from support.clients.kafka_clients import DEADLINE_SECONDS, confluent_admin
 
 CHAOS_SECONDS = float(os.environ.get("CHAOS_SECONDS", "120"))
 CHAOS_SEED = os.environ.get("CHAOS_SEED") or f"{random.SystemRandom().randrange(2**32)}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker_process import BrokerProcess
-from forebay_command import Done, forebay
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.forebay_command import Done, forebay
 
 
 class Forebay:

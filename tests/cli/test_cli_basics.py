@@ -15,7 +15,7 @@ import pytest
 
 from forebay import __version__
 from forebay.cli import client
-from forebay_command import command, environment, forebay, forebay_process
+from support.brokers.forebay_command import command, environment, forebay, forebay_process
 
 
 def test_version() -> None:

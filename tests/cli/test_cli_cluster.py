@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from forebay.testing import Cluster
-from forebay_command import command, environment, forebay
+from support.brokers.forebay_command import command, environment, forebay
 
 PARTITIONS = 6
 MESSAGES = 200

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from broker_process import BrokerProcess
-from forebay_command import Done, forebay
-from kafka_clients import CLIENTS, DEADLINE_SECONDS, Message, confluent_consumer, create_topic
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.forebay_command import Done, forebay
+from support.clients.kafka_clients import CLIENTS, DEADLINE_SECONDS, Message, confluent_consumer, create_topic
 
 HOUR_MS = 3_600_000
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
-from forebay_command import Done, command, environment, forebay, forebay_process
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.forebay_command import Done, command, environment, forebay, forebay_process
 
 
 @pytest.fixture

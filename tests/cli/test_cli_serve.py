@@ -6,8 +6,8 @@ import signal
 import socket
 from pathlib import Path
 
-from broker_process import READY, BrokerProcess, StartBroker
-from forebay_command import forebay, forebay_process
+from support.brokers.broker_process import READY, BrokerProcess, StartBroker
+from support.brokers.forebay_command import forebay, forebay_process
 
 
 def test_the_ready_line_names_address_node_and_data(fresh_broker: BrokerProcess) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import READY, BrokerProcess, running_broker
 from forebay.testing.etcd import EtcdCluster
-from forebay_command import forebay, forebay_process
+from support.brokers.broker_process import READY, BrokerProcess, running_broker
+from support.brokers.forebay_command import forebay, forebay_process
 
 Serve = Callable[..., AbstractContextManager[BrokerProcess]]
 

@@ -15,7 +15,7 @@ import pytest
 
 from forebay.client import Consumer, Delivery, Producer
 from forebay.testing import Broker
-from killed_worker import PROCESSING, Job, Workers
+from support.clients.killed_worker import PROCESSING, Job, Workers
 
 FED = 10
 

@@ -17,8 +17,8 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
-from broker_process import BrokerProcess, StartBroker
-from kafka_clients import (
+from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.clients.kafka_clients import (
     CLIENTS,
     DEADLINE_SECONDS,
     Message,

@@ -11,8 +11,8 @@ import aiokafka.errors
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from broker_process import BrokerProcess, StartBroker
-from kafka_clients import (
+from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.clients.kafka_clients import (
     CLIENTS,
     DEADLINE_SECONDS,
     Client,

@@ -14,8 +14,9 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from broker_process import BrokerProcess, StartBroker
-from kafka_clients import (
+from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.chaos.witness import read_everything
+from support.clients.kafka_clients import (
     CLIENTS,
     DEADLINE_SECONDS,
     RECONNECTING,
@@ -24,7 +25,6 @@ from kafka_clients import (
     create_topic,
     kafka_python,
 )
-from witness import read_everything
 
 TIMEOUT_MS = 60_000
 

@@ -13,9 +13,9 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 from confluent_kafka import Producer
 
-from broker_process import BrokerProcess, running_broker
-from cutting_proxy import CuttingProxy
-from kafka_clients import CLIENTS, DEADLINE_SECONDS, create_topic, kafka_python
+from support.brokers.broker_process import BrokerProcess, running_broker
+from support.clients.kafka_clients import CLIENTS, DEADLINE_SECONDS, create_topic, kafka_python
+from support.faults.cutting_proxy import CuttingProxy
 
 PARTITIONS = 3
 PER_PARTITION = 600

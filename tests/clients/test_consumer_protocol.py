@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from broker_process import BrokerProcess, running_broker
-from kafka_clients import CLIENTS, DEADLINE_SECONDS, Message, confluent_admin, create_topic
+from support.brokers.broker_process import BrokerProcess, running_broker
+from support.clients.kafka_clients import CLIENTS, DEADLINE_SECONDS, Message, confluent_admin, create_topic
 
 REFUSALS = ("ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID", "_STATE")
 HEARTBEAT_MS, SESSION_MS = 100, 2_000

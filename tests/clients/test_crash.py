@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import ConfigResource
 
-from broker_process import BrokerProcess, StartBroker
-from kafka_clients import (
+from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.clients.kafka_clients import (
     CLIENTS,
     DEADLINE_SECONDS,
     Message,
@@ -22,7 +22,7 @@ from kafka_clients import (
     confluent_consumer,
     create_topic,
 )
-from load import Load, read_all
+from support.clients.load import Load, read_all
 
 PARTITIONS = 3
 ROUNDS = 3

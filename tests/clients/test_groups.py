@@ -13,16 +13,16 @@ from aiokafka.admin import AIOKafkaAdminClient
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
-from broker_process import BrokerProcess
 from forebay.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from forebay.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from group_actors import generation_of
-from group_member import Member, poll_until
-from kafka_clients import (
+from support.brokers.broker_process import BrokerProcess
+from support.chaos.group_actors import generation_of
+from support.clients.group_member import Member, poll_until
+from support.clients.kafka_clients import (
     CLIENTS,
     DEADLINE_SECONDS,
     Message,
@@ -31,7 +31,7 @@ from kafka_clients import (
     create_topic,
     kafka_python,
 )
-from wire_client import WireClient
+from support.clients.wire_client import WireClient
 
 Members = Callable[..., Member]
 

@@ -14,9 +14,9 @@ from collections import Counter
 import pytest
 from confluent_kafka import TopicPartition
 
-from broker_process import BrokerProcess, StartBroker
-from group_clients import MEMBERS, SESSION_MS, MemberProcess, Seen
-from kafka_clients import CLIENTS, DEADLINE_SECONDS, Message, confluent_consumer, create_topic
+from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.clients.group_clients import MEMBERS, SESSION_MS, MemberProcess, Seen
+from support.clients.kafka_clients import CLIENTS, DEADLINE_SECONDS, Message, confluent_consumer, create_topic
 
 PARTITIONS = 8
 MESSAGES = 100_000

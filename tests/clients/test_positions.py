@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from broker_process import BrokerProcess
-from kafka_clients import (
+from support.brokers.broker_process import BrokerProcess
+from support.clients.kafka_clients import (
     CLIENTS,
     DEADLINE_SECONDS,
     Client,

@@ -8,12 +8,21 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_process import BrokerProcess
 from forebay.wire.batch import read_header
 from forebay.wire.compression import Codec
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafka_clients import CLIENTS, CODECS, Client, Message, contents, create_topic, each_client, need
-from wire_client import WireClient
+from support.brokers.broker_process import BrokerProcess
+from support.clients.kafka_clients import (
+    CLIENTS,
+    CODECS,
+    Client,
+    Message,
+    contents,
+    create_topic,
+    each_client,
+    need,
+)
+from support.clients.wire_client import WireClient
 
 each_codec = pytest.mark.parametrize("codec", CODECS)
 

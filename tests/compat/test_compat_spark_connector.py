@@ -14,7 +14,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from forebay.spark.session import session
 from forebay.testing import Broker
-from wire_client import WireClient, create
+from support.clients.wire_client import WireClient, create
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(300)]
 

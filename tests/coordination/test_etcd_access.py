@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from certificates import Authority
 from forebay.config import ClusterConfig, broker_config
 from forebay.coordination.etcd.gateway import REQUEST_TIMEOUT_S
 from forebay.coordination.etcd.store import EtcdStore
 from forebay.coordination.store import Put, StoreError
 from forebay.errors import ConfigError
 from forebay.testing.etcd import EtcdCluster, EtcdTls, free_port
-from shared_etcd import until_renewed
+from support.brokers.shared_etcd import until_renewed
+from support.faults.certificates import Authority
 
 USER, PASSWORD = "forebay", "s3cret"
 LOGIN = {"forebay.etcd.user": USER, "forebay.etcd.password": PASSWORD}

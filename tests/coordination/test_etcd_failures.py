@@ -13,7 +13,7 @@ from forebay.coordination.etcd import watch as watch_module
 from forebay.coordination.etcd.store import PAGE_KEYS, EtcdStore
 from forebay.coordination.store import TXN_OPERATIONS_MAX, Compacted, Compare, Event, Put, StoreError
 from forebay.testing.etcd import EtcdCluster
-from shared_etcd import cluster_config
+from support.brokers.shared_etcd import cluster_config
 
 KEY = "/forebay/test/counter"
 

@@ -12,7 +12,7 @@ from forebay.coordination.etcd.lease import EtcdLease
 from forebay.coordination.etcd.store import EtcdStore
 from forebay.coordination.store import LeaseLost, Put, StoreError
 from forebay.testing.etcd import EtcdCluster
-from shared_etcd import cluster_config, until_renewed
+from support.brokers.shared_etcd import cluster_config, until_renewed
 
 KEY = "/forebay/test/brokers/1"
 SHORT_S = 2.0

@@ -8,7 +8,6 @@ from contextlib import suppress
 
 import pytest
 
-from followed import KEYS, following
 from forebay.config import broker_config
 from forebay.coordination.keys import Keys
 from forebay.coordination.memory import MemoryStore
@@ -24,6 +23,7 @@ from forebay.core.image import BrokerRegistration, Change, ClusterImage, Partiti
 from forebay.core.settings import Alteration, AlterOp, Resource, ResourceType, alter_configs
 from forebay.core.topics import NewTopic, create_partitions, create_topic, delete_topic
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
+from support.brokers.followed import KEYS, following
 
 CONFIG = broker_config()
 T = Resource(type=ResourceType.TOPIC, name="t")

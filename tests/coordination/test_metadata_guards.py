@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import pytest
 
-from followed import KEYS, following
 from forebay.config import broker_config
 from forebay.coordination import metadata as metadata_module
 from forebay.coordination.election import campaign
@@ -29,7 +28,8 @@ from forebay.coordination.store import (
 )
 from forebay.core.image import NO_CONTROLLER, BrokerRegistration, Change, ClusterImage, PartitionPut
 from forebay.core.topics import NewTopic, create_topic, delete_topic
-from local_cluster import eventually
+from support.brokers.followed import KEYS, following
+from support.brokers.local_cluster import eventually
 
 CONFIG = broker_config()
 

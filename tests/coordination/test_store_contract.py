@@ -23,7 +23,7 @@ from forebay.coordination.store import (
     Store,
     StoreClosed,
 )
-from shared_etcd import OwnCorner
+from support.brokers.shared_etcd import OwnCorner
 
 HISTORY = 20
 

@@ -6,17 +6,6 @@ from typing import Any
 
 import pytest
 
-from consumer_runtime import (
-    ORDERS,
-    PAYMENTS,
-    REBALANCE_MS,
-    SESSION_MS,
-    ConsumerClient,
-    ConsumerRuntime,
-    assigned,
-    parts,
-    settle,
-)
 from forebay.core.groups.consumer_members import MemberState, Partitions
 from forebay.core.groups.shard import TopicInfo
 from forebay.errors import ErrorCode
@@ -26,6 +15,17 @@ from forebay.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
+)
+from support.machines.consumer_runtime import (
+    ORDERS,
+    PAYMENTS,
+    REBALANCE_MS,
+    SESSION_MS,
+    ConsumerClient,
+    ConsumerRuntime,
+    assigned,
+    parts,
+    settle,
 )
 
 NONE: Partitions = frozenset()

@@ -9,15 +9,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from classic_client import ClassicClient
-from consumer_runtime import ORDERS, ConsumerClient, ConsumerRuntime, assigned, parts, settle
 from forebay.core.groups.classic import ClassicGroup
 from forebay.core.groups.classic_state import State
 from forebay.core.groups.consumer import ConsumerGroup
 from forebay.core.groups.shard import TopicInfo
 from forebay.errors import ErrorCode
 from forebay.wire.messages.leave_group import LeaveGroupRequest
-from group_runtime import subscription
+from support.clients.classic_client import ClassicClient
+from support.machines.consumer_runtime import ORDERS, ConsumerClient, ConsumerRuntime, assigned, parts, settle
+from support.machines.group_runtime import subscription
 
 EVERYTHING = parts(ORDERS, 0, 1, 2, 3)
 

@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from consumer_runtime import SESSION_MS, ConsumerClient, ConsumerRuntime, settle
 from forebay.core.groups.shard import TopicInfo
 from forebay.errors import ErrorCode
+from support.machines.consumer_runtime import SESSION_MS, ConsumerClient, ConsumerRuntime, settle
 
 CLIENTS = 5
 SUBSCRIPTIONS = [

@@ -24,7 +24,7 @@ from forebay.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
 )
 from forebay.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
-from group_runtime import Runtime, subscription
+from support.machines.group_runtime import Runtime, subscription
 
 
 def group_ids(runtime: Runtime, **filters: Any) -> list[str]:

@@ -9,7 +9,7 @@ from forebay.core.groups.classic_state import TRANSITIONS, State
 from forebay.errors import ErrorCode
 from forebay.wire.batch import EndTxnMarker
 from forebay.wire.messages.leave_group import LeaveGroupRequest
-from group_runtime import Runtime, subscription
+from support.machines.group_runtime import Runtime, subscription
 
 # -- generations --------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from forebay.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from group_runtime import TOPICS, Runtime
+from support.machines.group_runtime import TOPICS, Runtime
 
 DAY_MS = 86_400_000
 WEEK_MS = 7 * DAY_MS

@@ -7,7 +7,7 @@ from typing import Any
 from forebay.errors import ErrorCode
 from forebay.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from forebay.wire.messages.leave_group import LeaveGroupRequest
-from group_runtime import Runtime
+from support.machines.group_runtime import Runtime
 
 
 def join_code(runtime: Runtime, *args: Any, **options: Any) -> int:

@@ -17,7 +17,7 @@ from forebay.wire.state.consumer_protocol import ConsumerProtocolSubscription, r
 from forebay.wire.state.group_metadata import GroupMetadataValue
 from forebay.wire.state.offset_commit import OffsetCommitKey, OffsetCommitValue
 from forebay.wire.state.versioned import pack, unpack, version_of
-from group_runtime import Runtime, subscription
+from support.machines.group_runtime import Runtime, subscription
 
 # -- timers -------------------------------------------------------------------------------------------
 

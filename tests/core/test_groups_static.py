@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from forebay.errors import ErrorCode
-from group_runtime import Runtime, subscription
+from support.machines.group_runtime import Runtime, subscription
 
 TWO_PROTOCOLS = (("range", subscription("orders")), ("sticky", subscription("orders")))
 

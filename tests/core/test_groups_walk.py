@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from forebay.core.groups.classic_state import State
 from forebay.errors import ErrorCode
-from group_runtime import Runtime, subscription
+from support.machines.group_runtime import Runtime, subscription
 
 FATAL = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 AGAIN = {ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}

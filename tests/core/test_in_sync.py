@@ -10,7 +10,7 @@ from forebay.core.controller import hand_over, settle
 from forebay.core.image import NO_LEADER, PartitionState
 from forebay.core.in_sync import MAJORITY, commits, needed, with_isr, without
 from forebay.core.stored import decode_partition, encode_partition
-from partition_states import NODES, depart, partition
+from support.machines.partition_states import NODES, depart, partition
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from forebay.core import controller, in_sync
 from forebay.core.controller import settle
 from forebay.core.image import NO_LEADER, PartitionState
 from forebay.core.in_sync import commits, with_heir, with_isr
-from partition_states import NODES, depart, partition
+from support.machines.partition_states import NODES, depart, partition
 
 THIS = sys.modules[__name__]
 LACKS, WRITTEN, SYNCED = range(3)

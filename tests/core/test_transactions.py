@@ -20,7 +20,7 @@ from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from forebay.wire.messages.end_txn import EndTxnRequest
 from forebay.wire.messages.init_producer_id import InitProducerIdRequest
-from transaction_log import NOBODY, Coordinator, add_request
+from support.machines.transaction_log import NOBODY, Coordinator, add_request
 
 A, B = ("orders", 0), ("orders", 1)
 

@@ -29,7 +29,7 @@ from forebay.core.txn.state import (
     record_of,
 )
 from forebay.errors import ErrorCode
-from transaction_log import NOBODY, Coordinator
+from support.machines.transaction_log import NOBODY, Coordinator
 
 NAMES = ("t", "u")
 PARTITIONS: tuple[TopicPartition, ...] = (("a", 0), ("a", 1), ("__consumer_offsets", 0))

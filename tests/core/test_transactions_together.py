@@ -12,7 +12,7 @@ from forebay.core.txn import together
 from forebay.core.txn.state import Identity, State, TopicPartition
 from forebay.errors import ErrorCode
 from forebay.wire.messages.end_txn import FURTHER_MAX
-from transaction_log import Coordinator
+from support.machines.transaction_log import Coordinator
 
 NAMES = ("a", "b", "c")
 NOT_ATTEMPTED = ErrorCode.OPERATION_NOT_ATTEMPTED

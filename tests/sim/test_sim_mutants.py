@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.sim.simulation import Story, simulate
-from mutants import MUTANTS, Mutant
+from support.faults.mutants import MUTANTS, Mutant
 
 _SEEDS_MAX = 60
 """How many stories are told at most from the seed on that a mistake names."""

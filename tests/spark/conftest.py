@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker_process import BrokerProcess
 from forebay.errors import ForebayError
 from forebay.spark.connection import Cluster
 from forebay.spark.session import DRIVER_OPTIONS, QUICK_OPTIONS, find_java, session
+from support.brokers.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ def jvm_options(broker: BrokerProcess, request: pytest.FixtureRequest) -> str:
         return QUICK_OPTIONS  # an archive that cannot be kept for the next run costs more than it saves
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PySpark's own imports are not ours to tidy
-        from spark_jvm import quick_options
+        from support.spark.jvm import quick_options
     return quick_options(cache.mkdir("spark-classes"), broker.bootstrap)
 
 
@@ -68,7 +68,7 @@ def spark(jvm_options: str) -> Iterator[SparkSession]:
     """A session on two cores of this machine; leave its settings as they are."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PySpark's own imports are not ours to tidy
-        import spark_driver
+        from support.spark import driver as spark_driver
 
         started = session(
             "forebay tests",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker_process import BrokerProcess
-from spark_topics import make
+from support.brokers.broker_process import BrokerProcess
+from support.spark.topics import make
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from broker_process import BrokerProcess
 from forebay.spark.pipelines import ArchiveSettings, Brokers, PipelineError, archive, compact
 from forebay.spark.pipelines.archive import QUERY_ID, BatchWriter, begin
 from forebay.spark.pipelines.brokers import NoTopic
@@ -19,8 +18,9 @@ from forebay.spark.pipelines.hour_files import HOUR
 from forebay.spark.pipelines.lake import Lake
 from forebay.spark.pipelines.layout import NEXT_POSITION, POSITION, SCHEMA, read_position, require_position
 from forebay.spark.pipelines.tables import Iceberg, open_table
-from spark_archives import MINUTE_US, QUERY, SIX_US, Message, record_batch
-from spark_topics import NINE_MS, Found, Sent, contents, make, send
+from support.brokers.broker_process import BrokerProcess
+from support.spark.archives import MINUTE_US, QUERY, SIX_US, Message, record_batch
+from support.spark.topics import NINE_MS, Found, Sent, contents, make, send
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

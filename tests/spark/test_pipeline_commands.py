@@ -11,7 +11,7 @@ from forebay.cli.client import Client
 from forebay.cli.pipeline import pipeline
 from forebay.cli.pipeline_file import load, steps_of
 from forebay.cli.pipeline_run import Engine
-from forebay_command import forebay
+from support.brokers.forebay_command import forebay
 
 
 @pytest.mark.parametrize(

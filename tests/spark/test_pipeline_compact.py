@@ -22,7 +22,7 @@ from forebay.spark.pipelines.compact import (
 )
 from forebay.spark.pipelines.lake import File, Lake
 from forebay.spark.pipelines.layout import data_files, require_position
-from spark_archives import MINUTE_US, SIX_US, Message, make_archive, seen_by_anyone
+from support.spark.archives import MINUTE_US, SIX_US, Message, make_archive, seen_by_anyone
 
 LATER_S = SIX_US / 1_000_000 + 3600 * 24
 STEPS = 9

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from broker_process import BrokerProcess
 from forebay.cli.pipeline import pipeline
 from forebay.cli.pipeline_file import load, steps_of
 from forebay.spark.pipelines import Brokers, Job
 from forebay.spark.session import DRIVER_OPTIONS
-from spark_topics import Sent, contents, make, send
+from support.brokers.broker_process import BrokerProcess
+from support.spark.topics import Sent, contents, make, send
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker_process import BrokerProcess
-from spark_topics import contents, make
+from support.brokers.broker_process import BrokerProcess
+from support.spark.topics import contents, make
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

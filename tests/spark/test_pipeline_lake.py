@@ -22,7 +22,15 @@ from forebay.spark.pipelines.layout import (
     read_position,
     require_position,
 )
-from spark_archives import MINUTE_US, QUERY, SIX_US, Message, make_archive, record_batch, seen_by_anyone
+from support.spark.archives import (
+    MINUTE_US,
+    QUERY,
+    SIX_US,
+    Message,
+    make_archive,
+    record_batch,
+    seen_by_anyone,
+)
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
 from forebay.spark.session import DRIVER_OPTIONS
-from forebay_command import command, environment
-from spark_archives import seen_by_anyone
-from spark_cluster import SparkCluster, running_cluster
-from spark_topics import NINE_MS, Sent, contents, make, send
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.forebay_command import command, environment
+from support.spark.archives import seen_by_anyone
+from support.spark.cluster import SparkCluster, running_cluster
+from support.spark.topics import NINE_MS, Sent, contents, make, send
 
 pytestmark = pytest.mark.timeout(420)  # Spark shares its cores with whatever else runs
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker_process import BrokerProcess
 from forebay.spark.pipelines import Brokers, PipelineError, ReplaySettings, TimeRange, replay
 from forebay.spark.pipelines.lake import LakeError
-from spark_archives import MINUTE_US, SIX_US, Message, make_archive
-from spark_topics import Found, contents, make
+from support.brokers.broker_process import BrokerProcess
+from support.spark.archives import MINUTE_US, SIX_US, Message, make_archive
+from support.spark.topics import Found, contents, make
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from forebay.spark.pipelines.archive_source import ArchiveReader, AtRate, AtSpeed, SlicePartition, Unhurried
 from forebay.spark.pipelines.compact import execute, plan
 from forebay.spark.pipelines.layout import data_files, require_position
-from spark_archives import MINUTE_US, SIX_US, Message, make_archive
+from support.spark.archives import MINUTE_US, SIX_US, Message, make_archive
 
 
 class HandClock:

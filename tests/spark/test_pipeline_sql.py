@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pytest
 
-from broker_process import BrokerProcess
 from forebay.spark.pipelines import ONCE, Brokers, PipelineError, SqlSettings, sql
 from forebay.spark.pipelines.brokers import NoTopic
-from spark_topics import NINE_MS, Sent, contents, make, send
+from support.brokers.broker_process import BrokerProcess
+from support.spark.topics import NINE_MS, Sent, contents, make, send
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker_process import BrokerProcess
 from forebay.spark.pipelines import Brokers, PipelineError, Stats, archive_stats, topic_stats, write_report
-from spark_archives import MINUTE_US, SIX_US, Message, make_archive
-from spark_topics import NINE_MS, Sent, make, send
+from support.brokers.broker_process import BrokerProcess
+from support.spark.archives import MINUTE_US, SIX_US, Message, make_archive
+from support.spark.topics import NINE_MS, Sent, make, send
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess, StartBroker
-from certificates import Authority
-from cutting_proxy import CuttingProxy
 from forebay.errors import ConfigError, ErrorCode, ForebayError, KafkaError
 from forebay.spark import connection as connections
 from forebay.spark.connection import BrokerConnection, Cluster
 from forebay.wire.messages.fetch import FetchRequest
 from forebay.wire.messages.metadata import MetadataRequest
-from spark_reading import batch_reader, make_topic, value, values
-from tls_proxy import TlsProxy
-from wire_client import fetch
+from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.clients.wire_client import fetch
+from support.faults.certificates import Authority
+from support.faults.cutting_proxy import CuttingProxy
+from support.faults.tls_proxy import TlsProxy
+from support.spark.reading import batch_reader, make_topic, value, values
 
 
 def connect(broker: BrokerProcess) -> BrokerConnection:

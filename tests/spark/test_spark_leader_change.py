@@ -7,7 +7,7 @@ import time
 from forebay.client import Admin, Producer
 from forebay.spark.connection import Cluster as Brokers
 from forebay.testing import Cluster
-from spark_reading import batch_reader, micro_batch, stream_reader, value
+from support.spark.reading import batch_reader, micro_batch, stream_reader, value
 
 COUNT = 3000
 SECONDS_MAX = 60

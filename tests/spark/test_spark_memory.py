@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from broker_process import BrokerProcess
 from forebay.wire.batch import build_batch
 from forebay.wire.records import Record
-from spark_reading import NOON_MS
-from wire_client import WireClient, append, create
+from support.brokers.broker_process import BrokerProcess
+from support.clients.wire_client import WireClient, append, create
+from support.spark.reading import NOON_MS
 
 BATCH_RECORDS = 50
 VALUE = b"." * 20_000

@@ -10,9 +10,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from broker_process import BrokerProcess
 from forebay.client import Producer
-from spark_reading import NOON_MS, make_topic, value
+from support.brokers.broker_process import BrokerProcess
+from support.spark.reading import NOON_MS, make_topic, value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

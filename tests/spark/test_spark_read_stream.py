@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from broker_process import BrokerProcess
 from forebay.client import Admin
 from forebay.spark.stream_reader import BACKLOG_KEY
-from spark_reading import add, make_topic, value
-from wire_client import WireClient
+from support.brokers.broker_process import BrokerProcess
+from support.clients.wire_client import WireClient
+from support.spark.reading import add, make_topic, value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,7 +24,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from broker_process import BrokerProcess, StartBroker
 from forebay.client import Admin, Producer
 from forebay.errors import ConfigError, KafkaError
 from forebay.spark.fetching import DataLoss
@@ -36,8 +35,20 @@ from forebay.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from spark_reading import NOON_MS, add, batch_reader, make_topic, plan, record, rows, run, value, values
-from wire_client import WireClient, create
+from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.clients.wire_client import WireClient, create
+from support.spark.reading import (
+    NOON_MS,
+    add,
+    batch_reader,
+    make_topic,
+    plan,
+    record,
+    rows,
+    run,
+    value,
+    values,
+)
 
 
 class ChangedMyMind(Exception):

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
-from broker_process import BrokerProcess, StartBroker
 from forebay.client import Admin, Consumer
 from forebay.errors import ConfigError, KafkaError
 from forebay.spark.fetching import DataLoss
 from forebay.spark.stream_reader import BACKLOG_KEY
-from spark_reading import NOON_MS, add, make_topic, micro_batch, stream_reader, value, values
-from wire_client import WireClient, create
+from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.clients.wire_client import WireClient, create
+from support.spark.reading import NOON_MS, add, make_topic, micro_batch, stream_reader, value, values
 
 BEGIN = {"startingOffsets": "earliest"}
 

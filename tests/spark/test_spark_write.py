@@ -20,9 +20,9 @@ from forebay.spark.home import home_of
 from forebay.spark.participants import transactional_id_of
 from forebay.spark.transactions import Ledger
 from forebay.testing import Broker
-from kafka_clients import DEADLINE_SECONDS, confluent_consumer, know
-from spark_writing import wait_until_closed
-from wire_client import WireClient, create
+from support.clients.kafka_clients import DEADLINE_SECONDS, confluent_consumer, know
+from support.clients.wire_client import WireClient, create
+from support.spark.writing import wait_until_closed
 
 HEADERS = "array<struct<key: string, value: binary>>"
 

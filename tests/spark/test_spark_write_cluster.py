@@ -19,9 +19,9 @@ from forebay.spark.sink import TaskSink
 from forebay.spark.transactions import Ledger
 from forebay.spark.write_options import Columns, WriteOptions
 from forebay.testing import Cluster
-from spark_reading import batch_reader, rows
-from spark_writing import Query, committed
-from wire_client import WireClient, create
+from support.clients.wire_client import WireClient, create
+from support.spark.reading import batch_reader, rows
+from support.spark.writing import Query, committed
 
 pytestmark = pytest.mark.timeout(300)
 

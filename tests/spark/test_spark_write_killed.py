@@ -17,12 +17,12 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-import spark_driver
 from forebay.testing import Broker
-from spark_reading import make_topic
-from spark_writing import committed, wait_until_closed
-from wire_client import WireClient, create
-from witness import read_everything
+from support.chaos.witness import read_everything
+from support.clients.wire_client import WireClient, create
+from support.spark import driver as spark_driver
+from support.spark.reading import make_topic
+from support.spark.writing import committed, wait_until_closed
 
 PARTITIONS = 2
 ROWS = 3_000

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from broker_process import BrokerProcess, StartBroker
-from cutting_proxy import CuttingProxy
 from forebay.errors import ConfigError, KafkaError
 from forebay.spark.connection import Cluster
 from forebay.spark.producer import Limits, Producer, new_identity
 from forebay.spark.sink import ROUND_BYTES, TaskSink, rounds
 from forebay.spark.write_options import Columns, WriteOptions
 from forebay.wire.batch import split
-from wire_client import WireClient, create, read, read_all
+from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.clients.wire_client import WireClient, create, read, read_all
+from support.faults.cutting_proxy import CuttingProxy
 
 OPTIONS = {"kafka.retry.backoff.ms": "10"}
 

@@ -17,8 +17,8 @@ from forebay.spark.participants import Decision, Participant
 from forebay.spark.transactions import Ledger
 from forebay.testing import Broker
 from forebay.wire.messages.end_txn import EndTxnResponse
-from spark_writing import Died, Query, Run, committed, one_by_one, wait_until_closed
-from wire_client import WireClient, create
+from support.clients.wire_client import WireClient, create
+from support.spark.writing import Died, Query, Run, committed, one_by_one, wait_until_closed
 
 TASKS = 2
 BATCHES = 2

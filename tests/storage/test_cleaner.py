@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from compacting import add_marker, add_records, compact, messages, table, task_for
 from forebay.clock import ManualClock
 from forebay.core.cleaning import LastBatches
 from forebay.errors import StorageError
@@ -17,7 +16,8 @@ from forebay.storage.segment import CorruptBatch
 from forebay.storage.txn_index import AbortedTxn
 from forebay.wire.batch import TRANSACTIONAL, read_header
 from forebay.wire.compression import Codec
-from storing import bytes_of, headers, read_all
+from support.machines.compacting import add_marker, add_records, compact, messages, table, task_for
+from support.machines.storing import bytes_of, headers, read_all
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100, file_delete_delay_ms=50)
 

@@ -16,7 +16,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from compacting import add_records, compact, task_for
 from forebay.broker.producer_state import load_producers
 from forebay.clock import ManualClock
 from forebay.core.cleaning import last_batches
@@ -27,8 +26,9 @@ from forebay.storage.txn_index import AbortedTxn
 from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, build_marker, read_header, records, split
 from forebay.wire.compression import Codec
 from forebay.wire.records import Record
-from mortal_disk import Died, MortalDisk
-from storing import read_all
+from support.faults.mortal_disk import Died, MortalDisk
+from support.machines.compacting import add_records, compact, task_for
+from support.machines.storing import read_all
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=120, file_delete_delay_ms=0)
 RETENTION_MS = 100

@@ -173,7 +173,7 @@ THOUSANDS = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 sys.path[:0] = sys.argv[2:]
-from storing import add, bytes_of, fill, read_all
+from support.machines.storing import add, bytes_of, fill, read_all
 from forebay.storage.disk import RealDisk
 from forebay.storage.log import Log, LogConfig
 disk = RealDisk(max_open_files=64)

@@ -13,7 +13,7 @@ from forebay.sim.disk import DiskHandle, SimDisk
 from forebay.storage.disk import RealDisk
 from forebay.storage.epochs import LeaderEpochs
 from forebay.storage.log import Log
-from storing import fill
+from support.machines.storing import fill
 
 
 def epochs(path: Path) -> LeaderEpochs:

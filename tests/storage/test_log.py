@@ -9,7 +9,7 @@ from forebay.errors import ErrorCode, KafkaError
 from forebay.storage.disk import FileClosed, RealDisk
 from forebay.storage.log import Log, LogConfig
 from forebay.wire.batch import read_header
-from storing import add, batch, bytes_of, fill, headers, read_all
+from support.machines.storing import add, batch, bytes_of, fill, headers, read_all
 
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=200, file_delete_delay_ms=500)
 

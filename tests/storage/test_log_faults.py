@@ -12,7 +12,7 @@ from forebay.clock import ManualClock
 from forebay.errors import ErrorCode, StorageError
 from forebay.storage.faults import FaultyDisk
 from forebay.storage.log import Log, LogConfig
-from storing import add, fill, headers, read_all
+from support.machines.storing import add, fill, headers, read_all
 
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from forebay.storage.disk import RealDisk
 from forebay.storage.log import Log, LogConfig
-from storing import add, fill, read_all
+from support.machines.storing import add, fill, read_all
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=200)
 

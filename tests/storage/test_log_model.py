@@ -14,7 +14,7 @@ from forebay.clock import ManualClock
 from forebay.storage.faults import FaultyDisk
 from forebay.storage.log import Log, LogConfig
 from forebay.wire.batch import read_header
-from storing import add, bytes_of, headers, read_all
+from support.machines.storing import add, bytes_of, headers, read_all
 
 CONFIGS = [
     LogConfig(segment_bytes=600, index_interval_bytes=150, file_delete_delay_ms=0),

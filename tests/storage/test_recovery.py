@@ -12,7 +12,7 @@ from forebay.storage.disk import RealDisk
 from forebay.storage.faults import FaultyDisk
 from forebay.storage.log import Log, LogConfig
 from forebay.storage.segment import CorruptBatch
-from storing import add, bytes_of, fill, headers, read_all
+from support.machines.storing import add, bytes_of, fill, headers, read_all
 
 CONFIG = LogConfig(segment_bytes=450, index_interval_bytes=150)
 BATCHES = 8

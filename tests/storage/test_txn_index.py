@@ -17,7 +17,7 @@ from forebay.storage.disk import RealDisk
 from forebay.storage.faults import FaultyDisk
 from forebay.storage.log import Log, LogConfig
 from forebay.storage.txn_index import AbortedTxn, TxnIndex
-from storing import add, fill
+from support.machines.storing import add, fill
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=200)
 ENTRY_BYTES = 34

@@ -21,8 +21,8 @@ from forebay.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from forebay.wire.records import Record
-from local_cluster import LocalCluster, retried
-from wire_client import create_topic, fetch, only_partition, produce, values_of
+from support.brokers.local_cluster import LocalCluster, retried
+from support.clients.wire_client import create_topic, fetch, only_partition, produce, values_of
 
 TRANSACTIONS = "__transaction_state"
 OFFSETS = "__consumer_offsets"

@@ -23,7 +23,7 @@ from forebay.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from group_runtime import LogEntry, Runtime, check_group, classic_views
+from support.machines.group_runtime import LogEntry, Runtime, check_group, classic_views
 
 ORDERS, PAYMENTS = b"o" * 16, b"p" * 16
 SESSION_MS, REBALANCE_MS = 45_000, 60_000

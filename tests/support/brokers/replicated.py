@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from forebay.testing import Cluster
-from kafka_clients import DEADLINE_SECONDS
+from support.clients.kafka_clients import DEADLINE_SECONDS
 
 _ASK_SECONDS = 2.0
 

@@ -17,8 +17,18 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
-from actors import QUICK, Actor, GivenUp, Stage, abort, commit, delivered, new_transactional, within
-from history import Begin, Commit, Found, Place, Read, Send, Transaction
+from support.chaos.actors import (
+    QUICK,
+    Actor,
+    GivenUp,
+    Stage,
+    abort,
+    commit,
+    delivered,
+    new_transactional,
+    within,
+)
+from support.chaos.history import Begin, Commit, Found, Place, Read, Send, Transaction
 
 COMMITTED_SECONDS = 5.0
 LEAVE_SECONDS = 5.0

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from chaos_cluster import ChaosCluster
 from forebay.testing.etcd import EtcdServer
-from links import Link, broker_name
+from support.chaos.chaos_cluster import ChaosCluster
+from support.faults.links import Link, broker_name
 
 Strike = Callable[[ChaosCluster, random.Random], AbstractContextManager[object]]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 
 from forebay.testing.cluster import Cluster
-from kafka_clients import confluent_admin
-from links import CLIENTS, Link, Links, broker_name
+from support.clients.kafka_clients import confluent_admin
+from support.faults.links import CLIENTS, Link, Links, broker_name
 
 BROKERS = 3
 ETCD_SERVERS = 3

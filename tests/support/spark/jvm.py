@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pyspark
 
-import spark_driver
 from forebay.spark.session import QUICK_OPTIONS, find_java
-from spark_reading import make_topic
+from support.spark import driver as spark_driver
+from support.spark.reading import make_topic
 
 _MAKE_SECONDS_MAX = 300
 _TOPIC = "classes-of-spark"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from consumer_runtime import ConsumerRuntime
 from forebay.core.groups.consumer_members import Partitions, by_topic
 from forebay.core.groups.shard import TopicsView
 from forebay.errors import ErrorCode
@@ -20,6 +19,7 @@ from forebay.wire.state.consumer_protocol import (
     read_subscription,
 )
 from forebay.wire.state.versioned import pack
+from support.machines.consumer_runtime import ConsumerRuntime
 
 NOTHING: Partitions = frozenset()
 

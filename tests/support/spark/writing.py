@@ -25,8 +25,8 @@ from forebay.spark.write_options import Columns, WriteOptions
 from forebay.wire.fields import Request
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from spark_reading import batch_reader, values
-from wire_client import LATEST, LIST_OFFSETS, WireClient
+from support.clients.wire_client import LATEST, LIST_OFFSETS, WireClient
+from support.spark.reading import batch_reader, values
 
 COLUMNS = Columns(value=0)
 DEADLINE_S = 30.0

@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Callable
 
-from actors import Actor, Stage, Transactor, Writer
-from checker import check, nothing_missed, transformed_once
-from group_actors import Member, Reader, Transformer
-from history import History, Place
-from kafka_clients import DEADLINE_SECONDS
-from witness import read_everything, witness
+from support.chaos.actors import Actor, Stage, Transactor, Writer
+from support.chaos.checker import check, nothing_missed, transformed_once
+from support.chaos.group_actors import Member, Reader, Transformer
+from support.chaos.history import History, Place
+from support.chaos.witness import read_everything, witness
+from support.clients.kafka_clients import DEADLINE_SECONDS
 
 PARTITIONS = 3
 PLAIN, TRANSACTIONS, DERIVED = "plain", "transactions", "derived"

@@ -4,7 +4,7 @@ A member prints in JSON what it has read (generations, partitions, offsets), and
 printed. It runs until its standard input is closed, which lets it leave the group as a program should; or
 until it is killed, which does not.
 
-    python tests/group_clients.py CLIENT BOOTSTRAP GROUP TOPIC SETTINGS_AS_JSON
+    python tests/support/clients/group_clients.py CLIENT BOOTSTRAP GROUP TOPIC SETTINGS_AS_JSON
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def tell(read: Iterable[tuple[int, int, int]]) -> None:
 def run_confluent(bootstrap: str, group: str, topic: str, settings: dict[str, Any]) -> None:
     from confluent_kafka import Consumer, KafkaError, KafkaException
 
-    from group_actors import generation_of
+    from support.chaos.group_actors import generation_of
 
     consumer = Consumer(
         {
@@ -132,7 +132,7 @@ def run_confluent(bootstrap: str, group: str, topic: str, settings: dict[str, An
 def run_kafka_python(bootstrap: str, group: str, topic: str, settings: dict[str, Any]) -> None:
     from kafka.errors import KafkaError
 
-    from kafka_clients import kafka_python
+    from support.clients.kafka_clients import kafka_python
 
     consumer = kafka_python.KafkaConsumer(
         bootstrap_servers=bootstrap,

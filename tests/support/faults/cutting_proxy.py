@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import threading
 
-from proxy import Proxy, Rule
+from support.faults.proxy import Proxy, Rule
 
 
 class CuttingProxy(Proxy):

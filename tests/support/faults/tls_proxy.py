@@ -6,7 +6,7 @@ import socket
 import ssl
 from pathlib import Path
 
-from proxy import Proxy
+from support.faults.proxy import Proxy
 
 
 class TlsProxy(Proxy):

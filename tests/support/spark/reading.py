@@ -19,7 +19,7 @@ from forebay.spark.schema import spark_schema
 from forebay.spark.stream_reader import TopicStreamReader
 from forebay.wire.batch import build_batch
 from forebay.wire.records import Record
-from wire_client import WireClient, append, create
+from support.clients.wire_client import WireClient, append, create
 
 NOON_MS = 1_700_000_000_000
 """The timestamp of the first record; each later one is a second younger."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from kafka_clients import DEADLINE_SECONDS, confluent_consumer
+from support.clients.kafka_clients import DEADLINE_SECONDS, confluent_consumer
 
 
 class Member:

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from confluent_kafka import OFFSET_BEGINNING, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from history import Content, History, Place
-from kafka_clients import DEADLINE_SECONDS, confluent_admin, confluent_consumer, know
+from support.chaos.history import Content, History, Place
+from support.clients.kafka_clients import DEADLINE_SECONDS, confluent_admin, confluent_consumer, know
 
 
 def witness(bootstrap: str, places: Iterable[Place], history: History) -> None:

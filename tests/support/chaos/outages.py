@@ -16,9 +16,9 @@ from types import TracebackType
 from rich.console import Console
 from rich.table import Table
 
-from cast import PLACES, PLAIN
-from checker import no_double_write, no_lost_transaction, no_lost_write
-from history import History, Place
+from support.chaos.cast import PLACES, PLAIN
+from support.chaos.checker import no_double_write, no_lost_transaction, no_lost_write
+from support.chaos.history import History, Place
 
 _SAMPLE_SECONDS = 0.02
 

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
-from history import Commit, Content, Found, History, Place, Read, Transaction
+from support.chaos.history import Commit, Content, Found, History, Place, Read, Transaction
 
 Rule = Callable[[History], Iterator[str]]
 

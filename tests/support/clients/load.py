@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import Producer, TopicPartition
 
-from kafka_clients import DEADLINE_SECONDS, confluent_consumer
+from support.clients.kafka_clients import DEADLINE_SECONDS, confluent_consumer
 
 PENDING_MAX = 2_000
 

@@ -12,7 +12,7 @@ from forebay.storage.log import Log
 from forebay.storage.segment import Segment
 from forebay.wire.batch import EndTxnMarker, build_batch, build_marker, read_header, records, split
 from forebay.wire.records import Record
-from storing import read_all
+from support.machines.storing import read_all
 
 KeyValue = tuple[bytes | None, bytes | None]
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from history import Ack, History, Send, Transaction
-from kafka_clients import DEADLINE_SECONDS
+from support.chaos.history import Ack, History, Send, Transaction
+from support.clients.kafka_clients import DEADLINE_SECONDS
 
 QUICK = {
     "retry.backoff.ms": 10,

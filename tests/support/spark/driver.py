@@ -1,6 +1,6 @@
 """A Spark driver to be killed: copies a topic to another, exactly once, as far as its checkpoint lets it.
 
-    python spark_driver.py BOOTSTRAP SOURCE SINK CHECKPOINT JVM_OPTIONS
+    python tests/support/spark/driver.py BOOTSTRAP SOURCE SINK CHECKPOINT JVM_OPTIONS
 
 Ends by itself, with status 0, when all that was in the source at its start is copied.
 """
