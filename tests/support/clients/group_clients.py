@@ -4,7 +4,7 @@ A member prints in JSON what it has read (generations, partitions, offsets), and
 printed. It runs until its standard input is closed, which lets it leave the group as a program should; or
 until it is killed, which does not.
 
-    python tests/support/clients/group_clients.py CLIENT BOOTSTRAP GROUP TOPIC SETTINGS_AS_JSON
+    python -m support.clients.group_clients CLIENT BOOTSTRAP GROUP TOPIC SETTINGS_AS_JSON
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 MEMBERS = ("confluent", "kafka-python", "aiokafka")
 SESSION_MS = 2_000
 BATCH = 500
+_TESTS = Path(__file__).parents[2]
 
 
 class Seen(NamedTuple):
@@ -43,7 +44,8 @@ class MemberProcess:
         self.seen: list[Seen] = []
         """What it has read, in the order it read it; a kill may take away the end of it."""
         self._child = subprocess.Popen(
-            [sys.executable, str(Path(__file__)), client, bootstrap, group, topic, json.dumps(settings)],
+            [sys.executable, "-m", __spec__.name, client, bootstrap, group, topic, json.dumps(settings)],
+            cwd=_TESTS,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
