@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.sim.groups import Claim, Groups
-from forebay.sim.topics import Topics
+from forebay.sim.models.groups import Claim, Groups
+from forebay.sim.models.topics import Topics
 
 AT = ("exact", 0)
 OTHER = ("exact", 1)

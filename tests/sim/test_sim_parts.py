@@ -12,11 +12,11 @@ import pytest
 
 from forebay.broker.sockets import Stream
 from forebay.coordination.store import Compare, LeaseLost, Put, StoreError
-from forebay.sim.disk import Died, DiskHandle, SimDisk
-from forebay.sim.network import SimNetwork
-from forebay.sim.node import SimProcess
-from forebay.sim.store import STORE_HOST, SimStore, StoreClient
-from forebay.sim.world import World
+from forebay.sim.world.disk import Died, DiskHandle, SimDisk
+from forebay.sim.world.network import SimNetwork
+from forebay.sim.world.node import SimProcess
+from forebay.sim.world.store import STORE_HOST, SimStore, StoreClient
+from forebay.sim.world.virtual_time import World
 from forebay.storage.disk import File, FileClosed, Locked
 
 T = TypeVar("T")

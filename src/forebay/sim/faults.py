@@ -10,11 +10,11 @@ import errno
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from forebay.sim.network import SimNetwork
-from forebay.sim.node import SimNode
-from forebay.sim.store import STORE_HOST, SimStore
 from forebay.sim.workload import SURE
-from forebay.sim.world import World
+from forebay.sim.world.network import SimNetwork
+from forebay.sim.world.node import SimNode
+from forebay.sim.world.store import STORE_HOST, SimStore
+from forebay.sim.world.virtual_time import World
 
 Undo = Callable[[], None]
 

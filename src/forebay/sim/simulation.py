@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from forebay.sim.client import Client
+from forebay.sim.actors.client import Client
+from forebay.sim.actors.last import Found, LastAuditor, LastReader
+from forebay.sim.actors.members import SESSION_MS
 from forebay.sim.faults import Faults
-from forebay.sim.invariants import Invariants
-from forebay.sim.last import Found, LastAuditor, LastReader
-from forebay.sim.members import SESSION_MS
-from forebay.sim.model import Counts, Model
-from forebay.sim.network import SimNetwork
-from forebay.sim.node import SimNode
-from forebay.sim.store import CLUSTER, STORE_HOST, SimStore
+from forebay.sim.models.invariants import Invariants
+from forebay.sim.models.messages import Counts, Model
 from forebay.sim.workload import SURE, TopicMaker, Workload
-from forebay.sim.world import World
+from forebay.sim.world.network import SimNetwork
+from forebay.sim.world.node import SimNode
+from forebay.sim.world.store import CLUSTER, STORE_HOST, SimStore
+from forebay.sim.world.virtual_time import World
 
 _START_S_MAX = 60.0
 _STEP_S = (0.2, 3.0)

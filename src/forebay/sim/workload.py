@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 
 from forebay.broker.sockets import Address
 from forebay.errors import ErrorCode
-from forebay.sim.actors import Actor
-from forebay.sim.administrators import Elector, Mover, SettingsChanger, TopicKeeper
-from forebay.sim.client import Client, TopicPartition, check
-from forebay.sim.consumers import Consumer, OffsetKeeper, Transformer
-from forebay.sim.member_protocols import ClassicMember, ConsumerMember
-from forebay.sim.model import Model
-from forebay.sim.network import SimNetwork
-from forebay.sim.node import SimProcess
-from forebay.sim.producers import (
+from forebay.sim.actors.actor import Actor
+from forebay.sim.actors.administrators import Elector, Mover, SettingsChanger, TopicKeeper
+from forebay.sim.actors.client import Client, TopicPartition, check
+from forebay.sim.actors.consumers import Consumer, OffsetKeeper, Transformer
+from forebay.sim.actors.member_protocols import ClassicMember, ConsumerMember
+from forebay.sim.actors.producers import (
     IdempotentProducer,
     LeaderAcksProducer,
     NoAcksProducer,
     Producer,
     TransactionalProducer,
 )
-from forebay.sim.world import World
+from forebay.sim.models.messages import Model
+from forebay.sim.world.network import SimNetwork
+from forebay.sim.world.node import SimProcess
+from forebay.sim.world.virtual_time import World
 from forebay.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,

@@ -24,7 +24,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, TypeVar
 
-from forebay.sim.world import World
+from forebay.sim.world.virtual_time import World
 
 T = TypeVar("T")
 

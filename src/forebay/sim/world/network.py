@@ -14,9 +14,9 @@ from collections.abc import Callable
 from zlib import crc32
 
 from forebay.broker.sockets import Address, Stream
-from forebay.sim.loop import ProcessLoop
-from forebay.sim.stream import SimStream
-from forebay.sim.world import World
+from forebay.sim.world.loop import ProcessLoop
+from forebay.sim.world.stream import SimStream
+from forebay.sim.world.virtual_time import World
 
 _DELAY_S_MIN = 50e-6
 _DELAY_S_MAX = 600e-6

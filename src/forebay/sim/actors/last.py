@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from forebay.errors import ErrorCode
-from forebay.sim.actors import Actor
-from forebay.sim.administrators import TOPIC_RESOURCE
-from forebay.sim.client import GROUP, Client, Failed, Refused, TopicPartition, check
-from forebay.sim.consumers import fetch_offset, messages
-from forebay.sim.model import Model
+from forebay.sim.actors.actor import Actor
+from forebay.sim.actors.administrators import TOPIC_RESOURCE
+from forebay.sim.actors.client import GROUP, Client, Failed, Refused, TopicPartition, check
+from forebay.sim.actors.consumers import fetch_offset, messages
+from forebay.sim.models.messages import Model
 from forebay.sim.workload import ALL, BRIEF, LOOSE
-from forebay.sim.world import World
+from forebay.sim.world.virtual_time import World
 from forebay.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

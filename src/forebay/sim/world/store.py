@@ -29,9 +29,9 @@ from forebay.coordination.store import (
 )
 from forebay.coordination.translate import changes_of_range
 from forebay.core.image import ClusterImage
-from forebay.sim.loop import ProcessLoop
-from forebay.sim.network import SimNetwork
-from forebay.sim.world import World
+from forebay.sim.world.loop import ProcessLoop
+from forebay.sim.world.network import SimNetwork
+from forebay.sim.world.virtual_time import World
 
 T = TypeVar("T")
 

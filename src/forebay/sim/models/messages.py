@@ -13,8 +13,8 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from forebay.sim.groups import Groups
-from forebay.sim.topics import Topics
+from forebay.sim.models.groups import Groups
+from forebay.sim.models.topics import Topics
 
 TopicPartition = tuple[str, int]
 

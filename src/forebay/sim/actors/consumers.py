@@ -7,11 +7,11 @@ from functools import partial
 
 from forebay.broker.sockets import Address
 from forebay.errors import ErrorCode
-from forebay.sim.actors import Actor
-from forebay.sim.client import GROUP, TRANSACTION, Client, Failed, Refused, TopicPartition, check
-from forebay.sim.model import Model, Outcome, Transaction, name_of
-from forebay.sim.producers import TransactionalProducer
-from forebay.sim.world import World
+from forebay.sim.actors.actor import Actor
+from forebay.sim.actors.client import GROUP, TRANSACTION, Client, Failed, Refused, TopicPartition, check
+from forebay.sim.actors.producers import TransactionalProducer
+from forebay.sim.models.messages import Model, Outcome, Transaction, name_of
+from forebay.sim.world.virtual_time import World
 from forebay.wire.batch import BatchHeader, read_marker, records, split
 from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from forebay.wire.messages.fetch import PartitionData

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forebay.errors import ErrorCode
-from forebay.sim.actors import Actor
-from forebay.sim.client import Client, Failed, Refused, TopicPartition, check
-from forebay.sim.model import Model
-from forebay.sim.world import World
+from forebay.sim.actors.actor import Actor
+from forebay.sim.actors.client import Client, Failed, Refused, TopicPartition, check
+from forebay.sim.models.messages import Model
+from forebay.sim.world.virtual_time import World
 from forebay.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,

@@ -13,7 +13,7 @@ from typing import TypeVar
 from forebay.broker.peer_connection import PeerConnection
 from forebay.broker.sockets import Address
 from forebay.errors import ErrorCode, KafkaError
-from forebay.sim.node import SimProcess
+from forebay.sim.world.node import SimProcess
 from forebay.wire.fields import Request, Response
 from forebay.wire.frames import request_frame
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData

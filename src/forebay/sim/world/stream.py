@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from forebay.broker.sockets import Address
-from forebay.sim.loop import ProcessLoop
+from forebay.sim.world.loop import ProcessLoop
 from forebay.wire.parts import FileRange
 
 if TYPE_CHECKING:
-    from forebay.sim.network import SimNetwork
+    from forebay.sim.world.network import SimNetwork
 
 _WINDOW_BYTES = 256 * 1024
 

@@ -13,11 +13,11 @@ from forebay.broker.sockets import Address
 from forebay.config import BrokerConfig, broker_config
 from forebay.coordination.store import Store
 from forebay.core.image import PartitionState
-from forebay.sim.disk import Died, DiskHandle, SimDisk
-from forebay.sim.loop import ProcessLoop, SimThreads
-from forebay.sim.network import HostNetwork, SimNetwork
-from forebay.sim.store import SimStore
-from forebay.sim.world import World
+from forebay.sim.world.disk import Died, DiskHandle, SimDisk
+from forebay.sim.world.loop import ProcessLoop, SimThreads
+from forebay.sim.world.network import HostNetwork, SimNetwork
+from forebay.sim.world.store import SimStore
+from forebay.sim.world.virtual_time import World
 
 PORT = 9092
 DATA_DIR = "/data"

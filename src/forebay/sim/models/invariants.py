@@ -13,10 +13,10 @@ from forebay.broker.broker import Broker
 from forebay.broker.partition import Partition
 from forebay.core.image import ClusterImage, PartitionState
 from forebay.errors import StorageError
-from forebay.sim.model import TopicPartition
-from forebay.sim.node import SimNode
-from forebay.sim.store import SimStore
-from forebay.sim.world import World
+from forebay.sim.models.messages import TopicPartition
+from forebay.sim.world.node import SimNode
+from forebay.sim.world.store import SimStore
+from forebay.sim.world.virtual_time import World
 
 _Key = tuple[bytes, int]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forebay.errors import ErrorCode
-from forebay.sim.actors import Actor
-from forebay.sim.client import TRANSACTION, Client, Failed, Refused, TopicPartition, check
-from forebay.sim.model import Model, Outcome, Sent, Transaction, name_of
-from forebay.sim.world import World
+from forebay.sim.actors.actor import Actor
+from forebay.sim.actors.client import TRANSACTION, Client, Failed, Refused, TopicPartition, check
+from forebay.sim.models.messages import Model, Outcome, Sent, Transaction, name_of
+from forebay.sim.world.virtual_time import World
 from forebay.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TRANSACTIONAL, build_batch
 from forebay.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

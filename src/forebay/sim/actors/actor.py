@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from forebay.sim.client import Client, Failed
-from forebay.sim.model import Model
-from forebay.sim.world import World
+from forebay.sim.actors.client import Client, Failed
+from forebay.sim.models.messages import Model
+from forebay.sim.world.virtual_time import World
 
 T = TypeVar("T")
 

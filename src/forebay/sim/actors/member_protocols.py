@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from forebay.errors import ErrorCode
-from forebay.sim.client import GROUP, TopicPartition, check
-from forebay.sim.members import REBALANCE_MS, SESSION_MS, Member
+from forebay.sim.actors.client import GROUP, TopicPartition, check
+from forebay.sim.actors.members import REBALANCE_MS, SESSION_MS, Member
 from forebay.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
