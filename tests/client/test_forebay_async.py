@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
+import confluent_kafka
 import pytest
 
 from forebay.client import (
@@ -15,6 +17,7 @@ from forebay.client import (
     DeliveryFailed,
     Message,
     Record,
+    messages,
     process_async,
 )
 from forebay.testing import Broker
@@ -54,6 +57,31 @@ async def test_acknowledges_come_back_with_offsets(servers: str, forebay_topic: 
         records = [Record(topic=forebay_topic, value=str(number)) for number in range(100)]
         sent = await asyncio.gather(*map(producer.send_and_wait, records))
     assert [message.offset for message in sent] == list(range(100))
+
+
+async def test_a_report_that_arrives_while_the_loop_takes_the_others_wakes_it_again(
+    servers: str, forebay_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert = messages.from_kafka
+    second_arrives, first_is_taken = threading.Event(), threading.Event()
+
+    def convert_in_turn(raw: confluent_kafka.Message) -> Message:
+        if raw.value() == b"second":
+            second_arrives.set()
+            assert first_is_taken.wait(30)
+        return convert(raw)
+
+    monkeypatch.setattr(messages, "from_kafka", convert_in_turn)
+    async with producer_of(servers) as producer:
+        first, second = (
+            asyncio.create_task(producer.send_and_wait(Record(topic=forebay_topic, value=value)))
+            for value in ("first", "second")
+        )
+        first.add_done_callback(lambda _: first_is_taken.set())
+        await asyncio.sleep(0)
+        # The loop stands still until the first report waits for it, and the second one is on its way.
+        assert second_arrives.wait(30)
+        await asyncio.wait_for(asyncio.gather(first, second), 30)
 
 
 @pytest.mark.forebay_topic(config={"max.message.bytes": "1000"})

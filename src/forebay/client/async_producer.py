@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -171,25 +170,38 @@ class AsyncProducer:
 
 
 class _Reports:
-    """Brings delivery reports from the polling thread to the loop, waking it once for many."""
+    """Brings delivery reports from the threads that poll to the loop, waking it once for many.
+
+    Whether the loop is about to be woken is a flag under the lock of the queue: a report that is added either
+    finds it set, and then will be taken, or sets it.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._arrived: deque[tuple[asyncio.Future[Message], Message | ClientError]] = deque()
+        self._lock = threading.Lock()
+        self._arrived: list[tuple[asyncio.Future[Message], Message | ClientError]] = []
+        self._woken = False
 
     def to(self, result: asyncio.Future[Message]) -> Callback:
         def on_delivery(error: KafkaError | None, raw: confluent_kafka.Message) -> None:
-            first = not self._arrived
-            self._arrived.append((result, from_kafka(error) if error else messages.from_kafka(raw)))
-            if first:
-                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                    self._loop.call_soon_threadsafe(self._settle)
+            self._add(result, from_kafka(error) if error is not None else messages.from_kafka(raw))
 
         return on_delivery
 
-    def _settle(self) -> None:
-        while self._arrived:
-            result, outcome = self._arrived.popleft()
+    def _add(self, result: asyncio.Future[Message], outcome: Message | ClientError) -> None:
+        with self._lock:
+            self._arrived.append((result, outcome))
+            if self._woken:
+                return
+            self._woken = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._resolve)
+
+    def _resolve(self) -> None:
+        with self._lock:
+            arrived, self._arrived = self._arrived, []
+            self._woken = False
+        for result, outcome in arrived:
             if result.done():
                 continue  # cancelled meanwhile
             if isinstance(outcome, ClientError):
