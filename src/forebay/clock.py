@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Protocol
 
+log = logging.getLogger(__name__)
+
+STEP_MS_MAX = 60_000
+"""A step of the wall clock up to this much forward is believed at once."""
+DOUBT_MS = 3_600_000
+"""A larger one is believed when it has lasted for this time."""
+
 
 class Clock(Protocol):
+    """Wall time may be set forward or back at any moment; only monotonic time tells how long things take."""
+
     def now_ms(self) -> int:
         """Wall time in milliseconds since the epoch: what timestamps are made of."""
 
@@ -38,3 +48,38 @@ class ManualClock:
     def advance(self, ms: int) -> None:
         self._now_ms += ms
         self._monotonic += ms / 1000
+
+    def step(self, ms: int) -> None:
+        """Set the wall clock forward or back, while no time passes."""
+        self._now_ms += ms
+
+
+class TrustedTime:
+    """Wall time for the age of what is stored: a clock that is set wrong for a while must delete nothing.
+
+    A large step forward is not followed until it has lasted for an hour; then the clock was wrong before, and
+    has been put right. Steps back are followed at once, since they only let things live longer.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._wall_ms, self._monotonic = clock.now_ms(), clock.monotonic()
+        self._doubted_since: float | None = None
+
+    def now_ms(self) -> int:
+        wall_ms, monotonic = self._clock.now_ms(), self._clock.monotonic()
+        expected_ms = self._wall_ms + int((monotonic - self._monotonic) * 1000)
+        if wall_ms - expected_ms > STEP_MS_MAX and self._doubts(wall_ms - expected_ms, monotonic):
+            return expected_ms
+        self._wall_ms, self._monotonic, self._doubted_since = wall_ms, monotonic, None
+        return wall_ms
+
+    def _doubts(self, step_ms: int, monotonic: float) -> bool:
+        if self._doubted_since is None:
+            self._doubted_since = monotonic
+            log.warning(
+                "the system clock was set forward; nothing is deleted for its age because of that, unless it "
+                "stays so",
+                extra={"step_ms": step_ms, "believed_after_ms": DOUBT_MS},
+            )
+        return (monotonic - self._doubted_since) * 1000 < DOUBT_MS

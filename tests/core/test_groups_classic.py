@@ -11,6 +11,8 @@ from forebay.wire.batch import EndTxnMarker
 from forebay.wire.messages.leave_group import LeaveGroupRequest
 from support.machines.group_runtime import Runtime, subscription
 
+HOUR_MS = 3_600_000
+
 # -- generations --------------------------------------------------------------------------------------
 
 
@@ -361,3 +363,33 @@ def test_a_transition_that_the_table_does_not_have_is_refused() -> None:
     runtime.stabilize()
     with pytest.raises(AssertionError, match="STABLE"):
         runtime.group().become(State.COMPLETING)
+
+
+# -- clocks that are set ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step_ms", [-HOUR_MS, HOUR_MS])
+def test_sessions_last_as_long_whatever_the_clock_is_set_to(step_ms: int) -> None:
+    runtime = Runtime()
+    generation, (a, b) = runtime.stabilize(2, session_ms=10_000)
+    runtime.advance(5_000)
+    runtime.wall_ahead_ms += step_ms
+    assert runtime.heartbeat(a, generation) == ErrorCode.NONE
+    runtime.advance(4_999)
+    assert set(runtime.group().members) == {a, b}
+    runtime.advance(1)
+    assert set(runtime.group().members) == {a}
+
+
+@pytest.mark.parametrize("step_ms", [-HOUR_MS, HOUR_MS])
+def test_a_rebalance_waits_as_long_whatever_the_clock_is_set_to(step_ms: int) -> None:
+    runtime = Runtime()
+    _, (a,) = runtime.stabilize(session_ms=300_000, rebalance_ms=30_000)
+    _, ticket = runtime.enter(session_ms=300_000, rebalance_ms=30_000)
+    runtime.wall_ahead_ms += step_ms
+    runtime.advance(29_999)
+    assert ticket not in runtime.answers
+    assert a in runtime.group().members
+    runtime.advance(1)
+    assert runtime.answers[ticket].generation_id == 2
+    assert a not in runtime.group().members

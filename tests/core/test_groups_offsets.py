@@ -327,6 +327,17 @@ def test_offsets_of_a_simple_group_expire_by_their_own_age() -> None:
     assert group_ids(runtime) == []
 
 
+def test_offsets_do_not_expire_by_a_step_of_the_clock_that_is_not_believed() -> None:
+    runtime = Runtime()
+    runtime.commit(1)
+    runtime.wall_ahead_ms += 2 * WEEK_MS
+    runtime.doubted_ms = 2 * WEEK_MS
+    runtime.advance(WEEK_MS - DAY_MS)
+    assert runtime.fetch() == (1, 0)
+    runtime.advance(2 * DAY_MS)
+    assert runtime.fetch() == (-1, 0)
+
+
 def test_offsets_of_a_group_expire_when_it_has_been_empty_for_long() -> None:
     runtime = Runtime()
     generation, (a,) = runtime.stabilize()

@@ -17,6 +17,7 @@ from forebay.wire.state.consumer_protocol import ConsumerProtocolSubscription, r
 from forebay.wire.state.group_metadata import GroupMetadataValue
 from forebay.wire.state.offset_commit import OffsetCommitKey, OffsetCommitValue
 from forebay.wire.state.versioned import pack, unpack, version_of
+from support.machines import times
 from support.machines.group_runtime import Runtime, subscription
 
 # -- timers -------------------------------------------------------------------------------------------
@@ -92,7 +93,7 @@ def test_an_offset_is_written_as_kafka_writes_it() -> None:
 
 
 def test_a_group_is_written_as_kafka_writes_it() -> None:
-    runtime = Runtime(now_ms=0x10)
+    runtime = Runtime(now_ms=0x10, wall_ahead_ms=0)
     member, _ = runtime.enter(protocols=[("r", b"\x01")], protocol_type="x")
     runtime.sync(member, 1, {member: b"\x02"}, protocol_type=None, protocol_name=None)
     (entry,) = runtime.log
@@ -181,12 +182,12 @@ def test_a_shard_takes_ten_thousand_groups_and_forgets_them_again() -> None:
     for number in range(10_000):
         shard.replay(commit_record(f"g{number}", "t", 0, value))
     now_ms = GroupsConfig().offsets_retention_ms
-    step = shard.loaded(now_ms)
+    step = shard.loaded(times.at(now_ms))
     assert len(shard.groups) == 10_000
     ticks = 0
     while shard.groups:
         assert step.deadline_ms is not None
-        step = shard.tick(step.deadline_ms)
+        step = shard.tick(times.at(step.deadline_ms))
         assert len(step.records) <= 100
         for record in step.records:
             shard.replay(record)

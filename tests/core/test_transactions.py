@@ -20,8 +20,10 @@ from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from forebay.wire.messages.end_txn import EndTxnRequest
 from forebay.wire.messages.init_producer_id import InitProducerIdRequest
+from support.machines.times import at
 from support.machines.transaction_log import NOBODY, Coordinator, add_request
 
+DAY_MS = 86_400_000
 A, B = ("orders", 0), ("orders", 1)
 
 
@@ -416,7 +418,7 @@ def test_without_a_fresh_producer_id_the_client_comes_again() -> None:
     coordinator = Coordinator()
     request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1)
     ticket = coordinator.ticket()
-    coordinator.run(coordinator.shard.init_producer_id(ticket, request, -1, RequestInfo(5), 0))
+    coordinator.run(coordinator.shard.init_producer_id(ticket, request, -1, RequestInfo(5), coordinator.now))
     assert answer(coordinator, ticket).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
     assert not coordinator.shard.transactions
 
@@ -511,14 +513,40 @@ def test_a_client_with_rising_epochs_goes_on_after_a_timeout() -> None:
     assert add(coordinator, bumped, version=5) == ErrorCode.NONE
 
 
-def test_time_goes_on_after_a_restart() -> None:
+@pytest.mark.parametrize("step_ms", [-DAY_MS, -1, 0, 1, DAY_MS])
+def test_an_open_transaction_has_its_timeout_whatever_the_clock_is_set_to(step_ms: int) -> None:
     coordinator = Coordinator()
-    who = init(coordinator, timeout_ms=5000)
-    add(coordinator, who)
-    coordinator.pass_time(3000)
-    coordinator.crash(len(coordinator.log))
+    add(coordinator, init(coordinator, timeout_ms=5000))
     coordinator.pass_time(2000)
+    coordinator.wall_ahead_ms += step_ms
+    coordinator.pass_time(2999)
+    assert known(coordinator).state is State.ONGOING
+    coordinator.pass_time(1)
     assert known(coordinator).state is State.COMPLETE_ABORT
+
+
+@pytest.mark.parametrize("step_ms", [-DAY_MS, 0, DAY_MS])
+def test_the_time_of_an_open_transaction_begins_anew_with_a_new_coordinator(step_ms: int) -> None:
+    coordinator = Coordinator()
+    add(coordinator, init(coordinator, timeout_ms=5000))
+    coordinator.pass_time(3000)
+    coordinator.wall_ahead_ms += step_ms
+    coordinator.crash(len(coordinator.log))
+    coordinator.pass_time(4999)
+    assert known(coordinator).state is State.ONGOING
+    coordinator.pass_time(1)
+    assert known(coordinator).state is State.COMPLETE_ABORT
+
+
+def test_an_id_does_not_expire_by_a_step_of_the_clock_that_is_not_believed() -> None:
+    coordinator = Coordinator(config=TransactionsConfig(id_expiration_ms=100_000))
+    init(coordinator)
+    coordinator.wall_ahead_ms += DAY_MS
+    coordinator.doubted_ms = DAY_MS
+    coordinator.pass_time(99_999)
+    assert coordinator.shard.transactions
+    coordinator.pass_time(1_001)
+    assert not coordinator.shard.transactions
 
 
 def test_timeouts_are_looked_for_no_more_often_than_the_interval() -> None:
@@ -563,7 +591,7 @@ def test_many_transactions_that_time_out_at_once_are_aborted_in_several_rounds()
     for index in range(2 * DUE_MAX + 1):
         response = answer(coordinator, coordinator.ask_init(f"t{index}", timeout_ms=1000))
         coordinator.ask_add(f"t{index}", (response.producer_id, response.producer_epoch), A)
-    coordinator.run(coordinator.shard.tick(coordinator.now_ms + 1000))
+    coordinator.run(coordinator.shard.tick(at(coordinator.now_ms + 1000)))
     assert len(coordinator.sent) == DUE_MAX
     coordinator.pass_time(4000)
     states = {txn.state for txn in coordinator.shard.transactions.values()}
@@ -602,7 +630,7 @@ def test_a_batch_of_transactions_is_answered_one_by_one() -> None:
         ]
     )
     ticket = coordinator.ticket()
-    coordinator.run(coordinator.shard.add_partitions_to_txn(ticket, batch, RequestInfo(5), 0))
+    coordinator.run(coordinator.shard.add_partitions_to_txn(ticket, batch, RequestInfo(5), coordinator.now))
     response = answer(coordinator, ticket)
     assert len(encode(response, 5)) > 0
     errors = [
@@ -620,7 +648,9 @@ def test_verification_changes_nothing(version: int, missing: str) -> None:
     before = len(coordinator.log)
     request = add_request("t", who, A, B, version=version, verify_only=True)
     ticket = coordinator.ticket()
-    coordinator.run(coordinator.shard.add_partitions_to_txn(ticket, request, RequestInfo(version), 0))
+    coordinator.run(
+        coordinator.shard.add_partitions_to_txn(ticket, request, RequestInfo(version), coordinator.now)
+    )
     topics = answer(coordinator, ticket).results_by_transaction[0].topic_results
     errors = [topic.results_by_partition[0].partition_error_code for topic in topics]
     assert errors == [ErrorCode.NONE, ErrorCode[missing]]

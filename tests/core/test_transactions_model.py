@@ -112,7 +112,7 @@ class World:
             producer_epoch=epoch,
             timeout_ms=TIMEOUT_MS,
             state=State.EMPTY,
-            last_update_ms=self.coordinator.now_ms,
+            last_update_ms=self.coordinator.now.wall_ms,
         )
         self.coordinator.log.append([record_of(txn)])
         self.coordinator.crash(1)

@@ -37,6 +37,7 @@ from forebay.broker.sockets import Address
 from forebay.broker.transactions import Transactions
 from forebay.broker.verifying import VerifyTransaction, refuse_transactions
 from forebay.broker.waiters import Arrivals
+from forebay.clock import TrustedTime
 from forebay.config import BrokerConfig
 from forebay.coordination.keys import Keys
 from forebay.coordination.metadata import Metadata, ensure_cluster_id
@@ -44,6 +45,7 @@ from forebay.coordination.node_ids import allocate_node_id
 from forebay.coordination.store import Store
 from forebay.core.fetch_session import FetchSessions
 from forebay.core.image import ALL_BROKERS, ClusterImage
+from forebay.core.step import Now
 from forebay.core.topics import NewTopic, create_topic
 from forebay.errors import ConfigError
 from forebay.storage.datadir import DataDir
@@ -89,6 +91,7 @@ class Broker:
         self._pool = ports.executor(_HOUSEKEEPING_THREADS, "forebay-keep")
         self.sessions = FetchSessions(config.fetch.session_slots_max, new_id=self._new_session_id)
         self.now_ms = self.clock.now_ms
+        self.trusted_time = TrustedTime(self.clock)
         self.peers = Peers(self)
         self.verify_transaction: VerifyTransaction = refuse_transactions
         """Asks the transaction coordinator whether partitions take part in a producer's transaction."""
@@ -252,6 +255,10 @@ class Broker:
     def uptime_ms(self) -> int:
         """Time that only goes forward: what one measures how long something takes by."""
         return int(self.clock.monotonic() * 1000)
+
+    def now(self) -> Now:
+        """The time as the machines of coordinators want it."""
+        return Now(self.uptime_ms(), self.clock.now_ms(), self.trusted_time.now_ms())
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run what blocks, and is in no hurry, beside the event loop."""

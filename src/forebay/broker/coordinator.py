@@ -251,7 +251,7 @@ class Coordinator(Generic[M]):
         shard.ready = True
         if shard.partition.log.end_offset > shard.partition.log.start_offset:
             self._await_commit(shard, Commit([], []))
-        self.carry_out(shard, shard.machine.loaded(self._broker.now_ms()))
+        self.carry_out(shard, shard.machine.loaded(self._broker.now()))
         if self._catch_up is not None and shard.ready:
             self.carry_out(shard, self._catch_up(shard.machine))
 
@@ -326,13 +326,13 @@ class Coordinator(Generic[M]):
             shard.timer.cancel()
             shard.timer = None
         if deadline_ms is not None:
-            delay_s = max(deadline_ms - self._broker.now_ms(), 0) / 1000
+            delay_s = max(deadline_ms - self._broker.uptime_ms(), 0) / 1000
             shard.timer = self._broker.loop.call_later(delay_s, self._tick, shard)
 
     def _tick(self, shard: Shard[M]) -> None:
         shard.timer = None
         if shard.ready and shard.in_term:
-            self.carry_out(shard, shard.machine.tick(self._broker.now_ms()))
+            self.carry_out(shard, shard.machine.tick(self._broker.now()))
 
     # -- failing -------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from forebay.broker.shard import Ticket
 from forebay.core.groups.failures import failure
 from forebay.core.groups.shard import GroupShard, TopicInfo, TopicsView
 from forebay.core.image import ClusterImage
-from forebay.core.step import Effect, RequestInfo, Step
+from forebay.core.step import Effect, Now, RequestInfo, Step
 from forebay.wire.fields import Request
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 OFFSETS_TOPIC = "__consumer_offsets"
 
 Q = TypeVar("Q", bound=Request)
-Operation = Callable[[GroupShard, Ticket, Q, RequestInfo, int], Step]
+Operation = Callable[[GroupShard, Ticket, Q, RequestInfo, Now], Step]
 
 
 class Groups:
@@ -53,7 +53,7 @@ class Groups:
             group_id,
             request,
             info,
-            lambda machine, ticket: operation(machine, ticket, request, info, self._broker.now_ms()),
+            lambda machine, ticket: operation(machine, ticket, request, info, self._broker.now()),
         )
 
     async def ask_each(
@@ -86,7 +86,7 @@ class Groups:
         return str(UUID(bytes=self._broker.ports.entropy(16), version=4))
 
     def _show_topics(self, machine: GroupShard) -> Step:
-        return machine.topics_changed(self._topics, self._broker.now_ms())
+        return machine.topics_changed(self._topics, self._broker.now())
 
 
 def _topics_view(image: ClusterImage) -> TopicsView:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from forebay.broker.partition import Partition
-from forebay.core.step import Effect, RequestInfo, StateRecord, Step
+from forebay.core.step import Effect, Now, RequestInfo, StateRecord, Step
 from forebay.wire.batch import EndTxnMarker, read_marker, records
 from forebay.wire.fields import Request, Response
 
@@ -18,9 +18,9 @@ class Machine(Protocol):
     def replay(self) -> Callable[..., None]:
         """Change state as a record says. The producer id follows if the record is part of a transaction."""
 
-    def loaded(self, now_ms: int) -> Step: ...
+    def loaded(self, now: Now) -> Step: ...
 
-    def tick(self, now_ms: int) -> Step: ...
+    def tick(self, now: Now) -> Step: ...
 
 
 M = TypeVar("M", bound=Machine)

@@ -118,9 +118,7 @@ class Transactions:
             transactional_id,
             request,
             info,
-            lambda machine, ticket: machine.add_partitions_to_txn(
-                ticket, request, info, self._broker.now_ms()
-            ),
+            lambda machine, ticket: machine.add_partitions_to_txn(ticket, request, info, self._broker.now()),
         )
         return response
 
@@ -187,7 +185,7 @@ class Transactions:
     def _tell(self, effect: WriteMarkers, written: set[TopicPartition]) -> None:
         shard = self._running(effect.transactional_id)
         if shard is not None:
-            step = shard.machine.markers_written(effect, written, self._broker.now_ms())
+            step = shard.machine.markers_written(effect, written, self._broker.now())
             self.coordinator.carry_out(shard, step)
 
     def _running(self, transactional_id: str) -> Shard[TransactionShard] | None:

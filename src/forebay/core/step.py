@@ -12,6 +12,12 @@ The runtime owes a machine four things:
   everything appended before it: they may tell what is not committed yet.
 - When an append fails, the machine is thrown away and made anew from the log; whoever waits has to ask again.
 - `tick` is called no later than the deadline of the last step, and again at once if that has passed already.
+
+Time is passed in, as a `Now`, and is of three kinds that must not be mixed. Deadlines (sessions, rebalances,
+waiting, the timeout of an open transaction) are in monotonic time, `ms`, which means nothing beyond this
+machine: after a crash or a move they begin anew. What is put into a record is wall time, `wall_ms`. The age
+of what the records say (offsets and transactional ids that expire) is measured by `trusted_ms`: wall time
+that does not follow a clock that somebody has set forward by mistake.
 """
 
 from __future__ import annotations
@@ -40,6 +46,17 @@ class RequestInfo(NamedTuple):
     client_host: str = ""
 
 
+class Now(NamedTuple):
+    """The time at which an operation happens."""
+
+    ms: int
+    """Monotonic: for deadlines. Not to be stored."""
+    wall_ms: int
+    """Since the epoch: for what is stored. Not to be waited for."""
+    trusted_ms: int
+    """Since the epoch, without sudden steps forward: for the age of what is stored."""
+
+
 class Effect:
     """Something that the runtime has to do outside of the partition; each machine has its own kinds."""
 
@@ -55,7 +72,7 @@ class Step:
     replies: list[tuple[Ticket, Response]] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     deadline_ms: int | None = None
-    """When to call `tick` next, in the time of `now_ms`; None while nothing is waiting."""
+    """When to call `tick` next, in monotonic time; None while nothing is waiting."""
 
     def reply(self, ticket: Ticket, response: Response) -> None:
         self.replies.append((ticket, response))

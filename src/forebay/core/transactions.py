@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from forebay.config import TransactionsConfig
-from forebay.core.step import RequestInfo, StateRecord, Step, Ticket
+from forebay.core.step import Now, RequestInfo, StateRecord, Step, Ticket
 from forebay.core.txn import decisions, inspection, replies, together
 from forebay.core.txn.deadlines import Deadlines
 from forebay.core.txn.decisions import Outcome
@@ -62,6 +62,9 @@ class TransactionShard:
         self._marking: dict[str, tuple[WriteMarkers, set[TopicPartition]]] = {}
         """The markers of each decided transaction, and the partitions that have not got theirs yet."""
         self._deadlines = Deadlines()
+        self._abort_at: dict[str, int] = {}
+        """When each open transaction is aborted, in monotonic time. Its timeout counts from when it was
+        opened here or found in the log; the start that the log knows was read from another clock."""
         self._looked_ms = 0
         self._waiting = WaitingRoom()
         self._attempts: dict[type[Request], Callable[[Draft, Asked, bool], None]] = {
@@ -86,21 +89,21 @@ class TransactionShard:
         else:
             self._transactions[transactional_id] = read_value(transactional_id, record.value)
 
-    def loaded(self, now_ms: int) -> Step:
+    def loaded(self, now: Now) -> Step:
         """The whole log has been replayed: time runs again, and decided transactions go on to their end."""
-        draft = Draft(self._transactions, now_ms)
+        draft = Draft(self._transactions, now)
         for txn in list(self._transactions.values()):
-            self._schedule(txn)
+            self._schedule(txn, now)
             if txn.prepared:
                 self._send_markers(draft, txn)
         return self._finish(draft)
 
-    def tick(self, now_ms: int) -> Step:
-        draft = Draft(self._transactions, now_ms)
-        self._looked_ms = now_ms
-        for transactional_id in self._deadlines.take_due(now_ms, DUE_MAX):
+    def tick(self, now: Now) -> Step:
+        draft = Draft(self._transactions, now)
+        self._looked_ms = now.ms
+        for transactional_id in self._deadlines.take_due(now.ms, DUE_MAX):
             self._end_of_time(draft, transactional_id)
-        for asked in self._waiting.give_up(now_ms):
+        for asked in self._waiting.give_up(now.ms):
             self._refuse(draft, asked, ErrorCode.CONCURRENT_TRANSACTIONS)
         return self._finish(draft)
 
@@ -117,16 +120,16 @@ class TransactionShard:
         request: InitProducerIdRequest,
         fresh_producer_id: int,
         info: RequestInfo,
-        now_ms: int,
+        now: Now,
     ) -> Step:
         """`fresh_producer_id` may be -1 if `wants_producer_id` says no."""
-        return self._operate(Asked(ticket, request, info.api_version, fresh_producer_id), now_ms)
+        return self._operate(Asked(ticket, request, info.api_version, fresh_producer_id), now)
 
     def add_partitions_to_txn(
-        self, ticket: Ticket, request: AddPartitionsToTxnRequest, info: RequestInfo, now_ms: int
+        self, ticket: Ticket, request: AddPartitionsToTxnRequest, info: RequestInfo, now: Now
     ) -> Step:
         """Every transactional id of a batched request must be of this shard."""
-        return self._operate(Asked(ticket, request, info.api_version, 0), now_ms)
+        return self._operate(Asked(ticket, request, info.api_version, 0), now)
 
     def add_offsets_to_txn(
         self,
@@ -134,20 +137,20 @@ class TransactionShard:
         request: AddOffsetsToTxnRequest,
         offsets_partition: int,
         info: RequestInfo,
-        now_ms: int,
+        now: Now,
     ) -> Step:
-        return self._operate(Asked(ticket, request, info.api_version, offsets_partition), now_ms)
+        return self._operate(Asked(ticket, request, info.api_version, offsets_partition), now)
 
     def end_txn(
-        self, ticket: Ticket, request: EndTxnRequest, fresh_producer_id: int, info: RequestInfo, now_ms: int
+        self, ticket: Ticket, request: EndTxnRequest, fresh_producer_id: int, info: RequestInfo, now: Now
     ) -> Step:
         """`fresh_producer_id` may be -1 if `wants_producer_id` says no.
 
         Further transactions that the request names must be of this shard, too; `together` says more.
         """
         if request.further:
-            return self._end_together(ticket, request, now_ms)
-        draft = Draft(self._transactions, now_ms)
+            return self._end_together(ticket, request, now)
+        draft = Draft(self._transactions, now)
         version = info.api_version
         outcome = self._decide_end(draft, request, fresh_producer_id, version)
         if isinstance(outcome, ErrorCode):
@@ -159,9 +162,9 @@ class TransactionShard:
             self._prepare(draft, outcome)
         return self._finish(draft)
 
-    def _end_together(self, ticket: Ticket, request: EndTxnRequest, now_ms: int) -> Step:
-        draft = Draft(self._transactions, now_ms)
-        outcomes = together.judge(draft.get, request, now_ms)
+    def _end_together(self, ticket: Ticket, request: EndTxnRequest, now: Now) -> Step:
+        draft = Draft(self._transactions, now)
+        outcomes = together.judge(draft.get, request, now.wall_ms)
         draft.step.reply(ticket, together.reply(outcomes))
         if all(isinstance(each, Transaction) or each is ErrorCode.NONE for each in outcomes):
             for each in outcomes:
@@ -169,15 +172,13 @@ class TransactionShard:
                     self._prepare(draft, each)
         return self._finish(draft)
 
-    def markers_written(
-        self, markers: WriteMarkers, partitions: Iterable[TopicPartition], now_ms: int
-    ) -> Step:
+    def markers_written(self, markers: WriteMarkers, partitions: Iterable[TopicPartition], now: Now) -> Step:
         """These partitions have got the marker, or are gone.
 
         The effect itself tells which transaction is meant: two that follow each other may have the same
         producer id and epoch, and late news must not end the second before its own markers are written.
         """
-        draft = Draft(self._transactions, now_ms)
+        draft = Draft(self._transactions, now)
         sent, unmarked = self._marking.get(markers.transactional_id, (None, set()))
         txn = draft.get(markers.transactional_id)
         if sent is markers and txn is not None:
@@ -208,13 +209,13 @@ class TransactionShard:
     def list_transactions(
         self, request: list_transactions.ListTransactionsRequest, now_ms: int
     ) -> list[list_transactions.TransactionState]:
-        """Those that the filters let through; `unknown_states` tells which filters name no state."""
+        """Those that the filters let through at this wall time; `unknown_states` tells which name none."""
         return inspection.listed(self._transactions.values(), request, now_ms)
 
     # -- attempts: each may be made again when the markers of the transaction before are written -----------
 
-    def _operate(self, asked: Asked, now_ms: int) -> Step:
-        draft = Draft(self._transactions, now_ms)
+    def _operate(self, asked: Asked, now: Now) -> Step:
+        draft = Draft(self._transactions, now)
         self._attempts[type(asked.request)](draft, asked, True)
         return self._finish(draft)
 
@@ -239,7 +240,7 @@ class TransactionShard:
             return ErrorCode.INVALID_REQUEST
         if not 0 < request.transaction_timeout_ms <= self._config.max_timeout_ms:
             return ErrorCode.INVALID_TRANSACTION_TIMEOUT
-        times = {"timeout_ms": request.transaction_timeout_ms, "now_ms": draft.now_ms}
+        times = {"timeout_ms": request.transaction_timeout_ms, "now_ms": draft.now.wall_ms}
         txn = draft.get(request.transactional_id)
         if txn is None:
             return decisions.create(request.transactional_id, asked.number, **times)
@@ -283,7 +284,7 @@ class TransactionShard:
         txn = draft.get(transactional_id)
         if txn is None:
             return decisions.unknown(transactional_id)
-        outcome = decisions.add(txn, identity, partitions, draft.now_ms)
+        outcome = decisions.add(txn, identity, partitions, draft.now.wall_ms)
         if isinstance(outcome, ErrorCode):
             return outcome
         self._put(draft, outcome)
@@ -297,8 +298,8 @@ class TransactionShard:
             return decisions.unknown(request.transactional_id)
         identity, commit = (request.producer_id, request.producer_epoch), request.committed
         if version < replies.EPOCH_BUMP_FROM:
-            return decisions.end(txn, identity, draft.now_ms, commit=commit)
-        return decisions.end_with_bump(txn, identity, fresh_producer_id, draft.now_ms, commit=commit)
+            return decisions.end(txn, identity, draft.now.wall_ms, commit=commit)
+        return decisions.end_with_bump(txn, identity, fresh_producer_id, draft.now.wall_ms, commit=commit)
 
     def _waits(
         self, draft: Draft, asked: Asked, transactional_id: str, error: ErrorCode, may_wait: bool
@@ -309,7 +310,7 @@ class TransactionShard:
         txn = draft.get(transactional_id)
         if txn is None or not txn.prepared:
             return False
-        return self._waiting.admit(transactional_id, asked, draft.now_ms)
+        return self._waiting.admit(transactional_id, asked, draft.now.ms)
 
     def _refuse(self, draft: Draft, asked: Asked, error: ErrorCode) -> None:
         draft.step.reply(asked.ticket, replies.failure(asked.request, asked.version, error))
@@ -338,7 +339,7 @@ class TransactionShard:
 
     def _complete(self, draft: Draft, txn: Transaction) -> None:
         self._marking.pop(txn.transactional_id, None)
-        self._put(draft, decisions.complete(txn, draft.now_ms))
+        self._put(draft, decisions.complete(txn, draft.now.wall_ms))
         for asked in self._waiting.leave(txn.transactional_id):
             self._attempts[type(asked.request)](draft, asked, False)
 
@@ -346,30 +347,35 @@ class TransactionShard:
 
     def _put(self, draft: Draft, txn: Transaction) -> None:
         draft.put(txn)
-        self._schedule(txn)
+        self._schedule(txn, draft.now)
 
-    def _schedule(self, txn: Transaction) -> None:
-        at_ms = self._deadline_of(txn)
+    def _schedule(self, txn: Transaction, now: Now) -> None:
+        name = txn.transactional_id
+        if txn.state is State.ONGOING:
+            self._abort_at.setdefault(name, now.ms + txn.timeout_ms)
+        else:
+            self._abort_at.pop(name, None)
+        at_ms = self._deadline_of(txn, now)
         if at_ms is not None:
-            self._deadlines.schedule(txn.transactional_id, at_ms)
+            self._deadlines.schedule(name, at_ms)
 
-    def _deadline_of(self, txn: Transaction) -> int | None:
+    def _deadline_of(self, txn: Transaction, now: Now) -> int | None:
         """When an open transaction is aborted, or an unused transactional id forgotten."""
         if txn.state is State.ONGOING:
-            return txn.start_ms + txn.timeout_ms
+            return self._abort_at[txn.transactional_id]
         if txn.allows(Event.EXPIRE):
-            return txn.last_update_ms + self._config.id_expiration_ms
+            return now.ms + txn.last_update_ms + self._config.id_expiration_ms - now.trusted_ms
         return None
 
     def _end_of_time(self, draft: Draft, transactional_id: str) -> None:
-        txn = draft.get(transactional_id)
-        at_ms = None if txn is None else self._deadline_of(txn)
+        txn, now = draft.get(transactional_id), draft.now
+        at_ms = None if txn is None else self._deadline_of(txn, now)
         if txn is None or at_ms is None:
             return
-        if at_ms > draft.now_ms:
+        if at_ms > now.ms:
             self._deadlines.schedule(transactional_id, at_ms)
         elif txn.state is State.ONGOING:
-            self._prepare(draft, decisions.fence(txn, draft.now_ms, owner_goes_on=True))
+            self._prepare(draft, decisions.fence(txn, now.wall_ms, owner_goes_on=True))
         else:
             draft.forget(transactional_id)
 

@@ -15,7 +15,7 @@ from forebay.core.groups.classic import ClassicGroup
 from forebay.core.groups.classic_state import JOIN, REBALANCE, SESSION, State
 from forebay.core.groups.shard import GroupShard, TopicInfo, TopicsView
 from forebay.core.groups.timers import TimerKey
-from forebay.core.step import RequestInfo, StateRecord, Step
+from forebay.core.step import Now, RequestInfo, StateRecord, Step
 from forebay.errors import ErrorCode
 from forebay.wire.batch import EndTxnMarker
 from forebay.wire.codec import decode, encode
@@ -41,6 +41,7 @@ from forebay.wire.messages.txn_offset_commit import (
 from forebay.wire.state.consumer_protocol import ConsumerProtocolSubscription
 from forebay.wire.state.group_metadata import GroupMetadataKey
 from forebay.wire.state.versioned import pack, unpack, version_of
+from support.machines.times import WALL_AHEAD_MS, at
 
 TOPICS = {"orders": TopicInfo(b"o" * 16, 4), "payments": TopicInfo(b"p" * 16, 2)}
 
@@ -54,9 +55,11 @@ def subscription(*topics: str) -> bytes:
 class Runtime:
     """Drives one shard as the broker does, and checks its promises on the way."""
 
-    def __init__(self, *, now_ms: int = 1_000_000, **config: Any) -> None:
+    def __init__(self, *, now_ms: int = 1_000_000, wall_ahead_ms: int = WALL_AHEAD_MS, **config: Any) -> None:
         self.config = GroupsConfig(**config)
         self.now_ms = now_ms
+        self.wall_ahead_ms = wall_ahead_ms
+        self.doubted_ms = 0
         self.log: list[LogEntry] = []
         self.answers: dict[int, Any] = {}
         self.tickets = count(1)
@@ -66,9 +69,13 @@ class Runtime:
         self.written: dict[str, Any] = {}
         """Each classic group as it was just after its last record had been replayed."""
         self.shard = self.fresh()
-        self.carry_out(self.shard.loaded(self.now_ms))
+        self.carry_out(self.shard.loaded(self.now))
 
     # -- machinery -----------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> Now:
+        return at(self.now_ms, self.wall_ahead_ms, self.doubted_ms)
 
     def fresh(self) -> GroupShard:
         """A shard that knows what the log tells, and no more."""
@@ -120,7 +127,7 @@ class Runtime:
     def crash(self) -> None:
         """The process dies: what is not in the log is gone."""
         self.shard = self.fresh()
-        self.carry_out(self.shard.loaded(self.now_ms))
+        self.carry_out(self.shard.loaded(self.now))
 
     def lose_from(self, length: int) -> None:
         """What was appended since the log had this length never reached the disk; crash afterwards."""
@@ -129,7 +136,7 @@ class Runtime:
 
     def see_topics(self, topics: TopicsView) -> None:
         self.topics = topics
-        self.carry_out(self.shard.topics_changed(topics, self.now_ms))
+        self.carry_out(self.shard.topics_changed(topics, self.now))
 
     def advance(self, ms: int) -> None:
         """Let time pass, with every deadline met on its way."""
@@ -139,7 +146,7 @@ class Runtime:
                 self.now_ms = end_ms
                 return
             self.now_ms = max(self.now_ms, self.deadline_ms)
-            self.carry_out(self.shard.tick(self.now_ms))
+            self.carry_out(self.shard.tick(self.now))
         raise AssertionError("the shard asks for ticks without end")
 
     def send(self, operation: str, request: Any, version: int, client_id: str = "app") -> int:
@@ -147,7 +154,7 @@ class Runtime:
         ticket = next(self.tickets)
         info = RequestInfo(version, client_id, "/127.0.0.1")
         arrived = decode(type(request), version, encode(request, version))
-        self.carry_out(getattr(self.shard, operation)(ticket, arrived, info, self.now_ms))
+        self.carry_out(getattr(self.shard, operation)(ticket, arrived, info, self.now))
         if ticket in self.answers:
             encode(self.answers[ticket], version)
         return ticket

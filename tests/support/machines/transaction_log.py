@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 from forebay.config import TransactionsConfig
-from forebay.core.step import RequestInfo, StateRecord, Step
+from forebay.core.step import Now, RequestInfo, StateRecord, Step
 from forebay.core.transactions import TransactionShard, WriteMarkers
 from forebay.core.txn.state import Identity, TopicPartition, Transaction
 from forebay.wire.fields import Response
@@ -25,6 +25,7 @@ from forebay.wire.messages.add_partitions_to_txn import (
 )
 from forebay.wire.messages.end_txn import EndTxnRequest, FurtherTxn
 from forebay.wire.messages.init_producer_id import InitProducerIdRequest
+from support.machines.times import WALL_AHEAD_MS, at
 
 NOBODY: Identity = (-1, -1)
 
@@ -43,6 +44,8 @@ class Coordinator:
     writes_markers: bool = True
     checks_replay: bool = True
     now_ms: int = 1_000_000
+    wall_ahead_ms: int = WALL_AHEAD_MS
+    doubted_ms: int = 0
     log: list[list[StateRecord]] = field(default_factory=list)
     committed: int = 0
     answers: dict[Any, Any] = field(default_factory=dict)
@@ -59,6 +62,10 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         self.shard = TransactionShard(self.config)
+
+    @property
+    def now(self) -> Now:
+        return at(self.now_ms, self.wall_ahead_ms, self.doubted_ms)
 
     # -- the runtime ------------------------------------------------------------------------------------
 
@@ -99,7 +106,7 @@ class Coordinator:
         return markers
 
     def marked(self, markers: WriteMarkers, partitions: Iterable[TopicPartition]) -> None:
-        self.run(self.shard.markers_written(markers, partitions, self.now_ms))
+        self.run(self.shard.markers_written(markers, partitions, self.now))
 
     def crash(self, kept: int) -> None:
         """Start anew from a log of which so many batches are left."""
@@ -113,14 +120,14 @@ class Coordinator:
         for batch in self.log:
             for record in batch:
                 self.shard.replay(record)
-        self.run(self.shard.loaded(self.now_ms))
+        self.run(self.shard.loaded(self.now))
 
     def pass_time(self, ms: int) -> None:
         """Let time pass; tick whenever the machine has asked for it."""
         end_ms = self.now_ms + ms
         while self.deadline_ms is not None and self.deadline_ms <= end_ms:
             self.now_ms = max(self.now_ms, self.deadline_ms)
-            self.run(self.shard.tick(self.now_ms))
+            self.run(self.shard.tick(self.now))
         self.now_ms = end_ms
 
     # -- requests: each returns its ticket --------------------------------------------------------------
@@ -135,12 +142,12 @@ class Coordinator:
             producer_id=expected[0],
             producer_epoch=expected[1],
         )
-        self.run(self.shard.init_producer_id(ticket, request, fresh, RequestInfo(version), self.now_ms))
+        self.run(self.shard.init_producer_id(ticket, request, fresh, RequestInfo(version), self.now))
         return ticket
 
     def ask_add(self, name: str, who: Identity, *partitions: TopicPartition, version: int = 3) -> int:
         ticket, request = self.ticket(), add_request(name, who, *partitions, version=version)
-        self.run(self.shard.add_partitions_to_txn(ticket, request, RequestInfo(version), self.now_ms))
+        self.run(self.shard.add_partitions_to_txn(ticket, request, RequestInfo(version), self.now))
         return ticket
 
     def ask_add_offsets(self, name: str, who: Identity, partition: int = 0, *, version: int = 3) -> int:
@@ -149,7 +156,7 @@ class Coordinator:
             transactional_id=name, producer_id=who[0], producer_epoch=who[1], group_id="g"
         )
         info = RequestInfo(version)
-        self.run(self.shard.add_offsets_to_txn(ticket, request, partition, info, self.now_ms))
+        self.run(self.shard.add_offsets_to_txn(ticket, request, partition, info, self.now))
         return ticket
 
     def ask_end(self, name: str, who: Identity, *, commit: bool, version: int = 3) -> int:
@@ -158,7 +165,7 @@ class Coordinator:
             transactional_id=name, producer_id=who[0], producer_epoch=who[1], committed=commit
         )
         info = RequestInfo(version)
-        self.run(self.shard.end_txn(ticket, request, self._fresh(name), info, self.now_ms))
+        self.run(self.shard.end_txn(ticket, request, self._fresh(name), info, self.now))
         return ticket
 
     def ask_end_together(self, *members: tuple[str, Identity], commit: bool) -> int:
@@ -174,7 +181,7 @@ class Coordinator:
                 for other, (producer_id, epoch) in others
             ],
         )
-        self.run(self.shard.end_txn(ticket, request, -1, RequestInfo(4), self.now_ms))
+        self.run(self.shard.end_txn(ticket, request, -1, RequestInfo(4), self.now))
         return ticket
 
     def ticket(self) -> int:

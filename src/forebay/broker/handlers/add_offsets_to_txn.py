@@ -26,7 +26,7 @@ async def handle(
         request.transactional_id,
         request,
         info,
-        lambda machine, ticket: machine.add_offsets_to_txn(ticket, request, partition, info, broker.now_ms()),
+        lambda machine, ticket: machine.add_offsets_to_txn(ticket, request, partition, info, broker.now()),
     )
     return response
 

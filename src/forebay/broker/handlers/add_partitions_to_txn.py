@@ -74,7 +74,7 @@ async def _ask(
         transactional_id,
         request,
         info,
-        lambda machine, ticket: machine.add_partitions_to_txn(ticket, request, info, broker.now_ms()),
+        lambda machine, ticket: machine.add_partitions_to_txn(ticket, request, info, broker.now()),
     )
     return response
 

@@ -23,7 +23,7 @@ async def handle(broker: Broker, context: RequestContext, request: EndTxnRequest
         request.transactional_id,
         request,
         info,
-        lambda machine, ticket: machine.end_txn(ticket, request, fresh, info, broker.now_ms()),
+        lambda machine, ticket: machine.end_txn(ticket, request, fresh, info, broker.now()),
     )
     return response
 

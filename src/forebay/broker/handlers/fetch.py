@@ -39,7 +39,9 @@ def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> Fe
     broker.metrics.fetch_requests += 1
     by_id = context.api_version >= TOPIC_IDS_FROM
     follower = replica_id(request)
-    session = broker.sessions.resolve(request, by_id=by_id, now_ms=broker.now_ms(), privileged=follower >= 0)
+    session = broker.sessions.resolve(
+        request, by_id=by_id, now_ms=broker.uptime_ms(), privileged=follower >= 0
+    )
     if session.error_code:
         return FetchResponse(error_code=session.error_code)
     certain = broker.membership.valid()

@@ -34,7 +34,7 @@ async def _init(
         transactional_id,
         request,
         info,
-        lambda machine, ticket: machine.init_producer_id(ticket, request, fresh, info, broker.now_ms()),
+        lambda machine, ticket: machine.init_producer_id(ticket, request, fresh, info, broker.now()),
     )
     return response
 

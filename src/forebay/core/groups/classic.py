@@ -8,7 +8,7 @@ from forebay.core.groups import rebalance
 from forebay.core.groups.classic_state import SESSION, ClassicState, State
 from forebay.core.groups.members import Member, elect_protocol, new_member, protocols_of
 from forebay.core.groups.timers import TimerKey
-from forebay.core.step import RequestInfo, Step, Ticket
+from forebay.core.step import Now, RequestInfo, Step, Ticket
 from forebay.errors import ErrorCode
 from forebay.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from forebay.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -37,7 +37,7 @@ class _Join(NamedTuple):
     ticket: Ticket
     request: JoinGroupRequest
     info: RequestInfo
-    now_ms: int
+    now: Now
     step: Step
 
     def refuse(self, code: ErrorCode, member_id: str = "") -> None:
@@ -47,14 +47,14 @@ class _Join(NamedTuple):
 class ClassicGroup(ClassicState):
     # -- join ----------------------------------------------------------------------------------------
 
-    def join(self, ticket: Ticket, request: JoinGroupRequest, info: RequestInfo, now_ms: int) -> Step:
+    def join(self, ticket: Ticket, request: JoinGroupRequest, info: RequestInfo, now: Now) -> Step:
         step = Step()
-        call = _Join(ticket, request, info, now_ms, step)
+        call = _Join(ticket, request, info, now, step)
         member_id = request.member_id
         if not self._has_room(self._known_as(request)):
             call.refuse(ErrorCode.GROUP_MAX_SIZE_REACHED)
             self.remove(member_id, step)
-            rebalance.maybe_complete(self, step, now_ms)
+            rebalance.maybe_complete(self, step, now)
         elif not self.supports(request):
             call.refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
         elif not member_id:
@@ -96,7 +96,7 @@ class ClassicGroup(ClassicState):
             call.refuse(ErrorCode.GROUP_MAX_SIZE_REACHED)
             return
         self.pending.add(member_id)
-        self.schedule(SESSION, call.now_ms + call.request.session_timeout_ms, member_id)
+        self.schedule(SESSION, call.now.ms + call.request.session_timeout_ms, member_id)
         call.refuse(ErrorCode.MEMBER_ID_REQUIRED, member_id)
 
     def _admit(self, member_id: str, call: _Join) -> None:
@@ -104,11 +104,11 @@ class ClassicGroup(ClassicState):
         member.join = call.ticket
         self.extend_initial = True
         self.add(member, call.request.protocol_type)
-        self.schedule(SESSION, call.now_ms + NEW_MEMBER_TIMEOUT_MS, member_id)
-        rebalance.rebalance_or_complete(self, call.step, call.now_ms)
+        self.schedule(SESSION, call.now.ms + NEW_MEMBER_TIMEOUT_MS, member_id)
+        rebalance.rebalance_or_complete(self, call.step, call.now)
 
     def _join_again(self, call: _Join) -> None:
-        request, step, now_ms = call.request, call.step, call.now_ms
+        request, step, now = call.request, call.step, call.now
         error = self.check_member(request.member_id, request.group_instance_id)
         if error != ErrorCode.NONE:
             call.refuse(error, request.member_id)
@@ -120,9 +120,9 @@ class ClassicGroup(ClassicState):
         if self.state is State.PREPARING or wants_more or not unchanged:
             member.update(request)
             self._wait_for_join(member, call)
-            rebalance.rebalance_or_complete(self, step, now_ms)
+            rebalance.rebalance_or_complete(self, step, now)
         else:
-            self.keep_alive(member, now_ms)
+            self.keep_alive(member, now)
             step.reply(call.ticket, self.joined(member.member_id))
 
     def _wait_for_join(self, member: Member, call: _Join) -> None:
@@ -138,17 +138,17 @@ class ClassicGroup(ClassicState):
         member.update(call.request)
         member.client_id, member.client_host = call.info.client_id, call.info.client_host
         member.is_new = False
-        self.keep_alive(member, call.now_ms)
+        self.keep_alive(member, call.now)
         if self.state is State.STABLE and elect_protocol(self.members.values()) == self.protocol:
             self._resume(member, old_leader, call)
         else:
             member.join = call.ticket
-            rebalance.rebalance_or_complete(self, call.step, call.now_ms)
+            rebalance.rebalance_or_complete(self, call.step, call.now)
 
     def _resume(self, member: Member, old_leader: str | None, call: _Join) -> None:
         """It takes its old assignment up again, and nobody else notices."""
         assignments = {other.member_id: other.assignment for other in self.members.values()}
-        call.step.records.append(self.record(self.generation, assignments, call.now_ms))
+        call.step.records.append(self.record(self.generation, assignments, call.now))
         if call.info.api_version >= _SKIP_ASSIGNMENT_FROM:
             response = self.joined(member.member_id, skip=self.leader == member.member_id)
         else:
@@ -158,7 +158,7 @@ class ClassicGroup(ClassicState):
 
     # -- sync ----------------------------------------------------------------------------------------
 
-    def sync(self, ticket: Ticket, request: SyncGroupRequest, now_ms: int) -> Step:
+    def sync(self, ticket: Ticket, request: SyncGroupRequest, now: Now) -> Step:
         step = Step()
         error = self._check_sync(request)
         if error != ErrorCode.NONE:
@@ -167,13 +167,13 @@ class ClassicGroup(ClassicState):
         member = self.members[request.member_id]
         rebalance.sync_received(self, member)
         if self.state is State.STABLE:
-            self.keep_alive(member, now_ms)
+            self.keep_alive(member, now)
             step.reply(ticket, self.synced(member.assignment))
             return step
         self._wait_for_sync(member, ticket, step)
         if self.leader == member.member_id:
             given = {entry.member_id: bytes(entry.assignment) for entry in request.assignments}
-            rebalance.assign(self, given, step, now_ms)
+            rebalance.assign(self, given, step, now)
         return step
 
     def _check_sync(self, request: SyncGroupRequest) -> ErrorCode:
@@ -195,13 +195,13 @@ class ClassicGroup(ClassicState):
 
     # -- heartbeat -----------------------------------------------------------------------------------
 
-    def heartbeat(self, ticket: Ticket, request: HeartbeatRequest, now_ms: int) -> Step:
+    def heartbeat(self, ticket: Ticket, request: HeartbeatRequest, now: Now) -> Step:
         step = Step()
         error = self.check_member(request.member_id, request.group_instance_id)
         if error == ErrorCode.NONE and request.generation_id != self.generation:
             error = ErrorCode.ILLEGAL_GENERATION
         if error == ErrorCode.NONE:
-            self.keep_alive(self.members[request.member_id], now_ms)
+            self.keep_alive(self.members[request.member_id], now)
             if self.state is State.PREPARING:
                 error = ErrorCode.REBALANCE_IN_PROGRESS
         step.reply(ticket, HeartbeatResponse(error_code=error))
@@ -209,14 +209,14 @@ class ClassicGroup(ClassicState):
 
     # -- leave ---------------------------------------------------------------------------------------
 
-    def leave(self, ticket: Ticket, request: LeaveGroupRequest, info: RequestInfo, now_ms: int) -> Step:
+    def leave(self, ticket: Ticket, request: LeaveGroupRequest, info: RequestInfo, now: Now) -> Step:
         step = Step()
         before = len(self.members)
         results = [self._leave(identity, step) for identity in leaving(request, info)]
         if len(self.members) < before:
-            rebalance.rebalance_or_complete(self, step, now_ms)
+            rebalance.rebalance_or_complete(self, step, now)
         else:
-            rebalance.maybe_complete(self, step, now_ms)
+            rebalance.maybe_complete(self, step, now)
         step.reply(ticket, left(results, info))
         return step
 
@@ -237,8 +237,8 @@ class ClassicGroup(ClassicState):
 
     # -- time ----------------------------------------------------------------------------------------
 
-    def expired(self, key: TimerKey, now_ms: int) -> Step:
-        return rebalance.expired(self, key, now_ms)
+    def expired(self, key: TimerKey, now: Now) -> Step:
+        return rebalance.expired(self, key, now)
 
 
 def leaving(request: LeaveGroupRequest, info: RequestInfo) -> list[MemberIdentity]:

@@ -29,7 +29,7 @@ from forebay.core.groups.members import (
     subscribed_topics,
 )
 from forebay.core.groups.timers import TimerKey
-from forebay.core.step import StateRecord, Step
+from forebay.core.step import Now, StateRecord, Step
 from forebay.errors import ErrorCode
 from forebay.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from forebay.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -131,14 +131,14 @@ class ClassicState(Group):
         is_consumer = self.protocol_type == PROTOCOL_TYPE
         self.topics = subscribed_topics(self.members.values(), self.protocol) if is_consumer else None
 
-    def record(self, generation: int, assignments: Mapping[str, bytes], now_ms: int) -> StateRecord:
+    def record(self, generation: int, assignments: Mapping[str, bytes], now: Now) -> StateRecord:
         """The group as it is to be found after a restart: of this generation, with these assignments."""
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=generation,
             protocol=self.protocol if self.members else None,
             leader=self.leader if self.members else None,
-            current_state_timestamp=now_ms,
+            current_state_timestamp=now.wall_ms,
             members=[
                 member.record(self.protocol, assignments.get(member.member_id, b""))
                 for member in self.members.values()
@@ -233,20 +233,20 @@ class ClassicState(Group):
     def cancel(self, kind: str, member_id: str = "") -> None:
         self.context.timers.cancel(TimerKey(self.group_id, kind, member_id))
 
-    def keep_alive(self, member: Member, now_ms: int) -> None:
-        self.schedule(SESSION, now_ms + member.session_timeout_ms, member.member_id)
+    def keep_alive(self, member: Member, now: Now) -> None:
+        self.schedule(SESSION, now.ms + member.session_timeout_ms, member.member_id)
 
-    def loaded(self, now_ms: int) -> Step:
+    def loaded(self, now: Now) -> Step:
         for member in self.members.values():
-            self.keep_alive(member, now_ms)
+            self.keep_alive(member, now)
         if self.members and self.leader is None:
-            self.schedule(REBALANCE, now_ms)
+            self.schedule(REBALANCE, now.ms)
         return Step()
 
-    def committed(self, member_id: str, now_ms: int) -> None:
+    def committed(self, member_id: str, now: Now) -> None:
         member = self.members.get(member_id)
         if member is not None and self.state in (State.STABLE, State.PREPARING):
-            self.keep_alive(member, now_ms)
+            self.keep_alive(member, now)
 
     # -- what the shard asks --------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from forebay.core.groups.group import Context, Group
 from forebay.core.groups.offsets import Offsets, commit_record, tombstone
-from forebay.core.step import RequestInfo, StateRecord
+from forebay.core.step import Now, RequestInfo, StateRecord
 from forebay.errors import ErrorCode
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages.offset_commit import (
@@ -90,11 +90,11 @@ def partitions_of(
 
 
 def commit(
-    context: Context, request: OffsetCommitRequest, info: RequestInfo, error: ErrorCode, now_ms: int
+    context: Context, request: OffsetCommitRequest, info: RequestInfo, error: ErrorCode, now: Now
 ) -> tuple[list[StateRecord], OffsetCommitResponse]:
     expires = request.retention_time_ms
     committer = _Committer(
-        context, request.group_id, error, now_ms, -1 if expires < 0 else now_ms + expires, []
+        context, request.group_id, error, now.wall_ms, -1 if expires < 0 else now.wall_ms + expires, []
     )
     by_id = info.api_version >= TOPIC_IDS_FROM
     topics = []
@@ -114,9 +114,9 @@ def commit(
 
 
 def commit_in_transaction(
-    context: Context, request: TxnOffsetCommitRequest, error: ErrorCode, now_ms: int
+    context: Context, request: TxnOffsetCommitRequest, error: ErrorCode, now: Now
 ) -> tuple[list[StateRecord], TxnOffsetCommitResponse]:
-    committer = _Committer(context, request.group_id, error, now_ms, -1, [])
+    committer = _Committer(context, request.group_id, error, now.wall_ms, -1, [])
     topics = [
         TxnOffsetCommitResponseTopic(
             name=topic.name,

@@ -25,7 +25,7 @@ from forebay.core.groups.consumer_state import Draft
 from forebay.core.groups.migration import can_be_classic, to_classic
 from forebay.core.groups.subscriptions import pattern
 from forebay.core.groups.timers import TimerKey
-from forebay.core.step import RequestInfo, Step, Ticket
+from forebay.core.step import Now, RequestInfo, Step, Ticket
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -44,14 +44,14 @@ _CLIENT_MAKES_ID_FROM = 1
 
 class ConsumerGroup(ConsumerBase):
     def consumer_heartbeat(
-        self, ticket: Ticket, request: ConsumerGroupHeartbeatRequest, info: RequestInfo, now_ms: int
+        self, ticket: Ticket, request: ConsumerGroupHeartbeatRequest, info: RequestInfo, now: Now
     ) -> Step:
         draft = Draft(self.group_id, self.state)
         try:
             if request.member_epoch < 0:
-                response = self._leave(draft, request, now_ms)
+                response = self._leave(draft, request, now)
             else:
-                response = self._stay(draft, request, info, now_ms)
+                response = self._stay(draft, request, info, now)
         except KafkaError as error:
             return Step(replies=[(ticket, refusal(error))])
         return Step(records=draft.records, replies=[(ticket, response)])
@@ -59,7 +59,7 @@ class ConsumerGroup(ConsumerBase):
     # -- joining and staying -------------------------------------------------------------------------
 
     def _stay(
-        self, draft: Draft, request: ConsumerGroupHeartbeatRequest, info: RequestInfo, now_ms: int
+        self, draft: Draft, request: ConsumerGroupHeartbeatRequest, info: RequestInfo, now: Now
     ) -> ConsumerGroupHeartbeatResponse:
         owned = None if request.topic_partitions is None else read_partitions(request.topic_partitions)
         if request.member_epoch == 0:
@@ -68,8 +68,8 @@ class ConsumerGroup(ConsumerBase):
             before = self.find(request.member_id, request.instance_id)
             _check_epoch(before, request.member_epoch, owned)
         member = self.take_over(draft, before.updated(request, info), owned)
-        self.keep_alive(member, now_ms)
-        self.watch_revocation(member, now_ms, restart=not member.has_same_current(before))
+        self.keep_alive(member, now)
+        self.watch_revocation(member, now, restart=not member.has_same_current(before))
         is_told = _is_full(request) or member.assigned != before.assigned
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
@@ -103,11 +103,11 @@ class ConsumerGroup(ConsumerBase):
     # -- leaving -------------------------------------------------------------------------------------
 
     def _leave(
-        self, draft: Draft, request: ConsumerGroupHeartbeatRequest, now_ms: int
+        self, draft: Draft, request: ConsumerGroupHeartbeatRequest, now: Now
     ) -> ConsumerGroupHeartbeatResponse:
         member = self.find(request.member_id, request.instance_id)
         if request.member_epoch == LEAVE_EPOCH:
-            self._fence(draft, member, now_ms)
+            self._fence(draft, member, now)
         else:
             away = replace(
                 member,
@@ -117,38 +117,38 @@ class ConsumerGroup(ConsumerBase):
                 revoking=NOTHING,
             )
             draft.set_current(away)
-            self.watch_revocation(away, now_ms, restart=False)
+            self.watch_revocation(away, now, restart=False)
         return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
 
-    def _fence(self, draft: Draft, member: ConsumerMember, now_ms: int) -> None:
+    def _fence(self, draft: Draft, member: ConsumerMember, now: Now) -> None:
         """It is out of the group; and if all others speak the classic protocol, so does the group again."""
         self.let_go(draft, member.member_id)
         if can_be_classic(self, draft.state):
-            to_classic(self, draft, now_ms)
+            to_classic(self, draft, now)
         else:
             self.raise_epoch(draft)
 
-    def expired(self, key: TimerKey, now_ms: int) -> Step:
+    def expired(self, key: TimerKey, now: Now) -> Step:
         """Silent for too long, or too slow to give up what it has to, or to join or sync again."""
         draft = Draft(self.group_id, self.state)
         member = self.state.members.get(key.member_id)
         is_over = key.kind != REVOKE or (member is not None and member.state is MemberState.UNREVOKED)
         if member is not None and is_over:
-            self._fence(draft, member, now_ms)
+            self._fence(draft, member, now)
         return Step(records=draft.records)
 
     # -- members of the classic protocol -------------------------------------------------------------
 
-    def join(self, ticket: Ticket, request: JoinGroupRequest, info: RequestInfo, now_ms: int) -> Step:
-        return consumer_classic.join(self, ticket, request, info, now_ms)
+    def join(self, ticket: Ticket, request: JoinGroupRequest, info: RequestInfo, now: Now) -> Step:
+        return consumer_classic.join(self, ticket, request, info, now)
 
-    def sync(self, ticket: Ticket, request: SyncGroupRequest, now_ms: int) -> Step:
-        return consumer_classic.sync(self, ticket, request, now_ms)
+    def sync(self, ticket: Ticket, request: SyncGroupRequest, now: Now) -> Step:
+        return consumer_classic.sync(self, ticket, request, now)
 
-    def heartbeat(self, ticket: Ticket, request: HeartbeatRequest, now_ms: int) -> Step:
-        return consumer_classic.heartbeat(self, ticket, request, now_ms)
+    def heartbeat(self, ticket: Ticket, request: HeartbeatRequest, now: Now) -> Step:
+        return consumer_classic.heartbeat(self, ticket, request, now)
 
-    def leave(self, ticket: Ticket, request: LeaveGroupRequest, info: RequestInfo, _: int) -> Step:
+    def leave(self, ticket: Ticket, request: LeaveGroupRequest, info: RequestInfo, _: Now) -> Step:
         return consumer_classic.leave(self, ticket, request, info)
 
 

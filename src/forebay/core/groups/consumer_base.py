@@ -34,7 +34,7 @@ from forebay.core.groups.group import Claim, Context, Group, TopicsView
 from forebay.core.groups.reconciliation import reconcile
 from forebay.core.groups.subscriptions import Subscriptions
 from forebay.core.groups.timers import TimerKey
-from forebay.core.step import StateRecord, Step
+from forebay.core.step import Now, StateRecord, Step
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import Message
 from forebay.wire.messages.consumer_group_describe import (
@@ -173,31 +173,31 @@ class ConsumerBase(Group):
         for kind in (SESSION, REVOKE, JOIN, SYNC):
             self.cancel(kind, member_id)
 
-    def keep_alive(self, member: ConsumerMember, now_ms: int) -> None:
+    def keep_alive(self, member: ConsumerMember, now: Now) -> None:
         timeout_ms = self.context.config.consumer_session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
-        self.schedule(SESSION, now_ms + timeout_ms, member.member_id)
+        self.schedule(SESSION, now.ms + timeout_ms, member.member_id)
 
-    def watch_revocation(self, member: ConsumerMember, now_ms: int, *, restart: bool) -> None:
+    def watch_revocation(self, member: ConsumerMember, now: Now, *, restart: bool) -> None:
         """A member has its rebalance timeout to give up what it has to."""
         key = TimerKey(self.group_id, REVOKE, member.member_id)
         if member.state is not MemberState.UNREVOKED or member.classic is not None:
             self.context.timers.cancel(key)
         elif restart or key not in self.context.timers:
-            self.context.timers.set(key, now_ms + member.rebalance_timeout_ms)
+            self.context.timers.set(key, now.ms + member.rebalance_timeout_ms)
 
-    def loaded(self, now_ms: int) -> Step:
+    def loaded(self, now: Now) -> Step:
         for member in self.state.members.values():
-            self.keep_alive(member, now_ms)
-            self.watch_revocation(member, now_ms, restart=True)
+            self.keep_alive(member, now)
+            self.watch_revocation(member, now, restart=True)
         return Step()
 
-    def committed(self, member_id: str, now_ms: int) -> None:
+    def committed(self, member_id: str, now: Now) -> None:
         """Only the classic protocol takes a commit for a sign of life."""
         member = self.state.members.get(member_id)
         if member is not None and member.classic is not None:
-            self.keep_alive(member, now_ms)
+            self.keep_alive(member, now)
 
     # -- what the shard asks -------------------------------------------------------------------------
 

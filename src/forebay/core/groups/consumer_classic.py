@@ -19,7 +19,7 @@ from forebay.core.groups.members import protocols_of, rebalance_timeout_ms
 from forebay.core.groups.migration import assignment_of, by_id, can_be_classic, to_classic
 from forebay.core.groups.reconciliation import available
 from forebay.core.groups.timers import TimerKey
-from forebay.core.step import RequestInfo, Step, Ticket
+from forebay.core.step import Now, RequestInfo, Step, Ticket
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from forebay.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from forebay.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -37,12 +37,10 @@ _MEMBER_ID_REQUIRED_FROM = 4
 # -- join --------------------------------------------------------------------------------------------------
 
 
-def join(
-    group: ConsumerBase, ticket: Ticket, request: JoinGroupRequest, info: RequestInfo, now_ms: int
-) -> Step:
+def join(group: ConsumerBase, ticket: Ticket, request: JoinGroupRequest, info: RequestInfo, now: Now) -> Step:
     draft = Draft(group.group_id, group.state)
     try:
-        response = _join(group, draft, request, info, now_ms)
+        response = _join(group, draft, request, info, now)
     except KafkaError as error:
         refused = JoinGroupResponse(error_code=error.code, member_id=request.member_id)
         return Step(replies=[(ticket, refused)])
@@ -50,7 +48,7 @@ def join(
 
 
 def _join(
-    group: ConsumerBase, draft: Draft, request: JoinGroupRequest, info: RequestInfo, now_ms: int
+    group: ConsumerBase, draft: Draft, request: JoinGroupRequest, info: RequestInfo, now: Now
 ) -> JoinGroupResponse:
     subscription = _subscription(group, request)
     is_unknown = not request.member_id
@@ -63,11 +61,11 @@ def _join(
     owned = by_id(group.context, subscription.owned_partitions)
     member = group.take_over(draft, _updated(before, request, subscription, info), owned)
     if can_be_classic(group, draft.state):
-        to_classic(group, draft, now_ms)
+        to_classic(group, draft, now)
     else:
         group.cancel(JOIN, member_id)
-        group.schedule(SYNC, now_ms + member.rebalance_timeout_ms, member_id)
-    group.keep_alive(member, now_ms)
+        group.schedule(SYNC, now.ms + member.rebalance_timeout_ms, member_id)
+    group.keep_alive(member, now)
     return JoinGroupResponse(
         generation_id=member.epoch,
         protocol_type=PROTOCOL_TYPE,
@@ -124,19 +122,19 @@ def _updated(
 # -- sync and heartbeat ------------------------------------------------------------------------------------
 
 
-def sync(group: ConsumerBase, ticket: Ticket, request: SyncGroupRequest, now_ms: int) -> Step:
+def sync(group: ConsumerBase, ticket: Ticket, request: SyncGroupRequest, now: Now) -> Step:
     try:
         member = _find(group, request.member_id, request.group_instance_id)
         _check_generation(member, request.generation_id)
         _check_protocol(member, request)
         # One that has something to give up has joined already, and joins again when it did.
         if group.state.epoch > member.epoch and member.state is not MemberState.UNREVOKED:
-            _expect_join(group, member, now_ms)
+            _expect_join(group, member, now)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "join again")
     except KafkaError as error:
         return Step(replies=[(ticket, SyncGroupResponse(error_code=error.code))])
     group.cancel(SYNC, member.member_id)
-    group.keep_alive(member, now_ms)
+    group.keep_alive(member, now)
     response = SyncGroupResponse(
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
@@ -145,14 +143,14 @@ def sync(group: ConsumerBase, ticket: Ticket, request: SyncGroupRequest, now_ms:
     return Step(replies=[(ticket, response)])
 
 
-def heartbeat(group: ConsumerBase, ticket: Ticket, request: HeartbeatRequest, now_ms: int) -> Step:
+def heartbeat(group: ConsumerBase, ticket: Ticket, request: HeartbeatRequest, now: Now) -> Step:
     code = ErrorCode.NONE
     try:
         member = _find(group, request.member_id, request.group_instance_id)
         _check_generation(member, request.generation_id)
-        group.keep_alive(member, now_ms)
+        group.keep_alive(member, now)
         if _should_join(group, member):
-            _expect_join(group, member, now_ms)
+            _expect_join(group, member, now)
             code = ErrorCode.REBALANCE_IN_PROGRESS
     except KafkaError as error:
         code = error.code
@@ -167,10 +165,10 @@ def _should_join(group: ConsumerBase, member: ConsumerMember) -> bool:
     return member.state is MemberState.UNRELEASED and bool(available(member, target, state.owners))
 
 
-def _expect_join(group: ConsumerBase, member: ConsumerMember, now_ms: int) -> None:
+def _expect_join(group: ConsumerBase, member: ConsumerMember, now: Now) -> None:
     key = TimerKey(group.group_id, JOIN, member.member_id)
     if key not in group.context.timers:
-        group.context.timers.set(key, now_ms + member.rebalance_timeout_ms)
+        group.context.timers.set(key, now.ms + member.rebalance_timeout_ms)
 
 
 def _find(group: ConsumerBase, member_id: str, instance_id: str | None) -> ConsumerMember:

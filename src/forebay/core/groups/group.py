@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from forebay.config import GroupsConfig
 from forebay.core.groups.timers import TimerKey, Timers
-from forebay.core.step import StateRecord, Step
+from forebay.core.step import Now, StateRecord, Step
 from forebay.errors import ErrorCode
 from forebay.wire.messages.list_groups import ListedGroup
 
@@ -109,15 +109,15 @@ class Group(ABC):
         """The records that delete the group, without its offsets."""
 
     @abstractmethod
-    def committed(self, member_id: str, now_ms: int) -> None:
+    def committed(self, member_id: str, now: Now) -> None:
         """A member has shown that it lives by committing offsets."""
 
     @abstractmethod
-    def expired(self, key: TimerKey, now_ms: int) -> Step:
+    def expired(self, key: TimerKey, now: Now) -> Step:
         """A timer of this group has run out."""
 
     @abstractmethod
-    def loaded(self, now_ms: int) -> Step: ...
+    def loaded(self, now: Now) -> Step: ...
 
     def listed(self) -> ListedGroup:
         return ListedGroup(

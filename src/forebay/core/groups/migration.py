@@ -16,7 +16,7 @@ from forebay.core.groups.consumer_state import ConsumerState, Draft
 from forebay.core.groups.group import Context
 from forebay.core.groups.members import Member, elect_protocol
 from forebay.core.groups.timers import TimerKey
-from forebay.core.step import StateRecord, Step
+from forebay.core.step import Now, StateRecord, Step
 from forebay.errors import ErrorCode, ProtocolError
 from forebay.wire.state.consumer_protocol import (
     PROTOCOL_TYPE,
@@ -70,13 +70,13 @@ def _upgraded_member(group: ClassicGroup, member: Member) -> ConsumerMember:
     )
 
 
-def leave_classic(group: ClassicGroup, step: Step, now_ms: int) -> None:
+def leave_classic(group: ClassicGroup, step: Step, now: Now) -> None:
     """Whoever waits for the classic group is told to join again; sessions go on."""
     for kind in (JOIN, SYNC):
         group.cancel(kind)
     for member in group.members.values():
         answer_waiting(member, ErrorCode.REBALANCE_IN_PROGRESS, step)
-        group.keep_alive(member, now_ms)
+        group.keep_alive(member, now)
     for member_id in group.pending:
         group.cancel(SESSION, member_id)
 
@@ -91,19 +91,19 @@ def can_be_classic(group: ConsumerBase, state: ConsumerState) -> bool:
     return is_small and all(member.classic is not None for member in members)
 
 
-def to_classic(group: ConsumerBase, draft: Draft, now_ms: int) -> None:
+def to_classic(group: ConsumerBase, draft: Draft, now: Now) -> None:
     """All members left in the draft speak the classic protocol: the group is of that kind from now on."""
-    record = _classic_record(group, draft.state, now_ms)
+    record = _classic_record(group, draft.state, now)
     for member_id in draft.state.members:
         for kind in (REVOKE, JOIN, SYNC):
             group.cancel(kind, member_id)
     draft.delete()
     draft.records.append(record)
     # The members find themselves in a generation with gaps; a rebalance starts once it is replayed.
-    group.context.timers.set(TimerKey(group.group_id, REBALANCE), now_ms)
+    group.context.timers.set(TimerKey(group.group_id, REBALANCE), now.ms)
 
 
-def _classic_record(group: ConsumerBase, state: ConsumerState, now_ms: int) -> StateRecord:
+def _classic_record(group: ConsumerBase, state: ConsumerState, now: Now) -> StateRecord:
     classic = ClassicGroup(group.group_id, group.context)
     assignments = {}
     for member in state.members.values():
@@ -111,7 +111,7 @@ def _classic_record(group: ConsumerBase, state: ConsumerState, now_ms: int) -> S
         assignments[member.member_id] = assignment_of(group.context, member)
     classic.protocol = elect_protocol(classic.members.values())
     classic.leader = None  # nobody made this assignment; after a crash that says that a rebalance is due
-    return classic.record(state.epoch, assignments, now_ms)
+    return classic.record(state.epoch, assignments, now)
 
 
 def _downgraded_member(member: ConsumerMember) -> Member:

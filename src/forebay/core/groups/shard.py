@@ -24,7 +24,7 @@ from forebay.core.groups.migration import leave_classic, upgraded
 from forebay.core.groups.offsets import KEY_VERSIONS as OFFSET_KEY_VERSIONS
 from forebay.core.groups.offsets import Offsets
 from forebay.core.groups.sweep import SWEEP, Sweeper
-from forebay.core.step import RequestInfo, StateRecord, Step, Ticket
+from forebay.core.step import Now, RequestInfo, StateRecord, Step, Ticket
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import NO_PRODUCER_ID, EndTxnMarker
 from forebay.wire.fields import Request
@@ -74,7 +74,7 @@ class GroupShard:
 
     # -- membership of classic groups ----------------------------------------------------------------
 
-    def join_group(self, ticket: Ticket, request: JoinGroupRequest, info: RequestInfo, now_ms: int) -> Step:
+    def join_group(self, ticket: Ticket, request: JoinGroupRequest, info: RequestInfo, now: Now) -> Step:
         config = self._context.config
         if not request.group_id:
             return self._fail(ticket, request, info, ErrorCode.INVALID_GROUP_ID)
@@ -89,27 +89,27 @@ class GroupShard:
         if group is None:
             group = self.groups[request.group_id] = ClassicGroup(request.group_id, self._context)
         assert isinstance(group, ClassicGroup | ConsumerGroup)
-        step = group.join(ticket, request, info, now_ms)
+        step = group.join(ticket, request, info, now)
         step.records[:0] = deleted
         return self._done(step, group.group_id)
 
-    def sync_group(self, ticket: Ticket, request: SyncGroupRequest, info: RequestInfo, now_ms: int) -> Step:
+    def sync_group(self, ticket: Ticket, request: SyncGroupRequest, info: RequestInfo, now: Now) -> Step:
         group = self._joined(request.group_id)
         if isinstance(group, ErrorCode):
             return self._fail(ticket, request, info, group)
-        return self._done(group.sync(ticket, request, now_ms))
+        return self._done(group.sync(ticket, request, now))
 
-    def heartbeat(self, ticket: Ticket, request: HeartbeatRequest, info: RequestInfo, now_ms: int) -> Step:
+    def heartbeat(self, ticket: Ticket, request: HeartbeatRequest, info: RequestInfo, now: Now) -> Step:
         group = self._joined(request.group_id)
         if isinstance(group, ErrorCode):
             return self._fail(ticket, request, info, group)
-        return self._done(group.heartbeat(ticket, request, now_ms))
+        return self._done(group.heartbeat(ticket, request, now))
 
-    def leave_group(self, ticket: Ticket, request: LeaveGroupRequest, info: RequestInfo, now_ms: int) -> Step:
+    def leave_group(self, ticket: Ticket, request: LeaveGroupRequest, info: RequestInfo, now: Now) -> Step:
         group = self._joined(request.group_id)
         if isinstance(group, ErrorCode):
             return self._fail(ticket, request, info, group)
-        return self._done(group.leave(ticket, request, info, now_ms), group.group_id)
+        return self._done(group.leave(ticket, request, info, now), group.group_id)
 
     def _joined(self, group_id: str) -> ClassicGroup | ConsumerGroup | ErrorCode:
         """A group of either kind: members of both protocols may meet in one."""
@@ -121,15 +121,15 @@ class GroupShard:
     # -- membership of KIP-848 groups ----------------------------------------------------------------
 
     def consumer_group_heartbeat(
-        self, ticket: Ticket, request: ConsumerGroupHeartbeatRequest, info: RequestInfo, now_ms: int
+        self, ticket: Ticket, request: ConsumerGroupHeartbeatRequest, info: RequestInfo, now: Now
     ) -> Step:
         try:
             check_heartbeat(request, info, self._context.config.consumer_assignors)
             group = self.groups.get(request.group_id)
             if not isinstance(group, ConsumerGroup):
-                step = self._become_consumer(group, ticket, request, info, now_ms)
+                step = self._become_consumer(group, ticket, request, info, now)
             else:
-                step = group.consumer_heartbeat(ticket, request, info, now_ms)
+                step = group.consumer_heartbeat(ticket, request, info, now)
         except KafkaError as error:
             step = Step(replies=[(ticket, refusal(error))])
         return self._done(step)
@@ -140,7 +140,7 @@ class GroupShard:
         ticket: Ticket,
         request: ConsumerGroupHeartbeatRequest,
         info: RequestInfo,
-        now_ms: int,
+        now: Now,
     ) -> Step:
         """The first heartbeat of a new group, or of a classic one that becomes another if it is let in."""
         if request.member_epoch != 0:
@@ -151,14 +151,14 @@ class GroupShard:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{request.group_id} is not a group of consumers")
         # What is decided here is decided by a group that is thrown away; replaying the records makes it.
         group = ConsumerGroup(request.group_id, self._context, draft.state)
-        step = group.consumer_heartbeat(ticket, request, info, now_ms)
+        step = group.consumer_heartbeat(ticket, request, info, now)
         if step.records and isinstance(old, ClassicGroup):
             step.records[:0] = old.tombstones() + draft.records
-            leave_classic(old, step, now_ms)
+            leave_classic(old, step, now)
         return step
 
     def consumer_group_describe(
-        self, ticket: Ticket, request: ConsumerGroupDescribeRequest, _info: RequestInfo, _: int
+        self, ticket: Ticket, request: ConsumerGroupDescribeRequest, _info: RequestInfo, _: Now
     ) -> Step:
         groups = [self._described_consumer(group_id) for group_id in request.group_ids]
         return self._done(Step(replies=[(ticket, ConsumerGroupDescribeResponse(groups=groups))]))
@@ -176,7 +176,7 @@ class GroupShard:
     # -- offsets -------------------------------------------------------------------------------------
 
     def offset_commit(
-        self, ticket: Ticket, request: OffsetCommitRequest, info: RequestInfo, now_ms: int
+        self, ticket: Ticket, request: OffsetCommitRequest, info: RequestInfo, now: Now
     ) -> Step:
         claim = Claim(
             request.member_id,
@@ -189,12 +189,12 @@ class GroupShard:
         if error == ErrorCode.STALE_MEMBER_EPOCH:
             error = self._check_late(claim, group, commits.partitions_of(self._context, request, info))
         if group is not None and error == ErrorCode.NONE:
-            group.committed(claim.member_id, now_ms)
-        records, response = commits.commit(self._context, request, info, error, now_ms)
+            group.committed(claim.member_id, now)
+        records, response = commits.commit(self._context, request, info, error, now)
         return self._done(Step(records=records, replies=[(ticket, response)]))
 
     def txn_offset_commit(
-        self, ticket: Ticket, request: TxnOffsetCommitRequest, info: RequestInfo, now_ms: int
+        self, ticket: Ticket, request: TxnOffsetCommitRequest, info: RequestInfo, now: Now
     ) -> Step:
         if request.producer_id < 0 or request.producer_epoch < 0:
             return self._fail(ticket, request, info, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -207,7 +207,7 @@ class GroupShard:
             error = self._check_late(claim, group, commits.partitions_of(self._context, request, info))
         if error == ErrorCode.STALE_MEMBER_EPOCH:
             error = ErrorCode.ILLEGAL_GENERATION
-        records, response = commits.commit_in_transaction(self._context, request, error, now_ms)
+        records, response = commits.commit_in_transaction(self._context, request, error, now)
         producer = (request.producer_id, request.producer_epoch) if records else None
         return self._done(Step(records=records, producer=producer, replies=[(ticket, response)]))
 
@@ -224,12 +224,12 @@ class GroupShard:
         is_late = isinstance(group, ConsumerGroup) and group.is_late_commit(claim, partitions)
         return ErrorCode.NONE if is_late else ErrorCode.STALE_MEMBER_EPOCH
 
-    def offset_fetch(self, ticket: Ticket, request: OffsetFetchRequest, info: RequestInfo, _: int) -> Step:
+    def offset_fetch(self, ticket: Ticket, request: OffsetFetchRequest, info: RequestInfo, _: Now) -> Step:
         fetcher = Fetcher(self._context, self.offsets, info, request.require_stable)
         groups = [fetcher.fetch(self.groups.get(asked.group_id), asked) for asked in as_groups(request, info)]
         return self._done(Step(replies=[(ticket, as_response(groups, info))]))
 
-    def offset_delete(self, ticket: Ticket, request: OffsetDeleteRequest, info: RequestInfo, _: int) -> Step:
+    def offset_delete(self, ticket: Ticket, request: OffsetDeleteRequest, info: RequestInfo, _: Now) -> Step:
         group = self.groups.get(request.group_id)
         error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_offset_delete()
         if not request.group_id:
@@ -253,7 +253,7 @@ class GroupShard:
         ]
 
     def describe_groups(
-        self, ticket: Ticket, request: DescribeGroupsRequest, info: RequestInfo, _: int
+        self, ticket: Ticket, request: DescribeGroupsRequest, info: RequestInfo, _: Now
     ) -> Step:
         groups = [self._described(group_id, info) for group_id in request.groups]
         return self._done(Step(replies=[(ticket, DescribeGroupsResponse(groups=groups))]))
@@ -270,7 +270,7 @@ class GroupShard:
             error_message=f"Group {group_id} not found." if is_told else None,
         )
 
-    def delete_groups(self, ticket: Ticket, request: DeleteGroupsRequest, _info: RequestInfo, _: int) -> Step:
+    def delete_groups(self, ticket: Ticket, request: DeleteGroupsRequest, _info: RequestInfo, _: Now) -> Step:
         step = Step()
         results = [
             DeletableGroupResult(group_id=group_id, error_code=self._delete(group_id, step))
@@ -340,45 +340,45 @@ class GroupShard:
         for group_id in self.offsets.end_transaction(marker.producer_id, marker.commit):
             self._forget_idle(group_id)
 
-    def loaded(self, now_ms: int) -> Step:
+    def loaded(self, now: Now) -> Step:
         step = Step()
         for group in list(self.groups.values()):
-            step.include(group.loaded(now_ms))
-        self._sweeper.schedule(now_ms)
+            step.include(group.loaded(now))
+        self._sweeper.schedule(now)
         return self._done(step)
 
-    def tick(self, now_ms: int) -> Step:
+    def tick(self, now: Now) -> Step:
         """What time has brought about. A group is not asked twice before its records are replayed."""
         step = Step()
         changed: set[str] = set()
         for _ in range(_TIMERS_PER_TICK):
-            key = self._context.timers.pop_due(now_ms)
+            key = self._context.timers.pop_due(now.ms)
             if key is None:
                 break
             if key.group_id in changed or (key == SWEEP and step.records):
-                self._context.timers.set(key, now_ms)
+                self._context.timers.set(key, now.ms)
                 break
             if key == SWEEP:
-                self._sweeper.run(step, now_ms)
+                self._sweeper.run(step, now)
                 break
             group = self.groups.get(key.group_id)
             if group is None:
                 continue
-            outcome = group.expired(key, now_ms)
+            outcome = group.expired(key, now)
             if outcome.records:
                 changed.add(key.group_id)
             step.include(outcome)
             self._forget_idle(key.group_id)
         return self._done(step)
 
-    def topics_changed(self, topics: TopicsView, now_ms: int) -> Step:
+    def topics_changed(self, topics: TopicsView, now: Now) -> Step:
         old = self._context.topics
         self._context.see(topics)
         deleted = {
             name for name, info in old.items() if name not in topics or topics[name].topic_id != info.topic_id
         }
         if deleted:
-            self._sweeper.topics_deleted(deleted, now_ms)
+            self._sweeper.topics_deleted(deleted, now)
         return self._done(Step())
 
     # -- helpers -------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from forebay.core.groups.group import Context, Group
 from forebay.core.groups.offsets import Offset, Offsets, tombstone
 from forebay.core.groups.timers import TimerKey
-from forebay.core.step import Step
+from forebay.core.step import Now, Step
 
 SWEEP = TimerKey("", "sweep")
 
@@ -30,36 +30,36 @@ class Sweeper:
         self._deleted: dict[str, int] = {}
         """Deleted topics, and the position up to which offsets are those of the deleted one."""
 
-    def schedule(self, now_ms: int) -> None:
-        self._context.timers.set(SWEEP, now_ms + self._context.config.offsets_retention_check_interval_ms)
+    def schedule(self, now: Now) -> None:
+        self._context.timers.set(SWEEP, now.ms + self._context.config.offsets_retention_check_interval_ms)
 
-    def topics_deleted(self, topics: set[str], now_ms: int) -> None:
+    def topics_deleted(self, topics: set[str], now: Now) -> None:
         self._deleted |= dict.fromkeys(topics, self._offsets.position)
         self._queue = deque(self._groups)
-        self._context.timers.set(SWEEP, now_ms)
+        self._context.timers.set(SWEEP, now.ms)
 
-    def run(self, step: Step, now_ms: int) -> None:
+    def run(self, step: Step, now: Now) -> None:
         """Go on with the sweep under way, or begin one."""
         if not self._queue:
             self._queue.extend(self._groups)
         for _ in range(min(_GROUPS_PER_STEP, len(self._queue))):
             group = self._groups.get(self._queue.popleft())
             if group is not None:
-                self._sweep(group, step, now_ms)
+                self._sweep(group, step, now)
             if len(step.records) >= _RECORDS_PER_STEP:
                 break
         if self._queue:
-            self._context.timers.set(SWEEP, now_ms)
+            self._context.timers.set(SWEEP, now.ms)
         else:
             self._deleted.clear()
-            self.schedule(now_ms)
+            self.schedule(now)
 
-    def _sweep(self, group: Group, step: Step, now_ms: int) -> None:
+    def _sweep(self, group: Group, step: Step, now: Now) -> None:
         group_id = group.group_id
         found: dict[tuple[str, int], bool] = {}
         for topic, partition, offset in self._offsets.stored(group_id):
             is_kept = not self._is_deleted(topic, offset) and not self._is_expired(
-                group, topic, partition, offset, now_ms
+                group, topic, partition, offset, now
             )
             found[topic, partition] = is_kept or found.get((topic, partition), False)
         step.records += [tombstone(group_id, *where) for where, is_kept in found.items() if not is_kept]
@@ -69,12 +69,12 @@ class Sweeper:
     def _is_deleted(self, topic: str, offset: Offset) -> bool:
         return offset.position <= self._deleted.get(topic, -1)
 
-    def _is_expired(self, group: Group, topic: str, partition: int, offset: Offset, now_ms: int) -> bool:
+    def _is_expired(self, group: Group, topic: str, partition: int, offset: Offset, now: Now) -> bool:
         if group.is_subscribed(topic) or self._offsets.is_pending(group.group_id, topic, partition):
             return False
         start_ms = group.expires_from(offset.commit_timestamp)
         if start_ms is None:
             return False
         if offset.expire_timestamp >= 0:
-            return now_ms >= offset.expire_timestamp
-        return now_ms - start_ms >= self._context.config.offsets_retention_ms
+            return now.trusted_ms >= offset.expire_timestamp
+        return now.trusted_ms - start_ms >= self._context.config.offsets_retention_ms

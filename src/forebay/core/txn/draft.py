@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from forebay.core.step import Effect, Step, Ticket
+from forebay.core.step import Effect, Now, Step, Ticket
 from forebay.core.txn.state import TopicPartition, Transaction, record_of, tombstone
 
 
@@ -36,11 +36,11 @@ class Asked(NamedTuple):
 class Draft:
     """One operation's step, which sees what it has itself decided so far."""
 
-    __slots__ = ("_changed", "_known", "now_ms", "step")
+    __slots__ = ("_changed", "_known", "now", "step")
 
-    def __init__(self, known: Mapping[str, Transaction], now_ms: int) -> None:
+    def __init__(self, known: Mapping[str, Transaction], now: Now) -> None:
         self.step = Step()
-        self.now_ms = now_ms
+        self.now = now
         self._known = known
         self._changed: dict[str, Transaction | None] = {}
 
