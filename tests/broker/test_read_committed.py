@@ -255,6 +255,23 @@ def test_a_reader_of_committed_messages_waits_for_its_minimum(
         assert [len(value or b"") for value in visible(only_partition(greedy.read()))] == [1000, 5000]
 
 
+def test_what_lies_beyond_does_not_count_as_more_to_read(
+    broker: BrokerProcess, client: WireClient, topic: str
+) -> None:
+    create(client, topic, segment_bytes="5000")
+    append(client, topic, batch(b"y" * 1000))
+    producer = Producer(client, topic)
+    producer.begin(b"x" * 3000)
+    producer.send(b"x" * 3000)  # in the next segment
+    with WireClient(broker.bootstrap) as greedy:
+        how: dict[str, Any] = {"max_wait_ms": 20_000, "min_bytes": 5000, "partition_max_bytes": 2000}
+        assert len(values_of(only_partition(greedy.call(fetch(topic, 0, **how), FETCH)).records)) == 1
+        greedy.post(fetch(topic, 0, isolation_level=READ_COMMITTED, **how), FETCH)
+        assert greedy.is_silent()
+        producer.end(commit=True)
+        assert len(visible(only_partition(greedy.read()))) == 1
+
+
 def test_what_lies_beyond_is_not_found_by_its_time(client: WireClient, topic: str) -> None:
     create(client, topic)
     append(client, topic, batch(b"plain", timestamp=1000))

@@ -56,6 +56,18 @@ def test_read_respects_the_upper_offset(tmp_path: Path) -> None:
         assert offset == min(upper, 60)
 
 
+def test_a_read_says_whether_more_can_be_read(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 30, count=2)
+    for upper in range(2, 62, 2):
+        for max_bytes in (1, 200, 500, 1 << 20):
+            offset, more = 0, True
+            while more:
+                _, offset, _, more = log.read(offset, max_bytes, upper_offset=upper)
+                assert more == (log.read(offset, 1, upper_offset=upper).range is not None)
+            assert offset == min(upper, 60)
+
+
 def test_an_upper_offset_inside_a_batch_hides_that_batch(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     made = fill(log, 3, count=4)
@@ -68,7 +80,7 @@ def test_a_batch_larger_than_the_limit(tmp_path: Path) -> None:
     made = fill(log, 2)
     piece = log.read(0, 10)
     assert (bytes_of(piece.range), piece.next_offset) == (made[0], 1)
-    assert log.read(0, 10, min_one=False) == (None, 0, None)
+    assert log.read(0, 10, min_one=False) == (None, 0, None, True)
 
 
 def test_reads_outside_of_the_log(tmp_path: Path) -> None:

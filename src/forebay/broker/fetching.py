@@ -38,7 +38,7 @@ _LOOK_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPO
 class Fetch(ABC):
     """One request. Who derives from it says what may be read of a partition."""
 
-    __slots__ = ("_broker", "_found", "_partitions", "_request", "_session", "_size", "_slices")
+    __slots__ = ("_broker", "_found", "_partitions", "_request", "_session", "_size", "_slices", "_urgent")
 
     def __init__(self, broker: Broker, request: FetchRequest, session: FetchContext) -> None:
         self._broker = broker
@@ -48,24 +48,29 @@ class Fetch(ABC):
     # -- reading -------------------------------------------------------------------------------------
 
     def _read(self) -> bool:
-        """Look at every partition that the request wants; whether all of them are well."""
+        """Look at every partition that the request wants; whether to answer without waiting for more.
+
+        That is when the answer holds something other than records, such as an error, and when it has no room
+        for all the records that there are: those left out count towards min_bytes, and only another request
+        can have them.
+        """
         left = min(self._request.max_bytes, self._broker.config.fetch.max_bytes)
         self._found: list[tuple[FetchTarget, PartitionData, int]] = []
         self._partitions: list[Partition] = []
         self._slices: list[tuple[Partition, LogSlice]] = []
         self._size = 0
-        healthy = True
+        self._urgent = False
         for target in self._session.targets:
             try:
                 data, size = self._read_target(target, left)
             except KafkaError as error:
                 data, size = self._failed(target, error), 0
-                healthy = False
+                self._urgent = True
                 self._broker.metrics.fetch_failures += 1
             self._found.append((target, data, size))
             self._size += size
             left -= size
-        return healthy
+        return self._urgent
 
     @abstractmethod
     def _read_target(self, target: FetchTarget, left: int) -> tuple[PartitionData, int]:
@@ -79,6 +84,8 @@ class Fetch(ABC):
             wanted.fetch_offset, max(max_bytes, 0), min_one=self._size == 0, upper_offset=end
         )
         self._partitions.append(partition)
+        if found.more:
+            self._urgent = True
         if found.range is not None:
             self._slices.append((partition, found))
         return found

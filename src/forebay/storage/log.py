@@ -43,6 +43,8 @@ class LogSlice(NamedTuple):
     range: FileRange | None
     next_offset: int
     segment: Segment | None = None
+    more: bool = False
+    """Whether batches that may be read follow: the size wanted, or the end of a segment, left them out."""
 
 
 class Log(SwappingLog):
@@ -146,14 +148,16 @@ class Log(SwappingLog):
                 limit, next_offset = segment.size, end
             else:
                 limit, next_offset = self._limit(segment, end), end
-            length = limit - position
+            length, more = limit - position, next_offset < end
             if length > max_bytes:
+                whole = length
                 length, next_offset = self._cut(segment, position, max_bytes, min_one)
+                more = more or length < whole
         except OSError as error:
             raise StorageError(f"cannot read {self.directory}: {error}") from error
         if length <= 0:
-            return LogSlice(None, offset)
-        return LogSlice(FileRange(segment.file, position, length), next_offset, segment)
+            return LogSlice(None, offset, None, more)
+        return LogSlice(FileRange(segment.file, position, length), next_offset, segment, more)
 
     def is_warm(self, found: LogSlice) -> bool:
         """Whether a slice may be sent at once: its bytes are checked and in the page cache."""

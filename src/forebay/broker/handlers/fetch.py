@@ -66,10 +66,10 @@ class _ConsumerFetch(Fetch):
         self._early = False
 
     def start(self, context: RequestContext) -> FetchResponse | Reply:
-        healthy = self._read()
+        urgent = self._read()
         request = self._request
-        enough = self._size >= request.min_bytes or request.max_wait_ms <= 0
-        if enough or not healthy or not self._partitions:
+        enough = self._size >= request.min_bytes or request.max_wait_ms <= 0 or self._is_full()
+        if enough or urgent or not self._partitions:
             if self._cold():
                 reply = context.defer()
                 self._load(reply)
@@ -83,7 +83,7 @@ class _ConsumerFetch(Fetch):
         reply = context.defer()
         wait = FetchWait(
             self._partitions,
-            bytes_missing=request.min_bytes - self._size,
+            bytes_missing=self._bytes_missing(),
             complete=lambda: self._woken(reply),
             loop=self._broker.loop,
             timeout_s=request.max_wait_ms / 1000,
@@ -119,8 +119,16 @@ class _ConsumerFetch(Fetch):
         end = partition.last_stable_offset if self._committed else partition.high_watermark
         if end == self._seen.get(partition):
             return missing
-        healthy = self._read()
-        return self._request.min_bytes - self._size if healthy else 0
+        return 0 if self._read() else self._bytes_missing()
+
+    def _is_full(self) -> bool:
+        return self._size > 0 and self._bytes_missing() <= 0
+
+    def _bytes_missing(self) -> int:
+        """How many bytes to wait for: no more than the answer can hold."""
+        request = self._request
+        room = sum(target.request.partition_max_bytes for target in self._session.targets)
+        return min(request.min_bytes, request.max_bytes, room) - self._size
 
     # -- reading -------------------------------------------------------------------------------------
 
@@ -141,8 +149,10 @@ class _ConsumerFetch(Fetch):
         diverged = diverging(partition, wanted.last_fetched_epoch, wanted.fetch_offset)
         if diverged is not None:
             data.diverging_epoch = diverged
+            self._urgent = True
             return data, 0
         if self._request.rack_id and self._sent_elsewhere(partition, wanted.fetch_offset, data):
+            self._urgent = True
             return data, 0
         found = self._slice(partition, target, left, end)
         self._seen[partition] = end

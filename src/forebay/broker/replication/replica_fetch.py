@@ -61,10 +61,7 @@ class ReplicaFetch(Fetch):
             return FetchResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         request, session = self._request, self._session.session
         self._broker.replication.heard_of(self._follower, session)
-        healthy = self._read()
-        if request.max_wait_ms <= 0 or not healthy or session is None:
-            return self._answer(context)
-        if any(data.diverging_epoch.epoch >= 0 for _, data, _ in self._found):
+        if self._read() or request.max_wait_ms <= 0 or session is None:
             return self._answer(context)
         enough = self._size >= request.min_bytes
         if self._size >= _HELD_BYTES_MAX:
@@ -149,10 +146,12 @@ class ReplicaFetch(Fetch):
         diverged = diverging(partition, wanted.last_fetched_epoch, wanted.fetch_offset)
         if diverged is not None:
             data.diverging_epoch = diverged
+            self._urgent = True
             return data, 0
         if not log_.start_offset <= wanted.fetch_offset <= log_.end_offset:
             # The log start, told with the error, is where a follower that has too little begins anew.
             data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            self._urgent = True
             return data, 0
         self._broker.replication.fetched(
             partition, self._follower, wanted.fetch_offset, self._broker_epoch, wanted.log_start_offset
