@@ -1,6 +1,7 @@
-"""`python -m bench` measures the broker, `python -m bench kafka` compares it with Apache Kafka.
+"""`python -m bench` measures the broker, `python -m bench kafka` compares it with Apache Kafka, and
+`python -m bench kafka-cluster` three brokers with three.
 
-Both print a table and write `bench/results/*.json`; `--write-docs`, or `python -m bench docs` afterwards,
+All print a table and write `bench/results/*.json`; `--write-docs`, or `python -m bench docs` afterwards,
 turns what is there into `docs/performance.md` and its plot.
 """
 
@@ -54,15 +55,27 @@ def run_alone(rounds: int, only: list[str]) -> None:
 
 
 def run_beside_kafka(rounds: int) -> None:
-    from bench.versus import versus_figures, why_not
+    from bench.versus import versus_figures
+
+    _run_beside("kafka", "Forebay beside Apache Kafka", lambda: versus_figures(rounds))
+
+
+def run_cluster_beside_kafka(rounds: int) -> None:
+    from bench.versus_cluster import versus_cluster_figures
+
+    title = "Three brokers beside three of Apache Kafka"
+    _run_beside("kafka-cluster", title, lambda: versus_cluster_figures(rounds))
+
+
+def _run_beside(name: str, title: str, measure: Callable[[], tuple[list[Figure], str]]) -> None:
+    from bench.kafka_server import why_not
 
     if reason := why_not():
         print(f"bench-kafka skipped: {reason}")
         return
     neighbours = Neighbours()
-    figures, version = versus_figures(rounds)
-    title = f"Forebay beside Apache Kafka {version}"
-    _conclude("kafka", title, figures, "Kafka", neighbours, kafka_version=version)
+    figures, version = measure()
+    _conclude(name, f"{title} {version}", figures, "Kafka", neighbours, kafka_version=version)
 
 
 def _conclude(
@@ -78,7 +91,9 @@ def _conclude(
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=("forebay", "kafka", "docs"), default="forebay")
+    parser.add_argument(
+        "what", nargs="?", choices=("forebay", "kafka", "kafka-cluster", "docs"), default="forebay"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="of each load, of which the median is taken")
     parser.add_argument("--only", action="append", default=[], choices=PARTS, help="measure only this part")
     parser.add_argument("--write-docs", action="store_true", help="write docs/performance.md too")
@@ -90,6 +105,8 @@ def main() -> None:
             run_alone(options.rounds, options.only)
         elif options.what == "kafka":
             run_beside_kafka(options.rounds)
+        elif options.what == "kafka-cluster":
+            run_cluster_beside_kafka(options.rounds)
         if options.write_docs or options.what == "docs":
             from bench.page import write_docs
 

@@ -9,9 +9,11 @@ import multiprocessing
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from typing import TypeVar, cast
 
 from bench.frames import MB_BATCH_RECORDS, RECORD_BYTES
-from bench.load import Measure
+from bench.latency import WARM_UP
+from bench.load import Measure, Served
 from bench.machine import Neighbours
 from bench.rounds import fresh_topic
 from bench.server import BenchError, Server
@@ -22,13 +24,12 @@ MESSAGES_PER_CALL = 1000
 CONSUME_BATCHES = 600
 CLIENT_S_MAX = 60.0
 
-Run = Callable[[str, str], tuple[int, float]]
-"""Given bootstrap server and topic: messages moved and seconds taken."""
+T = TypeVar("T")
 
 
 def librdkafka_produce(server: Server) -> Measure:
     with fresh_topic(server) as (client, topic):
-        measure = _measured(server, topic, _produce)
+        measure = _measured(server, topic, produce_many)
         stored = client.end_offset(topic)
     if stored != measure.requests:
         raise BenchError(f"librdkafka delivered {measure.requests} messages, the log has {stored}")
@@ -43,21 +44,14 @@ def librdkafka_consume(server: Server, topic: str) -> Measure:
     return measure
 
 
-def _measured(server: Server, topic: str, run: Run) -> Measure:
-    neighbours = Neighbours()
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe()
-    bootstrap = f"{server.address[0]}:{server.address[1]}"
-    child = context.Process(target=_child, args=(theirs, run, bootstrap, topic), daemon=True)
-    cpu_s = server.cpu_s()
-    child.start()
-    try:
-        if not ours.poll(CLIENT_S_MAX):
-            raise BenchError("librdkafka does not come to an end")
-        messages, seconds = ours.recv()
-    finally:
-        child.kill()
-        child.join()
+def _measured(server: Server, topic: str, run: Callable[[str, str], tuple[int, float]]) -> Measure:
+    return measured(server, lambda: in_child(run, "{}:{}".format(*server.address), topic))
+
+
+def measured(server: Served, run: Callable[[], tuple[int, float]]) -> Measure:
+    """A run that tells how many messages it moved, in how many seconds, and what that cost the server."""
+    neighbours, cpu_s = Neighbours(), server.cpu_s()
+    messages, seconds = run()
     cpu_s = server.cpu_s() - cpu_s
     return Measure(
         requests=messages,
@@ -68,19 +62,37 @@ def _measured(server: Server, topic: str, run: Run) -> Measure:
     )
 
 
-def _child(pipe: Connection, run: Run, bootstrap: str, topic: str) -> None:
+def in_child(run: Callable[[str, str], T], bootstrap: str, topic: str) -> T:
+    """What the run returns, from a process that is gone afterwards."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=_child, args=(theirs, run, bootstrap, topic), daemon=True)
+    child.start()
+    try:
+        if not ours.poll(CLIENT_S_MAX):
+            raise BenchError("librdkafka does not come to an end")
+        return cast(T, ours.recv())
+    finally:
+        child.kill()
+        child.join()
+
+
+def _child(pipe: Connection, run: Callable[[str, str], object], bootstrap: str, topic: str) -> None:
     pipe.send(run(bootstrap, topic))
 
 
-def _produce(bootstrap: str, topic: str) -> tuple[int, float]:
+def produce_many(
+    bootstrap: str, topic: str, *, acks: int = 1, seconds_max: float = PRODUCE_S
+) -> tuple[int, float]:
+    """As fast as the library takes them; how many messages, and how long until all were acknowledged."""
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": 1})
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": acks})
     # The connection and the topic's metadata are there before the clock starts.
     producer.list_topics(topic, timeout=10)
     value = bytes(range(250)) * (RECORD_BYTES // 250)
     sent, started = 0, time.perf_counter()
-    while time.perf_counter() - started < PRODUCE_S and sent < PRODUCE_MESSAGES_MAX:
+    while time.perf_counter() - started < seconds_max and sent < PRODUCE_MESSAGES_MAX:
         for _ in range(MESSAGES_PER_CALL):
             try:
                 producer.produce(topic, value)
@@ -90,6 +102,23 @@ def _produce(bootstrap: str, topic: str) -> tuple[int, float]:
             sent += 1
     producer.flush(CLIENT_S_MAX)
     return sent, time.perf_counter() - started
+
+
+def produce_one_by_one(bootstrap: str, topic: str, *, acks: int, count: int) -> list[int]:
+    """Nanoseconds from each message's sending to its acknowledge; the next is sent after that."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": acks, "linger.ms": 0})
+    value = bytes(RECORD_BYTES)
+    taken: list[int] = []
+    for number in range(-WARM_UP, count):
+        started = time.perf_counter_ns()
+        producer.produce(topic, value)
+        if producer.flush(CLIENT_S_MAX):
+            raise BenchError("a message was not acknowledged")
+        if number >= 0:
+            taken.append(time.perf_counter_ns() - started)
+    return taken
 
 
 def _consume(bootstrap: str, topic: str) -> tuple[int, float]:

@@ -1,12 +1,13 @@
-"""A cluster under measurement: three brokers of this checkout on this machine, and the etcd they need.
+"""A cluster under measurement: three brokers on this machine, Forebay's or Apache Kafka's.
 
 To a load generator it looks like one server: its address is that of the broker that leads, its CPU time is
-that of all brokers together. etcd has no part in messages and is not counted.
+that of all brokers together. The etcd of Forebay's brokers has no part in messages and is not counted.
 """
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
@@ -15,7 +16,7 @@ from confluent_kafka import ElectionType, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 
 from bench.load import Address
-from bench.server import BenchError, process_cpu_s
+from bench.server import BenchError, process_cpu_s, process_status_bytes
 from forebay.testing.cluster import Cluster
 
 BROKERS = 3
@@ -40,26 +41,53 @@ LIBRARY: dict[str, Any] = {"log_level": 0, "error_cb": _ignore}
 """Of every client here; all else is what the library does unless it is told otherwise."""
 
 
-class BenchCluster:
-    def __init__(self, scratch: Path, name: str) -> None:
-        self._cluster = Cluster(BROKERS, settings=SETTINGS, data_dir=scratch / name)
+class BenchCluster(ABC):
+    """What both kinds have in common: processes, and what an administrator can ask of them."""
 
-    def __enter__(self) -> Self:
-        self._cluster.open()
-        self._admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap_servers, **LIBRARY})
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._cluster.close()
-
-    # -- as one server ---------------------------------------------------------------------------------
-
+    name: str
+    start_s: float
+    """From the command until every broker serves."""
     leader = 1
     """The broker that leads what is under load."""
 
+    def __enter__(self) -> Self:
+        self._prepare()
+        started = time.perf_counter()
+        self._open()
+        self.start_s = time.perf_counter() - started
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, **LIBRARY})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """What is done once and is no part of starting."""
+
+    @abstractmethod
+    def _open(self) -> None: ...
+
+    @abstractmethod
+    def _close(self) -> None: ...
+
+    @property
+    @abstractmethod
+    def addresses(self) -> dict[int, str]:
+        """HOST:PORT of every broker by its node id, running or not."""
+
+    @abstractmethod
+    def pids(self) -> dict[int, int]:
+        """Of the brokers that run."""
+
+    @abstractmethod
+    def kill(self, node: int) -> None: ...
+
+    # -- as one server ---------------------------------------------------------------------------------
+
     @property
     def address(self) -> Address:
-        host, _, port = self._cluster.address(self.leader).rpartition(":")
+        host, _, port = self.addresses[self.leader].rpartition(":")
         return host, int(port)
 
     def cpu_s(self) -> float:
@@ -69,24 +97,18 @@ class BenchCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        return self._cluster.bootstrap_servers
+        return ",".join(self.addresses.values())
 
     def cpu_s_of_each(self) -> dict[int, float]:
-        return {node: process_cpu_s(self._cluster.pid(node)) for node in self._cluster.running}
+        return {node: process_cpu_s(pid) for node, pid in self.pids().items()}
 
-    def kill(self, node: int) -> None:
-        self._cluster.kill(node)
-
-    def stop(self, node: int) -> None:
-        self._cluster.stop(node)
-
-    def start(self, node: int) -> None:
-        self._cluster.start(node)
-        self._cluster.wait_until_ready()
+    def rss_bytes(self) -> int:
+        """Of all brokers together."""
+        return sum(process_status_bytes(pid, "VmRSS") for pid in self.pids().values())
 
     def create_topic(self, name: str, partitions: int, *, leaders: int = BROKERS) -> None:
         """A replica on every broker, the first `leaders` of which lead in turns; returns once in sync."""
-        nodes = self._cluster.node_ids
+        nodes = sorted(self.addresses)
         replicas = [_rotated(nodes, number % leaders) for number in range(partitions)]
         topic = NewTopic(name, partitions, replica_assignment=replicas)
         self._admin.create_topics([topic])[name].result(CREATE_S_MAX)
@@ -116,6 +138,39 @@ class BenchCluster:
     def _partitions(self, topic: str) -> dict[int, Any]:
         found: TopicMetadata = self._admin.list_topics(topic, timeout=READY_S_MAX).topics[topic]
         return {} if found.error is not None else dict(found.partitions)
+
+
+class ForebayCluster(BenchCluster):
+    name = "Forebay"
+
+    def __init__(self, scratch: Path, name: str) -> None:
+        self._scratch, self._label = scratch, name
+
+    def _prepare(self) -> None:
+        self._cluster = Cluster(BROKERS, settings=SETTINGS, data_dir=self._scratch / self._label)
+
+    def _open(self) -> None:
+        self._cluster.open()
+
+    def _close(self) -> None:
+        self._cluster.close()
+
+    @property
+    def addresses(self) -> dict[int, str]:
+        return {node: self._cluster.address(node) for node in self._cluster.node_ids}
+
+    def pids(self) -> dict[int, int]:
+        return {node: self._cluster.pid(node) for node in self._cluster.running}
+
+    def kill(self, node: int) -> None:
+        self._cluster.kill(node)
+
+    def stop(self, node: int) -> None:
+        self._cluster.stop(node)
+
+    def start(self, node: int) -> None:
+        self._cluster.start(node)
+        self._cluster.wait_until_ready()
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

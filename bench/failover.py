@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message, Producer, TopicPartition
 
-from bench.cluster import LEASE_TTL_S, LIBRARY, BenchCluster, wait_until
+from bench.cluster import LEASE_TTL_S, LIBRARY, ForebayCluster, wait_until
 from bench.report import Figure
 from bench.server import BenchError
 from bench.suite import Suite
@@ -137,7 +137,7 @@ def _age_s(message: Message) -> float:
 
 def failover_figures(suite: Suite) -> list[Figure]:
     figures: list[Figure] = []
-    with BenchCluster(suite.scratch, "failover") as cluster:
+    with ForebayCluster(suite.scratch, "failover") as cluster:
         for count in PARTITION_COUNTS:
             print(f"  failover with {count:,} partitions", flush=True)
             topic = next(_names)
@@ -150,7 +150,7 @@ def failover_figures(suite: Suite) -> list[Figure]:
     return sorted(figures, key=lambda figure: figure.group)
 
 
-def _waits(cluster: BenchCluster, topic: str, count: int, end: Callable[[int], None]) -> Waits:
+def _waits(cluster: ForebayCluster, topic: str, count: int, end: Callable[[int], None]) -> Waits:
     """What clients notice when the broker ends that leads a third of the partitions."""
     led = [number for number, leader in cluster.leaders(topic).items() if leader == VICTIM]
     with Traffic(cluster.bootstrap_servers, topic, led) as traffic:
@@ -193,7 +193,7 @@ def _seconds(group: str, name: str, value: float, at_most: float) -> Figure:
     return Figure(group=group, name=name, value=value, unit="s", at_most=at_most, judged="value")
 
 
-def _idle_figure(cluster: BenchCluster) -> Figure:
+def _idle_figure(cluster: ForebayCluster) -> Figure:
     time.sleep(IDLE_SETTLE_S)
     before: dict[int, float] = cluster.cpu_s_of_each()
     time.sleep(IDLE_S)

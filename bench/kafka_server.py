@@ -1,19 +1,22 @@
 """Apache Kafka as a server under measurement: fetched by Maven, run as its own start script runs it.
 
-`kafka/pom.xml` names the release. A single KRaft node with the default configuration and the default JVM
-options of `kafka-server-start` (1 GB heap, G1); only addresses, directories and the replication factors of a
-single node are set.
+`kafka/pom.xml` names the release. KRaft nodes, broker and controller in one, with the default configuration
+and the default JVM options of `kafka-server-start` (1 GB heap, G1). Only addresses, directories and what
+depends on the number of nodes are set: replication factors, and how many replicas must be in sync.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.client import Client
 from bench.server import ROOT, BenchError, Server
@@ -35,20 +38,34 @@ JVM_OPTIONS = (
 MAVEN_S_MAX = 600
 PROPERTIES = """\
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller_port}
+node.id={node}
+controller.quorum.voters={voters}
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 log.dirs={data}
-offsets.topic.replication.factor=1
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
 log.segment.delete.delay.ms=1000
+auto.leader.rebalance.enable=false
 """
+REPLICATION_FACTORS = (
+    "default.replication.factor",
+    "offsets.topic.replication.factor",
+    "share.coordinator.state.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+)
+MIN_IN_SYNC = (
+    "min.insync.replicas",
+    "share.coordinator.state.topic.min.isr",
+    "transaction.state.log.min.isr",
+)
+
+
+class Ports(NamedTuple):
+    """Of one node."""
+
+    broker: int
+    controller: int
 
 
 def why_not() -> str | None:
@@ -82,22 +99,53 @@ def _java(*arguments: str) -> list[str]:
     return ["java", *JVM_OPTIONS, "-cp", f"{LIBS}/*", *arguments]
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+def free_ports(nodes: int) -> list[Ports]:
+    """For the nodes 1, 2, and so on."""
+    with contextlib.ExitStack() as probes:
+        taken = [
+            probes.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            for _ in range(2 * nodes)
+        ]
+    return [Ports(*pair) for pair in zip(taken[::2], taken[1::2], strict=True)]
+
+
+def properties(ports: Sequence[Ports], node: int, data: Path) -> str:
+    """The settings of one node of a cluster: three replicas of which two must be in sync, or one of one."""
+    own = ports[node - 1]
+    text = PROPERTIES.format(
+        node=node,
+        voters=",".join(f"{n}@127.0.0.1:{each.controller}" for n, each in enumerate(ports, 1)),
+        port=own.broker,
+        controller_port=own.controller,
+        data=data,
+    )
+    replicas = min(3, len(ports))
+    lines = [f"{name}={replicas}" for name in REPLICATION_FACTORS]
+    lines += [f"{name}={replicas // 2 + 1}" for name in MIN_IN_SYNC]
+    return text + "\n".join(lines) + "\n"
+
+
+def prepare(scratch: Path, name: str, ports: Sequence[Ports], node: int) -> Path:
+    """Write the settings of a node and format its directory; the path of the settings."""
+    path = scratch / f"{name}.properties"
+    path.write_text(properties(ports, node, scratch / name))
+    _format_storage(path)
+    return path
 
 
 class KafkaServer(Server):
-    """Ready when it answers its first request: it prints no line that says so."""
+    """A node that is prepared, or else a cluster of one.
 
-    def __init__(self, scratch: Path, name: str) -> None:
-        port = _free_port()
-        self.address = ("127.0.0.1", port)
-        properties = scratch / f"{name}.properties"
-        settings = PROPERTIES.format(port=port, controller_port=_free_port(), data=scratch / name)
-        properties.write_text(settings)
-        _format_storage(properties)
-        super().__init__(_java("kafka.Kafka", str(properties)), log=scratch / f"{name}.err")
+    It is ready when it answers its first request: it prints no line that says so.
+    """
+
+    def __init__(self, scratch: Path, name: str, *, ports: Sequence[Ports] = (), node: int = 1) -> None:
+        if not ports:
+            ports = free_ports(1)
+            prepare(scratch, name, ports, node)
+        self.address = ("127.0.0.1", ports[node - 1].broker)
+        settings = scratch / f"{name}.properties"
+        super().__init__(_java("kafka.Kafka", str(settings)), log=scratch / f"{name}.err")
 
     def wait_until_ready(self) -> tuple[str, int]:
         deadline = time.monotonic() + 60
@@ -111,8 +159,8 @@ class KafkaServer(Server):
         raise BenchError(f"Apache Kafka did not get ready:\n{self.last_words()}")
 
 
-def _format_storage(properties: Path) -> None:
-    command = _java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties))
+def _format_storage(settings: Path) -> None:
+    command = _java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(settings))
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:
         print(done.stderr, file=sys.stderr)

@@ -1,11 +1,12 @@
 """Turns saved results into docs/performance.md, so that the page never says what was not measured.
 
-The prose is in `page.md`, `page_kafka.md` and `page_spark.md` beside this file.
+The page answers questions of users, each with a picture and its figures; the prose is in `page.md`. Targets
+are for those who change the code: they stand in the output of the benchmarks, not on the page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,26 +14,48 @@ from typing import Any
 from bench import report
 from bench.frames import B200_BATCH, IN_FLIGHT_REQUESTS, KB16_BATCH, KB64_BATCH, MB_BATCH
 from bench.machine import remark
-from bench.plot import draw
-from bench.report import Figure, rounded, verdict
+from bench.plot import advantage, draw_advantages, draw_growth, draw_limits
+from bench.report import Figure, rounded
 from bench.server import ROOT, BenchError
 
 HERE = Path(__file__).parent
 PAGE = ROOT / "docs" / "performance.md"
-PLOT = ROOT / "docs" / "performance.png"
+PICTURES = ROOT / "docs" / "performance"
+RAW_GROUPS = ("1 connection", "4 connections", "latency when idle")
+GROWTH_GROUPS = "cost with "
+Draw = Callable[[Path, str, Sequence[Figure]], None]
 
 
 def write_docs() -> None:
-    alone, beside, spark = report.load("forebay"), report.load("kafka"), report.load("spark")
+    alone = report.load("forebay")
     if alone is None:
         raise BenchError("there are no results yet: run `make bench` first")
+    content, figures = alone
+    raw = [figure for figure in figures if figure.group in RAW_GROUPS]
+    growth = [figure for figure in figures if figure.group.startswith(GROWTH_GROUPS)]
+    rest = [figure for figure in figures if figure not in raw and figure not in growth]
+    shown = [figure for figure in raw if not figure.name.endswith(("p99", "p99.9"))]
+    version = (report.load("kafka") or ({}, []))[0].get("kafka_version", "")
     text = (HERE / "page.md").read_text()
     PAGE.write_text(
         text.format(
-            machine=_machine(alone[0]),
-            alone=_sections(alone[1], "raw limit"),
-            beside=_beside(*beside, "page_kafka.md", "Kafka") if beside else "",
-            spark=_beside(*spark, "page_spark.md", "Spark's connector") if spark else "",
+            machine=_machine(content),
+            version=version,
+            one=_compared("kafka", "one-broker", "One broker beside Apache Kafka's: times better", "Kafka"),
+            three=_compared(
+                "kafka-cluster",
+                "three-brokers",
+                "Three brokers beside three of Apache Kafka: times better",
+                "Kafka",
+            ),
+            limits=_picture(draw_limits, "limits", "Share of what this machine can do at all", shown)
+            + _tables(raw, "raw limit"),
+            growth=_picture(draw_growth, "growth", "Cost of a request; 1 is an empty broker", growth)
+            + _tables(growth, "empty broker"),
+            rest=_tables(rest, "beside"),
+            spark=_compared(
+                "spark", "spark", "Beside Spark's own connector: times better", "Spark's connector"
+            ),
             mb_bytes=len(MB_BATCH),
             kb16_bytes=len(KB16_BATCH),
             kb64_bytes=len(KB64_BATCH),
@@ -40,8 +63,7 @@ def write_docs() -> None:
             in_flight=IN_FLIGHT_REQUESTS,
         )
     )
-    draw(PLOT, alone[1], beside[1] if beside else [])
-    print(f"written: {PAGE.relative_to(ROOT)}, {PLOT.relative_to(ROOT)}")
+    print(f"written: {PAGE.relative_to(ROOT)}, {PICTURES.relative_to(ROOT)}/")
 
 
 def _machine(content: dict[str, Any]) -> str:
@@ -49,31 +71,45 @@ def _machine(content: dict[str, Any]) -> str:
     kernel = machine["kernel"].partition("-")[0]
     hardware = f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_gb']} GB"
     text = f"Measured on {content['date']}: {hardware}, Linux {kernel}, CPython {machine['python']}."
+    return text + _noise(content)
+
+
+def _noise(content: dict[str, Any]) -> str:
     noise = remark(content["neighbours"])
-    return f"{text}\n\nNote: {noise}." if noise else text
+    return f"\n\nNote: {noise}." if noise else ""
 
 
-def _beside(content: dict[str, Any], figures: Sequence[Figure], prose: str, limit_title: str) -> str:
-    tables = _sections(figures, limit_title)
-    if noise := remark(content["neighbours"]):
-        tables = f"Note: {noise}.\n\n{tables}"
-    return (HERE / prose).read_text().format(version=content.get("kafka_version"), tables=tables)
+def _compared(result: str, picture: str, title: str, other: str) -> str:
+    """A comparison with others: what they were both seen to do, in a picture and in figures."""
+    loaded = report.load(result)
+    if loaded is None:
+        return "Not measured on this machine.\n"
+    content, figures = loaded
+    both = [figure for figure in figures if figure.limit]
+    return _picture(draw_advantages, picture, title, both) + _tables(figures, other) + _noise(content)
 
 
-def _sections(figures: Sequence[Figure], limit_title: str) -> str:
+def _picture(draw: Draw, name: str, title: str, figures: Sequence[Figure]) -> str:
+    draw(PICTURES / f"{name}.png", title, figures)
+    return f"![{title}](performance/{name}.png)\n\n"
+
+
+def _tables(figures: Sequence[Figure], other: str) -> str:
     lines: list[str] = []
-    for group, rows in groupby(figures, key=lambda figure: figure.group):
-        lines += [f"### {group[0].upper()}{group[1:]}", ""]
-        lines += [f"| | measured | {limit_title} | ratio | target | |", "|---|--:|--:|--:|--:|---|"]
-        lines += [_row(figure) for figure in rows]
+    for group, members in groupby(figures, key=lambda figure: figure.group):
+        rows = list(members)
+        compared = any(figure.limit for figure in rows)
+        heads = ["Forebay", other, "times better"] if compared else ["Forebay"]
+        lines += [f"| {group} | {' | '.join(heads)} |", "|---|" + "--:|" * len(heads)]
+        lines += [_row(figure, compared, other) for figure in rows]
         lines += [""]
     return "\n".join(lines)
 
 
-def _row(figure: Figure) -> str:
-    limit = rounded(figure.limit) if figure.limit else ""
-    if figure.limit and figure.limit_name.lower() != "kafka":
-        limit += f" ({figure.limit_name})"
-    ratio = rounded(figure.ratio) if figure.ratio is not None else ""
-    measured = f"{rounded(figure.value)} {figure.unit}"
-    return f"| {' | '.join((figure.name, measured, limit, ratio, figure.target, verdict(figure)))} |"
+def _row(figure: Figure, compared: bool, other: str) -> str:
+    cells = [figure.name, f"{rounded(figure.value)} {figure.unit}"]
+    if compared:
+        named = figure.limit_name and figure.limit_name.lower() not in other.lower()
+        limit = rounded(figure.limit) + (f" ({figure.limit_name})" if named else "") if figure.limit else ""
+        cells += [limit, rounded(advantage(figure)) if figure.limit else ""]
+    return f"| {' | '.join(cells)} |"

@@ -12,7 +12,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from bench.client import Client
-from bench.cluster import BenchCluster
+from bench.cluster import ForebayCluster
 from bench.frames import (
     KB64_BATCH,
     KB64_BATCH_RECORDS,
@@ -46,7 +46,7 @@ SINGLE = {"1 MB": produce_mb, "64 KB": produce_64kb}
 def replication_figures(suite: Suite) -> list[Figure]:
     single: dict[str, Rounds] = defaultdict(Rounds)
     replicated: dict[str, Rounds] = defaultdict(Rounds)
-    with BenchCluster(suite.scratch, "cluster") as cluster:
+    with ForebayCluster(suite.scratch, "cluster") as cluster:
         for _ in suite.each_round("replicated produce"):
             for name, size in SIZES.items():
                 single[name].append(SINGLE[name](suite.broker, 1))
@@ -54,7 +54,7 @@ def replication_figures(suite: Suite) -> list[Figure]:
     return [figure for name in SIZES for figure in _figures(name, replicated[name], single[name])]
 
 
-def produce(cluster: BenchCluster, size: Size) -> Measure:
+def produce(cluster: ForebayCluster, size: Size) -> Measure:
     """One connection to one leader; what is acknowledged must be there in the end."""
     topic = next(_names)
     cluster.create_topic(topic, 1, leaders=1)

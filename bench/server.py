@@ -72,12 +72,7 @@ class Server:
         return self.status_bytes("VmHWM")
 
     def status_bytes(self, field: str) -> int:
-        found = re.search(rf"{field}:\s+(\d+) kB", self.proc("status"))
-        assert found is not None
-        return int(found[1]) * 1024
-
-    def proc(self, name: str) -> str:
-        return Path(f"/proc/{self.process.pid}/{name}").read_text()
+        return process_status_bytes(self.process.pid, field)
 
     def discard_deleted(self) -> None:
         """Called when a topic was deleted: what the server would otherwise remove while it is measured."""
@@ -105,6 +100,12 @@ def process_cpu_s(pid: int) -> float:
     # The command's name, in brackets, may hold spaces: the numbers start behind it.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
+
+
+def process_status_bytes(pid: int, field: str) -> int:
+    found = re.search(rf"{field}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
 
 
 def bare_server(kind: str, scratch: Path) -> Server:

@@ -13,7 +13,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from bench import report
@@ -22,7 +21,6 @@ from bench.report import Figure
 from bench.server import BenchError, ForebayServer
 from bench.spark import connector, core, loads
 from bench.spark.loads import Bench
-from bench.spark.plot import draw
 from bench.suite import scratch_directory
 from forebay.errors import ForebayError
 from forebay.spark.session import session
@@ -197,10 +195,7 @@ def _conclude(figures: list[Figure], neighbours: Neighbours, missing: str | None
     if noise := remark(share):
         print(noise)
     extra = {"connector": f"left out: {missing}" if missing else "spark-sql-kafka-0-10"}
-    path: Path = report.save("spark", figures, neighbours=round(share, 3), **extra)
-    picture = path.with_suffix(".png")
-    draw(picture, [figure for figure in figures if figure.limit_name])
-    print(f"written: {path} and {picture}")
+    print(f"written: {report.save('spark', figures, neighbours=round(share, 3), **extra)}")
 
 
 def main() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench import report
+from bench import page, report
 from bench.latency import percentiles
 from bench.load import Measure, Rounds
 from bench.machine import remark
-from bench.plot import advantage, advantage_wanted, has_headroom, headroom
+from bench.plot import advantage
 from bench.report import Figure, rounded, summary
 
 
@@ -40,25 +40,40 @@ def test_the_target_says_which_of_the_two_it_speaks_of() -> None:
     assert figure(at_most=60.0, judged="value").target == "≤ 60.0 µs"
 
 
-def test_headroom_is_one_at_the_target_and_grows_with_merit() -> None:
-    assert headroom(figure(limit=10.0, at_most=5.0)) == 1.0
-    assert headroom(figure(limit=10.0, at_most=10.0)) == 2.0
-    assert headroom(figure(limit=10.0, at_least=2.5)) == 2.0
+def test_an_advantage_counts_what_is_good() -> None:
+    assert advantage(figure(value=50.0, limit=10.0, unit="MB/s")) == 5.0
+    assert advantage(figure(value=50.0, limit=200.0, unit="µs")) == 4.0
 
 
-def test_what_must_not_happen_at_all_is_judged_and_not_drawn() -> None:
-    errors = figure(value=0.0, unit="messages", at_most=0.0, judged="value")
-    assert errors.passed and not has_headroom(errors)
-    assert not figure(value=1.0, unit="messages", at_most=0.0, judged="value").passed
-    assert has_headroom(figure(limit=10.0, at_most=5.0)) and not has_headroom(figure())
-
-
-def test_an_advantage_is_more_speed_or_less_cost() -> None:
-    faster = figure(value=40.0, unit="MB/s", limit=10.0, at_least=2.0)
-    cheaper = figure(value=10.0, unit="µs", limit=40.0, at_most=0.5)
-    assert (advantage(faster), advantage_wanted(faster)) == (4.0, 2.0)
-    assert (advantage(cheaper), advantage_wanted(cheaper)) == (4.0, 2.0)
-    assert advantage_wanted(figure(limit=10.0)) is None
+def test_the_page_answers_with_pictures_and_without_targets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was measured stands on it; what was not is said to be missing."""
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    monkeypatch.setattr(page, "ROOT", tmp_path)
+    monkeypatch.setattr(page, "PAGE", tmp_path / "performance.md")
+    monkeypatch.setattr(page, "PICTURES", tmp_path / "performance")
+    alone = [
+        figure(
+            group="1 connection", name="produce", unit="MB/s", limit=80.0, limit_name="sendfile", at_least=0.9
+        ),
+        figure(group="cost with 100 segments", name="append", unit="µs/request", limit=40.0),
+        figure(group="groups", name="commits", unit="/s"),
+    ]
+    report.save("forebay", alone, neighbours=0.0)
+    beside = [figure(group="throughput", name="librdkafka", unit="MB/s", limit=25.0, limit_name="Kafka")]
+    report.save("kafka", beside, neighbours=0.3, kafka_version="4.3.1")
+    page.write_docs()
+    text = (tmp_path / "performance.md").read_text()
+    pictures = {path.name for path in (tmp_path / "performance").iterdir()}
+    assert pictures == {"one-broker.png", "limits.png", "growth.png"}
+    assert all(f"(performance/{name})" in text for name in pictures)
+    assert "| librdkafka | 50.0 MB/s | 25.0 | 2.00 |" in text
+    assert "| produce | 50.0 MB/s | 80.0 (sendfile) | 0.62 |" in text
+    assert "| commits | 50.0 /s |" in text
+    assert text.count("Not measured on this machine.") == 2
+    assert "30% of the machine" in text
+    assert "MISS" not in text and "target" not in text
 
 
 def test_the_summary_names_what_was_missed() -> None:
