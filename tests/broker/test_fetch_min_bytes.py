@@ -91,7 +91,7 @@ def test_more_than_an_answer_can_hold_is_not_waited_for(
 ) -> None:
     create(client, topic)
     fill(client, topic, 3)
-    small = {"partition_max_bytes": len(BATCH), "min_bytes": 50 * MIB}
+    small: dict[str, Any] = {"partition_max_bytes": len(BATCH), "min_bytes": 50 * MIB}
     assert requests_to_read(client, topic, 4, **small) == 4  # the last one fills its answer, too
     for offset, limits in enumerate((small, {"max_bytes": len(BATCH), "min_bytes": 50 * MIB}), 4):
         waiting.post(fetch(topic, offset, max_wait_ms=HOUR_MS, **limits), FETCH)
