@@ -8,6 +8,7 @@ from forebay.core.groups.classic import NEW_MEMBER_TIMEOUT_MS
 from forebay.core.groups.classic_state import TRANSITIONS, State
 from forebay.errors import ErrorCode
 from forebay.wire.batch import EndTxnMarker
+from forebay.wire.layout import STRING_BYTES_MAX
 from forebay.wire.messages.leave_group import LeaveGroupRequest
 from support.machines.group_runtime import Runtime, subscription
 
@@ -393,3 +394,16 @@ def test_a_rebalance_waits_as_long_whatever_the_clock_is_set_to(step_ms: int) ->
     runtime.advance(1)
     assert runtime.answers[ticket].generation_id == 2
     assert a not in runtime.group().members
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_a_client_with_the_longest_name_gets_an_id_that_can_be_stored(version: int) -> None:
+    runtime = Runtime()
+    name = "é" * (STRING_BYTES_MAX // 2)
+    member_id, ticket = runtime.enter(version=version, client_id=name)
+    answer = runtime.answers[ticket]
+    assert len(member_id.encode()) <= STRING_BYTES_MAX
+    assert name.startswith(member_id.rpartition("-")[0])
+    assert answer.error_code == ErrorCode.NONE
+    synced = runtime.answers[runtime.sync(member_id, 1, {member_id: b"all"})]
+    assert (synced.error_code, synced.assignment) == (0, b"all")

@@ -14,6 +14,7 @@ from forebay.wire.codec import decode, decoder, encode, encoder
 from forebay.wire.encoding import COPIED_BYTES_MAX
 from forebay.wire.fields import (
     Message,
+    Request,
     Struct,
     array,
     binary,
@@ -30,7 +31,7 @@ from forebay.wire.fields import (
     uint32,
     uuid,
 )
-from forebay.wire.layout import in_range
+from forebay.wire.layout import STRING_BYTES_MAX, in_range
 from forebay.wire.parts import FileRange, Part, Records, join, size_of
 from wire.message_values import every_message, random_message, sparse_message
 
@@ -326,6 +327,33 @@ class Inner(Message, versions=(0, 0), flexible=0):
 def test_malformed_bytes_are_a_protocol_error(cls: type[Message], version: int, data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode(cls, version, data)
+
+
+class Asked(Request, api_key=-2, versions=(0, 1), flexible=1):
+    text: str | None = string(nullable="0+")
+    words: list[str] = array(string)
+    late: str = string("1+", tag=0)
+
+
+class TestLongStrings:
+    """No request may hold a string that the older versions, and our own records, could not."""
+
+    @pytest.mark.parametrize("field", ["text", "words", "late"])
+    @pytest.mark.parametrize("character", ["a", "\u00e9"])
+    def test_are_refused_in_requests(self, field: str, character: str) -> None:
+        def asked(size: int) -> Asked:
+            text = character * (size // len(character.encode())) + "a" * (size % len(character.encode()))
+            return Asked(**{"text": None, field: [text] if field == "words" else text})
+
+        fits = asked(STRING_BYTES_MAX)
+        assert decode(Asked, 1, encode(fits, 1)) == fits
+        for size in (STRING_BYTES_MAX + 1, 1_000_000):
+            with pytest.raises(ProtocolError, match=f"{field}: a string of {size} bytes"):
+                decode(Asked, 1, encode(asked(size), 1))
+
+    def test_that_were_stored_before_are_read(self) -> None:
+        stored = Text(text="a" * (STRING_BYTES_MAX + 1))
+        assert decode(Text, 1, encode(stored, 1)) == stored
 
 
 class TestValues:

@@ -21,6 +21,7 @@ from typing import Any
 from forebay.errors import ProtocolError
 from forebay.wire.fields import FORMATS, Field, Message, Struct, default_source
 from forebay.wire.layout import (
+    STRING_BYTES_MAX,
     Layout,
     Source,
     read_long_uvarint,
@@ -105,7 +106,7 @@ class _DecoderWriter:
         if self.layout.flexible:
             self._read("B", length)
             self._flush()
-            line(f"if {length} > 127: {length}, pos = read_long_uvarint(view, {length}, pos)")
+            self._long_length(name, field, length)
             line(f"{length} -= 1")
         else:
             self._read(self.layout.length_format(field), length)
@@ -113,6 +114,19 @@ class _DecoderWriter:
         least = -1 if self.layout.nullable(field) else 0
         line(f"if {length} < {least}: raise ProtocolError(f'{name}: the length is {{{length}}}')")
         return length
+
+    def _long_length(self, name: str, field: Field, length: str) -> None:
+        """Reads the rest of a length that does not fit into one byte: only those can be too large."""
+        line = self.source.line
+        line(f"if {length} > 127:")
+        self.source.indent()
+        line(f"{length}, pos = read_long_uvarint(view, {length}, pos)")
+        if field.kind == "string" and self.layout.bounds_strings:
+            line(
+                f"if {length} > {STRING_BYTES_MAX + 1}: raise ProtocolError("
+                f"f'{name}: a string of {{{length} - 1}} bytes; {STRING_BYTES_MAX} are the most')"
+            )
+        self.source.dedent()
 
     # Fields
 

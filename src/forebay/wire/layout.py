@@ -14,10 +14,14 @@ from struct import calcsize
 from typing import Any
 
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
-from forebay.wire.fields import FORMATS, Field, Message, Struct
+from forebay.wire.fields import FORMATS, ApiMessage, Field, Message, Struct
 
 # The most bytes that a length, count, tag or size in front of something takes.
 UVARINT_BYTES = 5
+
+STRING_BYTES_MAX = 2**15 - 1
+"""Of a string in a request or response. The older versions cannot say more, and nor can the records in which
+coordinators keep what clients call themselves; so the flexible versions may not either, as in Kafka."""
 
 
 @cache
@@ -43,6 +47,8 @@ class Layout:
         self.cls = cls
         self.version = version
         self.flexible = version >= cls.FLEXIBLE_FROM
+        self.bounds_strings = issubclass(cls, ApiMessage)
+        """What stands in an internal topic already is read whatever its size."""
 
     def plain(self, cls: type[Struct]) -> list[tuple[str, Field]]:
         """The fields of this version in wire order."""

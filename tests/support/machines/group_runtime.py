@@ -181,6 +181,7 @@ class Runtime:
         session_ms: int = 10_000,
         rebalance_ms: int = 30_000,
         version: int = 9,
+        client_id: str = "app",
     ) -> int:
         request = JoinGroupRequest(
             group_id=group_id,
@@ -191,7 +192,7 @@ class Runtime:
             protocol_type=protocol_type,
             protocols=[JoinGroupRequestProtocol(name=name, metadata=data) for name, data in protocols],
         )
-        return self.send("join_group", request, version)
+        return self.send("join_group", request, version, client_id)
 
     def enter(self, **options: Any) -> tuple[str, int]:
         """Join as a new client does, in two requests if need be; the ticket is that of the second."""

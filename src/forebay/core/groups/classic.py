@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from forebay.core.groups import rebalance
 from forebay.core.groups.classic_state import SESSION, ClassicState, State
-from forebay.core.groups.members import Member, elect_protocol, new_member, protocols_of
+from forebay.core.groups.members import Member, elect_protocol, new_member, new_member_id, protocols_of
 from forebay.core.groups.timers import TimerKey
 from forebay.core.step import Now, RequestInfo, Step, Ticket
 from forebay.errors import ErrorCode
@@ -83,7 +83,7 @@ class ClassicGroup(ClassicState):
     def _join_unknown(self, call: _Join) -> None:
         instance_id = call.request.group_instance_id
         prefix = call.info.client_id if instance_id is None else instance_id
-        member_id = f"{prefix}-{self.context.new_id()}"
+        member_id = new_member_id(prefix, self.context.new_id())
         if instance_id is not None and instance_id in self.static:
             self._replace(self.static[instance_id], member_id, call)
         elif instance_id is None and call.info.api_version >= _MEMBER_ID_REQUIRED_FROM:

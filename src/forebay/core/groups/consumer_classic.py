@@ -15,7 +15,7 @@ from forebay.core.groups.classic_state import JOIN, SYNC
 from forebay.core.groups.consumer_base import ConsumerBase
 from forebay.core.groups.consumer_members import Classic, ConsumerMember, MemberState, Partitions
 from forebay.core.groups.consumer_state import Draft
-from forebay.core.groups.members import protocols_of, rebalance_timeout_ms
+from forebay.core.groups.members import new_member_id, protocols_of, rebalance_timeout_ms
 from forebay.core.groups.migration import assignment_of, by_id, can_be_classic, to_classic
 from forebay.core.groups.reconciliation import available
 from forebay.core.groups.timers import TimerKey
@@ -52,7 +52,8 @@ def _join(
 ) -> JoinGroupResponse:
     subscription = _subscription(group, request)
     is_unknown = not request.member_id
-    member_id = request.member_id or f"{request.group_instance_id or info.client_id}-{group.context.new_id()}"
+    prefix = request.group_instance_id or info.client_id
+    member_id = request.member_id or new_member_id(prefix, group.context.new_id())
     is_required = is_unknown and request.group_instance_id is None
     if is_required and info.api_version >= _MEMBER_ID_REQUIRED_FROM:
         group.check_room(member_id)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from forebay.core.step import RequestInfo, Ticket
 from forebay.errors import ProtocolError
+from forebay.wire.layout import STRING_BYTES_MAX
 from forebay.wire.messages.join_group import JoinGroupRequest
 from forebay.wire.state.consumer_protocol import read_subscription
 from forebay.wire.state.group_metadata import MemberMetadata
@@ -53,6 +54,12 @@ class Member:
             subscription=self.metadata(protocol),
             assignment=assignment,
         )
+
+
+def new_member_id(prefix: str, unique: str) -> str:
+    """An id for a member, which begins with what its client calls itself, as far as there is room."""
+    room = STRING_BYTES_MAX - len(unique) - 1
+    return f"{prefix.encode()[:room].decode(errors='ignore')}-{unique}"
 
 
 def new_member(member_id: str, request: JoinGroupRequest, info: RequestInfo) -> Member:
