@@ -110,8 +110,16 @@ def test_what_cannot_be_stored_is_refused() -> None:
     assert runtime.commit(1, partition=-1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert runtime.commit(1, metadata="x" * 8) == ErrorCode.NONE
     assert runtime.commit(2, metadata="é" * 5) == ErrorCode.OFFSET_METADATA_TOO_LARGE
-    assert runtime.commit(-5) == ErrorCode.INVALID_REQUEST
     assert runtime.fetch() == (1, 0)
+
+
+@pytest.mark.parametrize("offset", [-1, -2, -5, -(2**63), 2**63 - 1])
+def test_any_offset_is_stored_as_it_is(offset: int) -> None:
+    runtime = Runtime()
+    assert runtime.commit(7) == ErrorCode.NONE
+    assert runtime.commit(offset) == ErrorCode.NONE
+    assert runtime.fetch() == (offset, 0)
+    assert runtime.txn_commit(offset, partition=1) == ErrorCode.NONE
 
 
 def test_one_bad_partition_does_not_spoil_the_others() -> None:

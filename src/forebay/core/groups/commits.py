@@ -53,6 +53,7 @@ class _Committer(NamedTuple):
     def commit(
         self, topic: str, partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
     ) -> ErrorCode:
+        """Any offset may be committed, as in Kafka: clients choose -1 and -2 to mean latest and earliest."""
         metadata = partition.committed_metadata or ""
         index = partition.partition_index
         if not self.context.has_partition(topic, index):
@@ -61,8 +62,6 @@ class _Committer(NamedTuple):
             return self.error
         if len(metadata.encode()) > self.context.config.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
-        if partition.committed_offset < 0:
-            return ErrorCode.INVALID_REQUEST
         value = OffsetCommitValue(
             offset=partition.committed_offset,
             leader_epoch=partition.committed_leader_epoch,
