@@ -12,7 +12,8 @@ from forebay.storage.disk import RealDisk
 from forebay.storage.faults import FaultyDisk
 from forebay.storage.log import Log, LogConfig
 from forebay.storage.segment import CorruptBatch
-from support.machines.storing import add, bytes_of, fill, headers, read_all
+from forebay.wire.batch import read_header
+from support.machines.storing import add, batch, bytes_of, fill, headers, read_all
 
 CONFIG = LogConfig(segment_bytes=450, index_interval_bytes=150)
 BATCHES = 8
@@ -332,3 +333,105 @@ def test_what_a_killed_process_left_unsynced_is_synced_by_the_next(tmp_path: Pat
     assert log.datasync() == 21
     disk.crash(lambda unsynced: 0)
     assert read_all(Log.open(RealDisk(), str(tmp_path), CONFIG, recovery_point=21)) == b"".join(made)
+
+
+class TestGaps:
+    """A follower's copy of a compacted log: offsets are missing between batches, and nothing is lost."""
+
+    OFFSETS = (0, 1, 7, 8, 20, 21, 22, 40, 55, 56, 70, 90)
+    SIZE = len(batch(0))
+    CONFIG = LogConfig(segment_bytes=2 * SIZE, index_interval_bytes=150)
+
+    def copy(self, path: Path) -> list[bytes]:
+        log = Log.open(RealDisk(), str(path), self.CONFIG)
+        made = [batch(offset) for offset in self.OFFSETS]
+        for each in made:
+            log.append(memoryview(each), read_header(each))
+        log.write_pending()
+        return made
+
+    def open(self, path: Path, *, recovery_point: int = 0, power_lost: bool) -> Log:
+        return Log.open(
+            RealDisk(), str(path), self.CONFIG, recovery_point=recovery_point, power_lost=power_lost
+        )
+
+    @pytest.mark.parametrize("power_lost", [False, True])
+    @pytest.mark.parametrize("recovery_point", [0, 8, 9, 23, 91])
+    def test_are_no_loss(self, tmp_path: Path, recovery_point: int, power_lost: bool) -> None:
+        made = self.copy(tmp_path)
+        log = self.open(tmp_path, recovery_point=recovery_point, power_lost=power_lost)
+        assert read_all(log) == b"".join(made)
+        assert (log.report.removed_segments, log.report.lacks_messages) == (0, False)
+        assert log.end_offset == 91
+
+    def test_lie_within_segments(self, tmp_path: Path) -> None:
+        self.copy(tmp_path)
+        bases = sorted(int(path.stem) for path in tmp_path.glob("*.log"))
+        assert bases == [0, 2, 9, 22, 41, 57], "each begins where the one before ends"
+
+    def test_too_large_for_a_segment_lie_before_it(self, tmp_path: Path) -> None:
+        log = Log.open(RealDisk(), str(tmp_path), LogConfig())
+        made = [batch(0), batch(2**32, count=3)]
+        for each in made:
+            log.append(memoryview(each), read_header(each))
+        log.write_pending()
+        assert [info.base_offset for info in log.segments()] == [0, 2**32 + 2 - (2**31 - 1)]
+        log = self.open(tmp_path, power_lost=False)
+        assert read_all(log) == b"".join(made)
+
+    def between_segments(self, path: Path) -> list[bytes]:
+        """As older versions left them: every segment begins with the batch that begins it."""
+        made = self.copy(path)
+        for file in path.iterdir():
+            file.unlink()
+        for first in range(0, len(made), 2):
+            name = f"{self.OFFSETS[first]:020d}.log"
+            (path / name).write_bytes(b"".join(made[first : first + 2]))
+        return made
+
+    def test_between_segments_are_no_loss_when_a_process_died(self, tmp_path: Path) -> None:
+        made = self.between_segments(tmp_path)
+        log = self.open(tmp_path, recovery_point=2, power_lost=False)
+        assert read_all(log) == b"".join(made)
+        assert (log.report.removed_segments, log.report.lacks_messages) == (0, False)
+
+    def test_between_segments_are_a_loss_with_the_power(self, tmp_path: Path) -> None:
+        made = self.between_segments(tmp_path)
+        log = self.open(tmp_path, recovery_point=2, power_lost=True)
+        assert read_all(log) == b"".join(made[:2])
+        assert log.report.removed_segments == 5
+        assert not log.report.lacks_messages, "whoever lost its power says so anyway"
+
+
+class TestDeadProcess:
+    """The process was killed and the machine was not: only the write under way can be torn."""
+
+    def open(self, crashed: Crashed) -> Log:
+        return Log.open(RealDisk(), str(crashed.path), CONFIG, recovery_point=2, power_lost=False)
+
+    def test_torn_bytes_before_the_next_segment_take_nothing_with_them(self, crashed: Crashed) -> None:
+        for power_lost in (False, True):
+            crashed.reset()
+            first = crashed.segment(0)
+            first.write_bytes(first.read_bytes() + crashed.made[4][:50])
+            log = Log.open(RealDisk(), str(crashed.path), CONFIG, recovery_point=2, power_lost=power_lost)
+            assert read_all(log) == b"".join(crashed.made)
+            assert (log.report.truncated_bytes, log.report.removed_segments) == (50, 0)
+            assert not log.report.lacks_messages
+            goes_on(log)
+
+    def test_a_torn_end_is_nobodys_loss(self, crashed: Crashed) -> None:
+        last = crashed.segment(4)
+        last.write_bytes(last.read_bytes()[:-1])
+        log = self.open(crashed)
+        assert read_all(log) == b"".join(crashed.made[:-1])
+        assert not log.report.lacks_messages
+
+    def test_segments_behind_damage_are_missed(self, crashed: Crashed) -> None:
+        first = crashed.segment(0)
+        data = bytearray(first.read_bytes())
+        data[-1] ^= 1
+        first.write_bytes(data)
+        log = self.open(crashed)
+        assert read_all(log) == b"".join(crashed.made[:3])
+        assert log.report.lacks_messages

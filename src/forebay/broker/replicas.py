@@ -82,8 +82,8 @@ class Replicas:
         return list(self._partitions.values())
 
     def damaged(self) -> set[TopicPartition]:
-        """Partitions that cannot be opened here, or that lack messages which had been synced."""
-        lossy = {key for key, partition in self._partitions.items() if partition.log.report.missing_offsets}
+        """Partitions that cannot be opened here, or that lack messages which no crash can have taken."""
+        lossy = {key for key, partition in self._partitions.items() if partition.log.report.lacks_messages}
         return lossy | self._broken.keys()
 
     def _absent(self, topic: str, index: int) -> KafkaError:

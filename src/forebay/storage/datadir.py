@@ -197,6 +197,7 @@ class DataDir:
             start_offset=self._points[LOG_START_OFFSETS].get(key, 0),
             recovery_point=self._points[RECOVERY_POINTS].get(key, 0),
             clean=self.clean,
+            power_lost=self.power_lost,
         )
 
     def delete_log(self, topic: str, partition: int, log: Log) -> str:

@@ -61,14 +61,19 @@ class Log(SwappingLog):
         start_offset: int = 0,
         recovery_point: int = 0,
         clean: bool = False,
+        power_lost: bool = True,
     ) -> Log:
-        """The log in a directory, made if need be; unless `clean`, checked and repaired. Blocks."""
+        """The log in a directory, made if need be; unless `clean`, checked and repaired. Blocks.
+
+        `power_lost`: unless the stop was clean, what was not synced may be gone.
+        """
         config = config or LogConfig()
         disk.mkdirs(directory)
         options = OpenOptions(
             start_offset=start_offset,
             recovery_point=recovery_point,
             clean=clean,
+            power_lost=power_lost,
             index_interval_bytes=config.index_interval_bytes,
         )
         opened = open_segments(disk, directory, options)

@@ -10,9 +10,13 @@ everything from it on was still on its way.
 - From the segment that holds the recovery point, every batch is read, its CRC checked, and the indexes
   made anew.
 - The first bad batch **at or above** the recovery point is where the crash tore the log: the file is cut
-  there and all later segments go. So do later segments that do not continue where the one before them
-  ends: what lay between was lost with the power. (Compaction leaves gaps inside of segments only: each
-  goes on ending where the next begins.)
+  there. A later segment that begins exactly where the cut one now ends has lost nothing to the cut; it and
+  those after it stay. Any other later segments go, because messages are missing before them.
+- If the machine lost its power (`power_lost`), a segment that does not begin where the one before it ends
+  goes too, with all later ones: what lay between was lost. If only the process died, the system has kept
+  all that was written, and such a gap was there before. Compaction and copying a compacted log leave gaps
+  inside of segments (`LogWriter._base_for`), but for gaps of more than 2^31 offsets and in logs that older
+  versions have written.
 - A bad batch **below** the recovery point is no torn write but damage, and nothing is cut. The scan
   looks for the next whole batch and goes on; the damaged stretch is reported, and reading it is an
   error. If no whole batch follows, or the files end before the recovery point, synced messages are gone:
@@ -58,6 +62,15 @@ class RecoveryReport:
     damage: list[Damage] = field(default_factory=list)
     missing_offsets: int = 0
     """Offsets below the recovery point that are no longer there."""
+    power_lost: bool = False
+
+    @property
+    def lacks_messages(self) -> bool:
+        """Whether messages are gone that no crash explains: the log must not count as in sync.
+
+        Without a loss of power only the write that was under way can be torn, and no segment follows it.
+        """
+        return bool(self.missing_offsets or (self.removed_segments and not self.power_lost))
 
     @property
     def lossless(self) -> bool:
@@ -79,12 +92,14 @@ class OpenOptions:
     start_offset: int
     recovery_point: int
     clean: bool
+    power_lost: bool
+    """Whether an unclean stop may have taken what was written but not synced."""
     index_interval_bytes: int
 
 
 def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
     """Find, check and if need be repair the segments of a directory. Blocks."""
-    report = RecoveryReport()
+    report = RecoveryReport(power_lost=options.power_lost)
     complete_swaps(disk, directory)
     segments = [Segment(disk, directory, base) for base in _find_segments(disk, directory)]
     for segment, following in pairwise(segments):
@@ -133,20 +148,26 @@ class _Recovery:
         self._disk = disk
         self._segments = segments
         self._recovery_point = options.recovery_point
+        self._power_lost = options.power_lost
         self._interval = options.index_interval_bytes
         self._report = report
+        self._was_cut = False
+        """Whether the segment scanned last lost its end."""
 
     def run(self) -> Tail:
         number = self._first_to_scan()
         tail = self._scan(self._segments[number])
-        while not self._report.truncated_bytes and number + 1 < len(self._segments):
-            following = self._segments[number + 1]
-            if following.base_offset != tail.next_offset and following.base_offset > self._recovery_point:
-                break
+        while number + 1 < len(self._segments) and self._continues(tail, self._segments[number + 1]):
             number += 1
-            tail = self._scan(following)
+            tail = self._scan(self._segments[number])
         self._remove_from(number + 1)
         return tail
+
+    def _continues(self, tail: Tail, following: Segment) -> bool:
+        """Whether nothing that was written is missing between what was scanned and the next segment."""
+        if following.base_offset == tail.next_offset or following.base_offset <= self._recovery_point:
+            return True
+        return not self._power_lost and not self._was_cut
 
     def _first_to_scan(self) -> int:
         number = len(self._segments) - 1
@@ -167,6 +188,7 @@ class _Recovery:
     def _scan(self, segment: Segment) -> Tail:
         """Check every batch of a segment, cut or report what is bad, and make its indexes anew."""
         segment.forget_index()
+        self._was_cut = False
         position, next_offset, indexed = 0, segment.base_offset, 0
         while position < segment.size:
             try:
@@ -201,6 +223,7 @@ class _Recovery:
         return resumed
 
     def _cut(self, segment: Segment, position: int) -> None:
+        self._was_cut = True
         self._report.truncated_bytes += segment.size - position
         segment.file.truncate(position)
         segment.size = position
@@ -252,7 +275,11 @@ def _candidates(segment: Segment, bad_position: int) -> Iterator[int]:
 def _tell(directory: str, report: RecoveryReport) -> None:
     if report.truncated_bytes:
         facts: dict[str, object] = {"directory": directory, "bytes": report.truncated_bytes}
-        log.warning("torn end of log cut off", extra=facts | {"removed_segments": report.removed_segments})
+        facts["removed_segments"] = report.removed_segments
+        if report.removed_segments and not report.power_lost:
+            log.error("log damaged: what lay behind the damage is cut off", extra=facts)
+        else:
+            log.warning("torn end of log cut off", extra=facts)
     for damage in report.damage:
         log.error("log damaged", extra={"why": damage.why, "bytes": damage.length})
     if report.missing_offsets:

@@ -254,11 +254,20 @@ class LogWriter:
             out_of_range or self._position + size > self._roll_bytes or max_timestamp > self._roll_timestamp
         ):
             self._write_early()
-            self._roll(base_offset)
+            self._roll(self._base_for(last_offset))
         elif out_of_range:
-            self._start_anew(base_offset, keep=len(self._segments) - 1)
+            self._start_anew(self._base_for(last_offset), keep=len(self._segments) - 1)
         if not self._position:
             self._set_limits(max_timestamp)
+
+    def _base_for(self, last_offset: int) -> int:
+        """Where a segment begins whose first batch ends at `last_offset`.
+
+        A copy of a compacted log has gaps. A gap belongs into a segment, not between two: recovery takes
+        a segment that does not begin where the one before it ends for the trace of a loss of power. Only a
+        gap larger than a segment can address lies before its first batch.
+        """
+        return max(self.end_offset, last_offset - MAX_RELATIVE_OFFSET)
 
     def _roll(self, base_offset: int) -> None:
         sealed = self._active

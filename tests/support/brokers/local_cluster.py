@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -115,6 +116,15 @@ class LocalCluster:
         with contextlib.suppress(asyncio.CancelledError):
             await running.task
         self._dead[node_id] = running.session
+
+    async def crash(self, node_id: int) -> None:
+        """Kill a broker that cannot even close its files: its disk stays as it is at this moment."""
+        directory = Path(self[node_id].data.path)
+        kept = directory.with_name(f"{directory.name}-kept")
+        shutil.copytree(directory, kept)
+        await self.kill(node_id)
+        shutil.rmtree(directory)
+        kept.rename(directory)
 
     async def stop(self, node_id: int) -> None:
         """End a broker as an administrator does: it hands over first."""

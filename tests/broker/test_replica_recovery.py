@@ -1,0 +1,92 @@
+"""What a replica has after its broker crashed, and whether it still counts as in sync."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from forebay.broker.partition import Partition
+from forebay.errors import ErrorCode
+from forebay.wire.batch import build_batch, split
+from forebay.wire.records import Record
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from support.clients.wire_client import create_topic, only_partition, produce
+
+PRODUCE, CREATE_TOPICS = 9, 7
+TOPIC = "t"
+EAGER = {"log.cleaner.backoff.ms": "20", "log.cleaner.min.cleanable.ratio": "0"}
+TINY_SEGMENTS = {"segment_bytes": "1000", "file_delete_delay_ms": "0"}
+
+
+async def create(cluster: LocalCluster, **config: str) -> None:
+    request = create_topic(TOPIC, **config, **TINY_SEGMENTS)
+    (made,) = (await cluster.ask(cluster.nodes[0], request, CREATE_TOPICS)).topics
+    assert made.error_code == ErrorCode.NONE
+    await eventually(lambda: all(TOPIC in cluster[node].image.topics for node in cluster.nodes))
+
+
+async def put(cluster: LocalCluster, key: bytes) -> None:
+    made = bytes(build_batch([Record(0, int(time.time() * 1000), key, b"v" * 100)]))
+    answer = only_partition(await cluster.ask(cluster.leader(TOPIC), produce(TOPIC, made, acks=-1), PRODUCE))
+    assert answer.error_code == ErrorCode.NONE
+
+
+def held(cluster: LocalCluster, node: int) -> Partition:
+    return cluster[node].replicas.held(TOPIC, 0)
+
+
+def offsets(cluster: LocalCluster, node: int) -> list[int]:
+    """The base offset of every batch."""
+    return [header.base_offset for _, header in held(cluster, node).log.scan(0)]
+
+
+def damage_second_segment(directory: Path) -> None:
+    file = sorted(directory.glob("*.log"))[1]
+    data = bytearray(file.read_bytes())
+    data[split(bytes(data))[1][0] + 70] ^= 1
+    file.write_bytes(data)
+
+
+async def test_a_copy_of_a_compacted_log_survives_a_crash_whole(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, EAGER) as cluster:
+        await create(cluster, cleanup_policy="compact")
+        leader, _, follower = cluster.state(TOPIC).replicas
+        for number in range(40):
+            await put(cluster, b"once-%d" % number)
+            for _ in range(3):
+                await put(cluster, b"again")
+        await eventually(lambda: len(offsets(cluster, leader)) < 60)
+        await cluster.kill(follower)
+        await cluster.start(follower, "another-disk")
+        await cluster.in_sync(TOPIC)
+        await eventually(lambda: held(cluster, follower).log.end_offset == 160)
+        await cluster.crash(follower)
+        await cluster.start(follower, "another-disk")
+        report = held(cluster, follower).log.report
+        assert (report.truncated_bytes, report.removed_segments) == (0, 0)
+        newest_of_each_key = {*range(0, 160, 4), 159}
+        assert set(offsets(cluster, follower)) >= newest_of_each_key
+        assert held(cluster, follower).log.end_offset == 160
+
+
+async def test_a_replica_whose_recovery_removed_segments_leaves_the_in_sync_set(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path) as cluster:
+        await create(cluster)
+        leader, *followers = cluster.state(TOPIC).replicas
+        for number in range(30):
+            await put(cluster, b"%d" % number)
+        directory = Path(held(cluster, leader).log.directory)
+        for node in followers:
+            await cluster.kill(node)
+        await cluster.crash(leader)
+        for node in (*followers, leader):
+            await cluster.bury(node)
+        damage_second_segment(directory)
+        await cluster.start(leader)
+        await cluster.settle()
+        assert held(cluster, leader).log.report.removed_segments
+        assert leader not in cluster.state(TOPIC).isr, "the others have what it lacks"
+        for node in followers:
+            await cluster.start(node)
+        await cluster.in_sync(TOPIC)
+        assert [held(cluster, node).log.end_offset for node in cluster.nodes] == [30, 30, 30]
