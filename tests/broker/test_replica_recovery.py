@@ -19,7 +19,7 @@ TINY_SEGMENTS = {"segment_bytes": "1000", "file_delete_delay_ms": "0"}
 
 
 async def create(cluster: LocalCluster, **config: str) -> None:
-    request = create_topic(TOPIC, **config, **TINY_SEGMENTS)
+    request = create_topic(TOPIC, 1, **config, **TINY_SEGMENTS)
     (made,) = (await cluster.ask(cluster.nodes[0], request, CREATE_TOPICS)).topics
     assert made.error_code == ErrorCode.NONE
     await eventually(lambda: all(TOPIC in cluster[node].image.topics for node in cluster.nodes))
