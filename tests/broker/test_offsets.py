@@ -151,6 +151,19 @@ def test_deleted_records_are_gone_for_readers(client: WireClient, topic: str, ve
     assert append(client, topic, batch(b"next")).base_offset == 20
 
 
+@pytest.mark.parametrize(
+    ("policy", "code", "start"),
+    [("compact", "POLICY_VIOLATION", 0), ("compact,delete", "NONE", 1), ("delete", "NONE", 1)],
+)
+def test_records_are_deleted_where_the_policy_has_delete(
+    client: WireClient, topic: str, policy: str, code: str, start: int
+) -> None:
+    create(client, topic, cleanup_policy=policy)
+    append(client, topic, batch(b"kept"))
+    assert delete_records(client, topic, 1)[0] == ErrorCode[code]
+    assert offset_at(client, topic, EARLIEST) == start
+
+
 def test_deleting_beyond_the_end_is_refused(client: WireClient, topic: str) -> None:
     create(client, topic)
     append(client, topic, batch(b"a"))

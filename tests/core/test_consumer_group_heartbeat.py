@@ -205,7 +205,7 @@ def test_a_pattern_takes_in_topics_as_they_come(runtime: ConsumerRuntime) -> Non
     a.subscribe(regex="(orders|new-.*|__.*)")
     settle([a])
     assert a.owned == parts(ORDERS, 0, 1, 2, 3)
-    fresh = {"new-one": TopicInfo(b"n" * 16, 1), "__state": TopicInfo(b"i" * 16, 9)}
+    fresh = {"new-one": TopicInfo(b"n" * 16, 1), "__transaction_state": TopicInfo(b"i" * 16, 9)}
     runtime.see_topics({**runtime.topics, **fresh})
     settle([a])
     assert a.owned == parts(ORDERS, 0, 1, 2, 3) | parts(b"n" * 16, 0), "internal ones are not meant"

@@ -19,6 +19,7 @@ from forebay.cli.client import (
 )
 from forebay.cli.config import alter_configs, read_configs
 from forebay.cli.output import json_option, print_json, print_table
+from forebay.core.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, TopicDescription
@@ -94,7 +95,7 @@ def list_(internal: bool, as_json: bool, client: Client) -> None:
             "replication_factor": max((len(part.replicas) for part in found.partitions.values()), default=0),
         }
         for name, found in sorted(topics.items())
-        if internal or not name.startswith("__")
+        if internal or name not in INTERNAL_TOPICS
     ]
     if as_json:
         print_json(rows)
@@ -114,7 +115,7 @@ def describe(name: str | None, as_json: bool, client: Client) -> None:
     known = client.metadata(admin).topics
     if name is not None and name not in known:
         raise no_topic(name)
-    names = [name] if name is not None else sorted(topic for topic in known if not topic.startswith("__"))
+    names = [name] if name is not None else sorted(topic for topic in known if topic not in INTERNAL_TOPICS)
     described = _describe(admin, names)
     if as_json:
         print_json(described[0] if name is not None else described)

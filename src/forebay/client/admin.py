@@ -24,6 +24,8 @@ from forebay.client.errors import ClientError, error_of, from_kafka, kafka_error
 from forebay.client.presets import Settings, admin_settings
 
 REQUEST_SECONDS = 30.0
+_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""What Kafka's brokers call internal."""
 
 Partition = tuple[str, int]
 """A topic's name and the number of one of its partitions."""
@@ -51,10 +53,10 @@ class Admin:
     # -- topics ----------------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, int]:
-        """The number of partitions of each topic, without the internal ones (two underscores in front)."""
+        """The number of partitions of each topic, without those that the brokers keep for themselves."""
         with kafka_errors():
             found = self._raw.list_topics(timeout=REQUEST_SECONDS).topics
-        return {name: len(topic.partitions) for name, topic in found.items() if not name.startswith("__")}
+        return {name: len(topic.partitions) for name, topic in found.items() if name not in _INTERNAL_TOPICS}
 
     def create_topic(
         self,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from forebay.broker.dispatch import Endpoint, RequestContext
 from forebay.broker.partition import Partition
 from forebay.broker.waiters import release
+from forebay.core.topics import INTERNAL_TOPICS
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -59,7 +60,17 @@ async def _delete(
 
 
 def _start_at(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> Partition:
-    partition = broker.replicas.get_for_certain(topic, wanted.partition_index)
+    index = wanted.partition_index
+    if topic in INTERNAL_TOPICS and broker.image.partition(topic, index) is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{topic} holds the state of groups and transactions, which cannot be deleted",
+        )
+    partition = broker.replicas.get_for_certain(topic, index)
+    if not partition.config.deletes:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, f"{partition} is compacted only; cleanup.policy does not have delete"
+        )
     high_watermark = partition.high_watermark
     offset = high_watermark if wanted.offset == HIGH_WATERMARK else wanted.offset
     if not 0 <= offset <= high_watermark:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from forebay.broker.dispatch import Endpoint, RequestContext
 from forebay.core.image import NO_LEADER, ClusterImage, PartitionState, TopicImage
+from forebay.core.topics import INTERNAL_TOPICS
 from forebay.errors import ErrorCode
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages.describe_topic_partitions import (
@@ -76,7 +77,7 @@ def _topic(
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=topic.name.startswith("__"),
+        is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[_partition(image, state) for state in states],
     )
 

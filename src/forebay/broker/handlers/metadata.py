@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.broker.dispatch import Endpoint, RequestContext
 from forebay.core.image import NO_LEADER, PartitionState, TopicImage
+from forebay.core.topics import INTERNAL_TOPICS
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages.metadata import (
@@ -85,7 +86,7 @@ def _topic(broker: Broker, topic: TopicImage) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=topic.name.startswith("__"),
+        is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[_partition(broker, partition) for partition in topic.partitions],
     )
 

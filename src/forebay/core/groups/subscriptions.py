@@ -13,8 +13,7 @@ from hashlib import blake2b
 from forebay.core.groups.consumer_members import ConsumerMember
 from forebay.core.groups.group import Context, TopicsView
 from forebay.core.groups.patterns import Pattern, compile_pattern
-
-_INTERNAL = "__"
+from forebay.core.topics import INTERNAL_TOPICS
 
 
 @lru_cache(maxsize=256)
@@ -46,7 +45,7 @@ class Subscriptions:
         found = self._matches.get(text)
         if found is None:
             matches = pattern(text).matches
-            names = (name for name in self._context.topics if not name.startswith(_INTERNAL))
+            names = (name for name in self._context.topics if name not in INTERNAL_TOPICS)
             found = self._matches[text] = frozenset(name for name in names if matches(name))
         return found
 
