@@ -11,6 +11,7 @@ from math import inf
 from pathlib import Path
 
 from forebay.config.broker_keys import ALIASES, BROKER_KEYS
+from forebay.config.group_settings import GROUP_RESOURCE_KEYS
 from forebay.config.topic_keys import TOPIC_KEYS
 from forebay.config.values import INT_MAX, LONG_MAX, ConfigType, Definition, format_value
 
@@ -43,10 +44,24 @@ broker's, from the setting in the last column.
 """
 
 
+_GROUP_INTRODUCTION = """\
+## Group settings
+
+Changed with `forebay config set group NAME KEY=VALUE` or any admin client (resource type GROUP), for groups
+of the consumer protocol. They count from each member's next heartbeat on.
+"""
+_IGNORED_INTRODUCTION = """\
+## Settings without effect
+
+These settings of Kafka have no meaning here. They are accepted and kept, so that scripts and tools made for
+Kafka work, and DescribeConfigs says in their documentation that they have no effect.
+"""
+
+
 def render() -> str:
     broker = _table(
         ("Setting", "Type", "Default", "Allowed", "At run time", "Meaning"),
-        (_broker_row(definition) for definition in BROKER_KEYS.values()),
+        (_broker_row(definition) for definition in BROKER_KEYS.values() if not definition.ignored),
     )
     topic = _table(
         ("Setting", "Type", "Allowed", "Meaning", "Falls back to"),
@@ -59,12 +74,60 @@ def render() -> str:
                 ", ".join(f"`{fallback}`" for fallback, _ in key.fallbacks),
             )
             for name, key in sorted(TOPIC_KEYS.items())
+            if not key.definition.ignored
         ),
     )
     others = "".join(
         f"- `{alias}` is another name for `{name}`.\n" for alias, name in sorted(ALIASES.items())
     )
-    return f"{_INTRODUCTION}\n## Broker settings\n\n{broker}\n{others}\n{_TOPIC_INTRODUCTION}\n{topic}"
+    return "\n".join(
+        (
+            _INTRODUCTION,
+            f"## Broker settings\n\n{broker}",
+            others,
+            _TOPIC_INTRODUCTION,
+            topic,
+            _GROUP_INTRODUCTION,
+            _group_table(),
+            _IGNORED_INTRODUCTION,
+            _ignored_table(),
+        )
+    )
+
+
+def _group_table() -> str:
+    return _table(
+        ("Setting", "Type", "Meaning", "Bounds", "Falls back to"),
+        (
+            (
+                f"`{name}`",
+                _type(key.definition),
+                key.definition.doc,
+                f"`group.{name.replace('consumer.', 'consumer.min.')}`, "
+                f"`group.{name.replace('consumer.', 'consumer.max.')}`",
+                f"`{key.fallback}`",
+            )
+            for name, key in GROUP_RESOURCE_KEYS.items()
+            if not key.definition.ignored
+        ),
+    )
+
+
+def _ignored_table() -> str:
+    kinds = (
+        ("broker", BROKER_KEYS.values()),
+        ("topic", [key.definition for key in TOPIC_KEYS.values()]),
+        ("group", [key.definition for key in GROUP_RESOURCE_KEYS.values()]),
+    )
+    return _table(
+        ("Setting", "Of", "Type", "Allowed", "Why"),
+        (
+            (f"`{definition.name}`", kind, _type(definition), _allowed(definition), definition.doc)
+            for kind, definitions in kinds
+            for definition in definitions
+            if definition.ignored
+        ),
+    )
 
 
 def _broker_row(definition: Definition) -> tuple[str, ...]:

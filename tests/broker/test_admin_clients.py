@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     ConfigSource,
     NewPartitions,
     NewTopic,
+    ResourceType,
 )
 
 from forebay.config.topic_keys import TOPIC_KEYS
@@ -107,6 +108,15 @@ def test_confluent_cluster(confluent: AdminClient, broker: BrokerProcess) -> Non
     assert settings_of(confluent, resource)["num.partitions"].is_read_only
 
 
+def test_confluent_groups(confluent: AdminClient, topic: str) -> None:
+    key = "consumer.session.timeout.ms"
+    change = ConfigEntry(key, "50000", incremental_operation=AlterConfigOpType.SET)
+    altered = ConfigResource(ResourceType.GROUP, topic, incremental_configs=[change])
+    confluent.incremental_alter_configs([altered])[altered].result(TIMEOUT_S)
+    entry = settings_of(confluent, ConfigResource(ResourceType.GROUP, topic))[key]
+    assert (entry.value, ConfigSource(entry.source)) == ("50000", ConfigSource.GROUP_CONFIG)
+
+
 # -- kafka-python ------------------------------------------------------------------------------------------
 
 
@@ -137,6 +147,21 @@ def test_kafka_python_settings(kafka_python: KafkaAdminClient, topic: str) -> No
     assert "'5'" in repr(described)
     assert kafka_python.describe_log_dirs()
     assert kafka_python.describe_cluster()["cluster_id"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key", "value"),
+    [
+        (PythonResourceType.GROUP, "of-python", "consumer.heartbeat.interval.ms", "700"),
+        (PythonResourceType.BROKER_LOGGER, "1", "forebay.broker.controller", "DEBUG"),
+    ],
+)
+def test_kafka_python_groups_and_loggers(
+    kafka_python: KafkaAdminClient, kind: PythonResourceType, name: str, key: str, value: str
+) -> None:
+    kafka_python.alter_configs([PythonConfigResource(kind, name, {key: value})])
+    described = kafka_python.describe_configs([PythonConfigResource(kind, name)])
+    assert described[kind.name.lower()][name][key]["value"] == value
 
 
 # -- aiokafka ----------------------------------------------------------------------------------------------

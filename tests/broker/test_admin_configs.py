@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from forebay.config.broker_keys import BROKER_KEYS
 from forebay.config.topic_keys import TOPIC_KEYS
-from forebay.core.settings import AlterOp, ResourceType
+from forebay.core.resources import ResourceType
+from forebay.core.settings import AlterOp
 from forebay.errors import ErrorCode
 from forebay.wire.messages import alter_configs, incremental_alter_configs
 from forebay.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from forebay.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from support.brokers.broker_process import BrokerProcess
+from support.clients.config_calls import describe, increment, replace, value_of
 from support.clients.wire_client import WireClient
 
-TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
+TOPIC, BROKER, GROUP = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP
+LOGGER = ResourceType.BROKER_LOGGER
 
 
 @pytest.fixture
@@ -31,65 +32,6 @@ def make(client: WireClient, name: str) -> None:
     wanted = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
     (result,) = client.call(CreateTopicsRequest(topics=[wanted]), 7).topics
     assert result.error_code == ErrorCode.NONE
-
-
-def describe(
-    client: WireClient, kind: int, name: str, *keys: str, version: int = 4, synonyms: bool = True
-) -> Any:
-    request = DescribeConfigsRequest(
-        resources=[
-            DescribeConfigsResource(
-                resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
-            )
-        ],
-        include_synonyms=synonyms,
-        include_documentation=version >= 3,
-    )
-    (result,) = client.call(request, version).results
-    assert (result.resource_type, result.resource_name) == (kind, name)
-    return result
-
-
-def value_of(client: WireClient, kind: int, name: str, key: str) -> tuple[str | None, int]:
-    (config,) = describe(client, kind, name, key).configs
-    return config.value, config.config_source
-
-
-def increment(
-    client: WireClient,
-    kind: int,
-    name: str,
-    *changes: tuple[str, int, str | None],
-    version: int = 1,
-    validate_only: bool = False,
-) -> Any:
-    resource = incremental_alter_configs.AlterConfigsResource(
-        resource_type=kind,
-        resource_name=name,
-        configs=[
-            incremental_alter_configs.AlterableConfig(name=key, config_operation=op, value=value)
-            for key, op, value in changes
-        ],
-    )
-    request = incremental_alter_configs.IncrementalAlterConfigsRequest(
-        resources=[resource], validate_only=validate_only
-    )
-    (response,) = client.call(request, version).responses
-    assert (response.resource_type, response.resource_name) == (kind, name)
-    return response
-
-
-def replace(client: WireClient, kind: int, name: str, version: int = 2, **configs: str | None) -> Any:
-    resource = alter_configs.AlterConfigsResource(
-        resource_type=kind,
-        resource_name=name,
-        configs=[
-            alter_configs.AlterableConfig(name=key.replace("_", "."), value=value)
-            for key, value in configs.items()
-        ],
-    )
-    (response,) = client.call(alter_configs.AlterConfigsRequest(resources=[resource]), version).responses
-    return response
 
 
 # -- description -------------------------------------------------------------------------------------------
@@ -132,7 +74,11 @@ def test_synonyms_say_where_a_value_comes_from(client: WireClient, topic: str) -
         (TOPIC, "missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (TOPIC, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (BROKER, "2", ErrorCode.INVALID_REQUEST),
-        (8, "1", ErrorCode.INVALID_REQUEST),
+        (LOGGER, "2", ErrorCode.INVALID_REQUEST),
+        (LOGGER, "", ErrorCode.INVALID_REQUEST),
+        (GROUP, "", ErrorCode.INVALID_REQUEST),
+        (16, "metrics", ErrorCode.INVALID_REQUEST),
+        (99, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_what_cannot_be_described(client: WireClient, kind: int, name: str, code: ErrorCode) -> None:
@@ -183,17 +129,56 @@ def test_replacing_resets_what_is_not_named(client: WireClient, topic: str, vers
 
 
 def test_each_resource_has_its_own_result(client: WireClient, topic: str) -> None:
+    names = (topic, "missing", "twice", "twice")
     request = alter_configs.AlterConfigsRequest(
         resources=[
-            alter_configs.AlterConfigsResource(resource_type=TOPIC, resource_name=name)
-            for name in (topic, "missing")
+            alter_configs.AlterConfigsResource(resource_type=TOPIC, resource_name=name) for name in names
         ]
     )
     responses = client.call(request, 2).responses
-    assert [response.error_code for response in responses] == [
-        ErrorCode.NONE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    assert [(response.resource_name, response.error_code) for response in responses] == [
+        (topic, ErrorCode.NONE),
+        ("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("twice", ErrorCode.INVALID_REQUEST),
+        ("twice", ErrorCode.INVALID_REQUEST),
     ]
+
+
+def test_resources_of_all_kinds_stand_or_fall_alone(client: WireClient, topic: str) -> None:
+    wanted = [
+        (16, "metrics", "interval.ms", "1", ErrorCode.INVALID_REQUEST),
+        (TOPIC, topic, "retention.ms", "5", ErrorCode.NONE),
+        (BROKER, "1", "bananas", "1", ErrorCode.INVALID_CONFIG),
+        (GROUP, topic, "consumer.session.timeout.ms", "50000", ErrorCode.NONE),
+        (LOGGER, "1", "forebay.broker.appends", "LOUD", ErrorCode.INVALID_CONFIG),
+    ]
+    message = incremental_alter_configs
+    request = message.IncrementalAlterConfigsRequest(
+        resources=[
+            message.AlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[message.AlterableConfig(name=key, config_operation=AlterOp.SET, value=value)],
+            )
+            for kind, name, key, value, _ in wanted
+        ]
+    )
+    responses = client.call(request, 1).responses
+    assert [response.error_code for response in responses] == [code for *_, code in wanted]
+    assert responses[0].error_message.startswith("CLIENT_METRICS")
+    assert value_of(client, TOPIC, topic, "retention.ms") == ("5", 1)
+    assert value_of(client, GROUP, topic, "consumer.session.timeout.ms") == ("50000", 8)
+
+
+def test_settings_without_effect_are_kept_and_say_so(client: WireClient, topic: str) -> None:
+    for kind, name, key, value, source in [
+        (TOPIC, topic, "flush.ms", "0", 1),
+        (GROUP, topic, "share.isolation.level", "read_committed", 8),
+    ]:
+        assert increment(client, kind, name, (key, AlterOp.SET, value)).error_code == ErrorCode.NONE
+        (config,) = describe(client, kind, name, key).configs
+        assert (config.value, config.config_source) == (value, source)
+        assert "without effect" in config.documentation
 
 
 # -- settings of a running broker --------------------------------------------------------------------------
@@ -221,3 +206,37 @@ def test_what_is_read_at_start_cannot_be_altered(client: WireClient) -> None:
     response = increment(client, BROKER, "1", ("log.dirs", AlterOp.SET, "/elsewhere"))
     assert response.error_code == ErrorCode.INVALID_CONFIG
     assert "starts" in response.error_message
+
+
+def test_throttles_go_as_kafka_reassign_partitions_deletes_them(fresh_broker: BrokerProcess) -> None:
+    """It deletes these three settings of each broker in one request, whether it has set them or not."""
+    rates = [
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    ]
+    deletions = [(name, AlterOp.DELETE, None) for name in (*rates, "of.another.version")]
+    with WireClient(fresh_broker.bootstrap) as client:
+        for name in rates:
+            assert increment(client, BROKER, "1", (name, AlterOp.SET, "1000")).error_code == ErrorCode.NONE
+            assert value_of(client, BROKER, "1", name) == ("1000", 2)
+        for _ in range(2):
+            assert increment(client, BROKER, "1", *deletions).error_code == ErrorCode.NONE
+        assert all(value_of(client, BROKER, "1", name)[1] == 5 for name in rates)
+
+
+def test_a_broker_is_meant_however_its_number_is_written(fresh_broker: BrokerProcess, topic: str) -> None:
+    with WireClient(fresh_broker.bootstrap) as client:
+        make(client, topic)
+        increment(client, BROKER, "01", ("log.retention.ms", AlterOp.SET, "5000"))
+        assert value_of(client, TOPIC, topic, "retention.ms") == ("5000", 2)
+        assert value_of(client, BROKER, "001", "log.retention.ms") == ("5000", 2)
+
+
+def test_settings_of_all_brokers_are_synonyms_of_their_own(fresh_broker: BrokerProcess) -> None:
+    with WireClient(fresh_broker.bootstrap) as client:
+        increment(client, BROKER, "", ("log.segment.bytes", AlterOp.SET, "6000"))
+        (config,) = describe(client, BROKER, "").configs
+        assert (config.name, config.value, config.config_source) == ("log.segment.bytes", "6000", 3)
+        (synonym,) = config.synonyms
+        assert (synonym.name, synonym.value, synonym.source) == ("log.segment.bytes", "6000", 3)

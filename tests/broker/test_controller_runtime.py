@@ -17,7 +17,8 @@ from forebay.core.balancing import Move, drain, rebalance
 from forebay.core.image import NO_LEADER, ClusterImage, PartitionPut
 from forebay.core.placement import staying
 from forebay.core.reassignment import reassign as core_reassign
-from forebay.core.settings import AlterOp, ResourceType
+from forebay.core.resources import ResourceType
+from forebay.core.settings import AlterOp
 from forebay.errors import ErrorCode
 from forebay.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -10,15 +10,18 @@ from hypothesis import strategies as st
 
 from forebay.config import (
     BrokerConfig,
+    ConfigEntry,
+    GroupSettings,
     Listener,
     Source,
     TopicConfig,
     broker_config,
+    describe_all_brokers,
     describe_broker,
+    describe_group,
     describe_topic,
     is_throttled,
     load,
-    topic_value,
     validate_broker_override,
     validate_topic_override,
 )
@@ -39,6 +42,11 @@ def from_toml(tmp_path: Path, text: str) -> BrokerConfig:
     file = tmp_path / "forebay.toml"
     file.write_text(text, encoding="utf-8")
     return load(file, {}, ())
+
+
+def described(entries: list[ConfigEntry], name: str) -> ConfigEntry:
+    (entry,) = [entry for entry in entries if entry.name == name]
+    return entry
 
 
 # -- definitions --------------------------------------------------------------------------------------
@@ -248,7 +256,7 @@ def test_an_advertised_address_must_be_reachable(text: str) -> None:
 def test_retention_synonyms_in_order_of_precedence(overrides: list[str], expected: int) -> None:
     config = from_set(*overrides)
     assert TopicConfig.resolve(config, {}).retention_ms == expected
-    assert topic_value(config, {}, "retention.ms") == str(expected)
+    assert described(describe_topic(config, {}), "retention.ms").value == str(expected)
     assert TopicConfig.resolve(config, {"retention.ms": "9"}).retention_ms == 9
 
 
@@ -276,8 +284,13 @@ def test_a_described_topic_value_is_the_one_in_force(name: str) -> None:
     config = from_set("log.roll.hours=2", "log.cleanup.policy=compact,delete")
     entry = next(e for e in describe_topic(config, {}) if e.name == name)
     assert entry.value is not None
-    resolved = getattr(TopicConfig.resolve(config, {}), TOPIC_KEYS[name].attribute)
-    assert validate_topic_override(name, entry.value) == resolved
+    attribute = TOPIC_KEYS[name].attribute
+    if attribute is None:
+        assert entry.documentation.startswith("Kept, but without effect")
+        validate_topic_override(name, entry.value)
+    else:
+        resolved = getattr(TopicConfig.resolve(config, {}), attribute)
+        assert validate_topic_override(name, entry.value) == resolved
 
 
 def test_dynamic_settings_stand_in_front_of_static_ones() -> None:
@@ -350,3 +363,50 @@ def test_a_setting_of_topics_alone_is_shown_with_its_default() -> None:
     assert (shown.value, shown.source) == ("*", Source.DYNAMIC_TOPIC_CONFIG)
     with pytest.raises(ConfigError, match=r"is a setting of topics$"):
         broker_config({name: "*"})
+
+
+@pytest.mark.parametrize("name", [name for name, definition in BROKER_KEYS.items() if definition.ignored])
+def test_a_setting_without_effect_says_so_and_is_shown_as_it_was_set(name: str) -> None:
+    text = format_value(BROKER_KEYS[name].default) or ""
+    config = broker_config().with_dynamic(own={name: text}, default={})
+    entry = described(describe_broker(config), name)
+    assert entry.documentation.startswith("Kept, but without effect")
+    assert (entry.value, entry.source, entry.read_only) == (text, Source.DYNAMIC_BROKER_CONFIG, False)
+
+
+def test_settings_of_all_brokers_are_their_own_synonyms() -> None:
+    (entry,) = describe_all_brokers({"log.segment.bytes": "6000", "from.the.future": "1"})
+    assert (entry.name, entry.value) == ("log.segment.bytes", "6000")
+    assert [(s.name, s.value, s.source) for s in entry.synonyms] == [
+        ("log.segment.bytes", "6000", Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
+    ]
+
+
+def test_a_group_takes_the_brokers_values_until_it_has_its_own() -> None:
+    config = from_set("group.consumer.session.timeout.ms=30000")
+    name = "consumer.session.timeout.ms"
+    entry = described(describe_group(config, {name: "20000"}), name)
+    assert (entry.value, entry.source, entry.read_only) == ("20000", Source.GROUP_CONFIG, False)
+    assert [(s.name, s.value, s.source) for s in entry.synonyms] == [
+        (name, "20000", Source.GROUP_CONFIG),
+        (f"group.{name}", "30000", Source.STATIC_BROKER_CONFIG),
+        (f"group.{name}", "45000", Source.DEFAULT_CONFIG),
+    ]
+    entry = described(describe_group(config, {}), name)
+    assert (entry.value, entry.source) == ("30000", Source.STATIC_BROKER_CONFIG)
+    settings = GroupSettings.resolve(config.groups, {name: "20000"})
+    assert (settings.session_timeout_ms, settings.heartbeat_interval_ms) == (20_000, 5_000)
+
+
+def test_what_a_group_has_from_before_is_brought_within_the_bounds() -> None:
+    config = from_set("group.consumer.max.session.timeout.ms=40000")
+    stored = {"consumer.session.timeout.ms": "50000"}
+    assert GroupSettings.resolve(config.groups, stored).session_timeout_ms == 40_000
+
+
+def test_a_broker_knows_which_of_its_settings_have_no_effect() -> None:
+    assert from_set("num.io.threads=3", "log.preallocate=true", "num.partitions=2").without_effect == [
+        "log.preallocate",
+        "num.io.threads",
+    ]
+    assert broker_config().without_effect == []

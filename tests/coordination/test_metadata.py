@@ -20,7 +20,8 @@ from forebay.coordination.metadata import (
 )
 from forebay.coordination.store import Delete, Put, StoreError
 from forebay.core.image import BrokerRegistration, Change, ClusterImage, PartitionPut, PartitionState
-from forebay.core.settings import Alteration, AlterOp, Resource, ResourceType, alter_configs
+from forebay.core.resources import ResourceType
+from forebay.core.settings import Alteration, AlterOp, Resource, alter_configs
 from forebay.core.topics import NewTopic, create_partitions, create_topic, delete_topic
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from support.brokers.followed import KEYS, following
@@ -76,6 +77,22 @@ async def test_deleting_leaves_nothing_behind() -> None:
         await metadata.change(lambda image: delete_topic(image, CONFIG, "t"))
         assert (await store.range(KEYS.root))[0] == before
         assert metadata.image.topics == {}
+
+
+@pytest.mark.parametrize("name", ["g", "a/b", "50% of ü", "../..", "%2F", "default"])
+async def test_settings_of_a_group_are_found_again_whatever_its_name(name: str) -> None:
+    store = MemoryStore()
+    group = Resource(type=ResourceType.GROUP, name=name)
+    key = "consumer.session.timeout.ms"
+    async with following(store) as metadata:
+        before = (await store.range(KEYS.root))[0]
+        await metadata.change(lambda image: alter_configs(image, CONFIG, group, [setting(key, "50000")]))
+        assert metadata.image == await load(store, KEYS)
+        assert metadata.image.group_config(name).overrides == {key: "50000"}
+        gone = Alteration(name=key, op=AlterOp.DELETE, value=None)
+        await metadata.change(lambda image: alter_configs(image, CONFIG, group, [gone]))
+        assert metadata.image.group_configs == {}
+        assert (await store.range(KEYS.root))[0] == before
 
 
 async def test_a_stale_plan_is_made_again_on_what_won() -> None:

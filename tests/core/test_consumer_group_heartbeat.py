@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from forebay.config import GroupSettings
 from forebay.core.groups.consumer_members import MemberState, Partitions
 from forebay.core.groups.shard import TopicInfo
 from forebay.errors import ErrorCode
@@ -500,3 +501,26 @@ def test_listing_and_deleting(runtime: ConsumerRuntime) -> None:
     assert delete() == ErrorCode.NONE
     assert runtime.shard.groups == {}
     assert runtime.fresh().groups == {}
+
+
+# -- settings of a group -----------------------------------------------------------------------------------
+
+
+def test_a_group_has_its_own_session_and_heartbeat(runtime: ConsumerRuntime) -> None:
+    runtime.settings["g"] = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=300)
+    assert runtime.enter_group("a").heartbeat_interval_ms == 300
+    assert runtime.enter_group("b", group_id="other").heartbeat_interval_ms == 5_000
+    runtime.advance(1_999)
+    assert "a" in runtime.consumers().state.members
+    runtime.advance(1)
+    assert runtime.consumers().is_empty
+    assert not runtime.consumers("other").is_empty
+
+
+def test_new_settings_count_from_the_next_heartbeat_on(runtime: ConsumerRuntime) -> None:
+    epoch = runtime.enter_group("a").member_epoch
+    runtime.settings["g"] = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=300)
+    runtime.advance(10_000)
+    assert runtime.beat("a", epoch).heartbeat_interval_ms == 300
+    runtime.advance(2_000)
+    assert runtime.consumers().is_empty

@@ -16,7 +16,8 @@ from forebay.core.image import (
     TopicRecord,
 )
 from forebay.core.placement import place, staying
-from forebay.core.settings import Alteration, AlterOp, Resource, ResourceType, alter_configs, taken_back
+from forebay.core.resources import ResourceType
+from forebay.core.settings import Alteration, AlterOp, Resource, alter_configs, taken_back
 from forebay.core.topics import default_replicas
 from forebay.core.widening import widen
 from forebay.errors import KafkaError

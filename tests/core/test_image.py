@@ -20,6 +20,7 @@ from forebay.core.image import (
     Change,
     ClusterImage,
     ControllerPut,
+    GroupConfigPut,
     PartitionPut,
     PartitionState,
     TopicConfigPut,
@@ -102,17 +103,20 @@ def test_brokers_and_settings_come_and_go() -> None:
             BrokerPut(registration=broker),
             TopicConfigPut(name="t", overrides={"a": "1"}, revision=3),
             BrokerConfigPut(name="1", overrides={"b": "2"}, revision=4),
+            GroupConfigPut(name="g", overrides={"c": "3"}, revision=5),
         ]
     )
     assert image.brokers == {1: broker}
     assert (image.topic_config("t").overrides, image.topic_config("t").revision) == ({"a": "1"}, 3)
     assert image.broker_config("1").overrides == {"b": "2"}
+    assert (image.group_config("g").overrides, image.group_config("g").revision) == ({"c": "3"}, 5)
     image = image.apply(
         [
             BrokerDeleted(id=1),
             TopicConfigPut(name="t", overrides={}),
             TopicConfigPut(name="u", overrides={}),
             BrokerConfigPut(name="1", overrides={}),
+            GroupConfigPut(name="g", overrides={}),
         ]
     )
     assert image == EMPTY

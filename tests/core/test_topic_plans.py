@@ -9,8 +9,6 @@ import pytest
 
 from forebay.config import BrokerConfig, broker_config
 from forebay.core.image import (
-    ALL_BROKERS,
-    BrokerConfigPut,
     BrokerPut,
     BrokerRegistration,
     Change,
@@ -19,7 +17,6 @@ from forebay.core.image import (
     TopicDeleted,
     TopicPut,
 )
-from forebay.core.settings import Alteration, AlterOp, Resource, ResourceType, alter_configs, replace_configs
 from forebay.core.topics import (
     NAME_LENGTH_MAX,
     PARTITIONS_MAX,
@@ -230,102 +227,3 @@ def test_too_few_brokers_are_left_for_more_partitions() -> None:
     with pytest.raises(KafkaError) as caught:
         create_partitions(shrunk, "t", 2, None)
     assert caught.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
-
-
-# -- settings ---------------------------------------------------------------------------------------------
-
-TOPIC = Resource(type=ResourceType.TOPIC, name="t")
-BROKER = Resource(type=ResourceType.BROKER, name="1")
-EVERY_BROKER = Resource(type=ResourceType.BROKER, name="")
-
-
-def alteration(name: str, op: int, value: str | None = None) -> Alteration:
-    return Alteration(name=name, op=op, value=value)
-
-
-def test_replacing_drops_what_is_not_named() -> None:
-    image = with_topic(cluster(), configs={"retention.ms": "5", "segment.bytes": "1000"})
-    changes = replace_configs(image, TOPIC, [("segment.bytes", "2000")])
-    assert changes == [TopicConfigPut(name="t", overrides={"segment.bytes": "2000"})]
-    assert replace_configs(image, TOPIC, []) == [TopicConfigPut(name="t", overrides={})]
-
-
-def test_altering_keeps_the_rest() -> None:
-    image = with_topic(cluster(), configs={"retention.ms": "5", "segment.bytes": "1000"})
-    changes = alter_configs(
-        image,
-        CONFIG,
-        TOPIC,
-        [alteration("segment.bytes", AlterOp.DELETE), alteration("segment.ms", AlterOp.SET, "9")],
-    )
-    assert changes == [TopicConfigPut(name="t", overrides={"retention.ms": "5", "segment.ms": "9"})]
-
-
-def test_nothing_to_change_is_nothing_to_write() -> None:
-    image = with_topic(cluster(), configs={"retention.ms": "5"})
-    assert alter_configs(image, CONFIG, TOPIC, [alteration("retention.ms", AlterOp.SET, "5")]) == []
-    assert alter_configs(image, CONFIG, TOPIC, [alteration("segment.bytes", AlterOp.DELETE)]) == []
-
-
-@pytest.mark.parametrize(
-    ("before", "op", "value", "after"),
-    [
-        (None, AlterOp.APPEND, "compact", "delete,compact"),
-        ("compact", AlterOp.APPEND, "compact,delete", "compact,delete"),
-        ("compact,delete", AlterOp.SUBTRACT, "delete", "compact"),
-    ],
-)
-def test_lists_are_edited_from_what_is_in_force(before: str | None, op: int, value: str, after: str) -> None:
-    image = with_topic(cluster(), configs={"cleanup.policy": before} if before else {})
-    changes = alter_configs(image, CONFIG, TOPIC, [alteration("cleanup.policy", op, value)])
-    assert changes == [TopicConfigPut(name="t", overrides={"cleanup.policy": after})]
-
-
-@pytest.mark.parametrize(
-    ("resource", "changes", "code"),
-    [
-        (Resource(type=2, name="u"), [], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (Resource(type=4, name="9"), [], ErrorCode.INVALID_REQUEST),
-        (Resource(type=4, name="x"), [], ErrorCode.INVALID_REQUEST),
-        (Resource(type=8, name="1"), [], ErrorCode.INVALID_REQUEST),
-        (TOPIC, [alteration("bananas", AlterOp.SET, "1")], ErrorCode.INVALID_CONFIG),
-        (TOPIC, [alteration("bananas", AlterOp.DELETE)], ErrorCode.INVALID_CONFIG),
-        (TOPIC, [alteration("retention.ms", AlterOp.SET, "-5")], ErrorCode.INVALID_CONFIG),
-        (TOPIC, [alteration("retention.ms", AlterOp.SET)], ErrorCode.INVALID_REQUEST),
-        (TOPIC, [alteration("retention.ms", AlterOp.APPEND, "5")], ErrorCode.INVALID_CONFIG),
-        (TOPIC, [alteration("retention.ms", 9, "5")], ErrorCode.INVALID_REQUEST),
-        (TOPIC, [alteration("cleanup.policy", AlterOp.SUBTRACT, "delete")], ErrorCode.INVALID_CONFIG),
-        (TOPIC, [alteration("segment.ms", AlterOp.SET, "5")] * 2, ErrorCode.INVALID_REQUEST),
-        (BROKER, [alteration("log.dirs", AlterOp.SET, "/x")], ErrorCode.INVALID_CONFIG),
-        (BROKER, [alteration("retention.ms", AlterOp.SET, "5")], ErrorCode.INVALID_CONFIG),
-    ],
-)
-def test_what_cannot_be_altered(resource: Resource, changes: list[Alteration], code: ErrorCode) -> None:
-    with pytest.raises(KafkaError) as caught:
-        alter_configs(with_topic(cluster()), CONFIG, resource, changes)
-    assert caught.value.code == code
-
-
-@pytest.mark.parametrize(
-    ("configs", "code"),
-    [
-        ([("retention.ms", None)], ErrorCode.INVALID_REQUEST),
-        ([("retention.ms", "x")], ErrorCode.INVALID_CONFIG),
-        ([("retention.ms", "1"), ("retention.ms", "2")], ErrorCode.INVALID_REQUEST),
-    ],
-)
-def test_what_cannot_replace(configs: list[tuple[str, str | None]], code: ErrorCode) -> None:
-    with pytest.raises(KafkaError) as caught:
-        replace_configs(with_topic(cluster()), TOPIC, configs)
-    assert caught.value.code == code
-
-
-def test_brokers_have_settings_of_their_own_and_in_common() -> None:
-    change = [alteration("log.retention.ms", AlterOp.SET, "5")]
-    overrides = {"log.retention.ms": "5"}
-    assert alter_configs(cluster(), CONFIG, BROKER, change) == [
-        BrokerConfigPut(name="1", overrides=overrides)
-    ]
-    assert alter_configs(cluster(), CONFIG, EVERY_BROKER, change) == [
-        BrokerConfigPut(name=ALL_BROKERS, overrides=overrides)
-    ]

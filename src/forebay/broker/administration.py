@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Hashable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from forebay.coordination.metadata import Plan
 from forebay.core.image import ClusterImage
@@ -12,6 +13,8 @@ from forebay.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Hashable)
 
@@ -25,13 +28,34 @@ async def carry_out(broker: Broker, plan: Plan, *, validate_only: bool) -> Clust
     return image
 
 
-async def attempt(broker: Broker, plan: Plan, *, validate_only: bool) -> tuple[ErrorCode, str | None]:
-    """Carry a plan out, for who only has to tell how it went."""
-    try:
-        await carry_out(broker, plan, validate_only=validate_only)
-    except KafkaError as error:
-        return error.code, error.message
-    return ErrorCode.NONE, None
+class ConfigResource(Protocol):
+    """What a request wants to alter, in either of the two messages for it."""
+
+    resource_type: int
+    resource_name: str
+
+
+R = TypeVar("R", bound=ConfigResource)
+
+
+async def alter_each(
+    resources: Sequence[R], alter: Callable[[R], Awaitable[None]]
+) -> list[tuple[R, ErrorCode, str | None]]:
+    """Each resource stands or falls alone: how it went, with what to tell the client."""
+    twice = named_twice((item.resource_type, item.resource_name) for item in resources)
+    outcomes: list[tuple[R, ErrorCode, str | None]] = []
+    for item in resources:
+        try:
+            if (item.resource_type, item.resource_name) in twice:
+                raise repeated(item.resource_name)
+            await alter(item)
+            outcomes.append((item, ErrorCode.NONE, None))
+        except KafkaError as error:
+            outcomes.append((item, error.code, error.message))
+        except Exception:
+            log.exception("settings could not be altered", extra={"of": item.resource_name})
+            outcomes.append((item, ErrorCode.UNKNOWN_SERVER_ERROR, "see the broker's log"))
+    return outcomes
 
 
 def named_twice(names: Iterable[T]) -> frozenset[T]:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from forebay.broker.coordinator import Coordinator
 from forebay.broker.shard import Ticket
+from forebay.config import GroupsConfig, GroupSettings
 from forebay.core.groups.failures import failure
 from forebay.core.groups.shard import GroupShard, TopicInfo, TopicsView
 from forebay.core.image import ClusterImage
@@ -30,6 +31,9 @@ class Groups:
         self._broker = broker
         config = broker.config.groups
         self._topics = _topics_view(broker.image)
+        self._common = GroupSettings.resolve(config, {})
+        self._settings = _settings(config, broker.image)
+        """Of the groups that have settings of their own."""
         self.coordinator = Coordinator(
             broker,
             topic=OFFSETS_TOPIC,
@@ -39,7 +43,9 @@ class Groups:
                 "segment.bytes": str(config.offsets_segment_bytes),
                 "compression.type": "producer",
             },
-            make=lambda _: GroupShard(config=config, new_id=self._new_id, topics=self._topics),
+            make=lambda _: GroupShard(
+                config=config, new_id=self._new_id, topics=self._topics, settings_of=self._settings_of
+            ),
             failure=failure,
             perform=_no_effects,
             end_transaction=GroupShard.end_transaction,
@@ -73,6 +79,8 @@ class Groups:
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
         self.coordinator.follow()
+        if after.group_configs is not before.group_configs:
+            self._settings = _settings(self._broker.config.groups, after)
         if after.topics is before.topics:
             return
         topics = _topics_view(after)
@@ -85,12 +93,22 @@ class Groups:
     def _new_id(self) -> str:
         return str(UUID(bytes=self._broker.ports.entropy(16), version=4))
 
+    def _settings_of(self, group_id: str) -> GroupSettings:
+        return self._settings.get(group_id, self._common)
+
     def _show_topics(self, machine: GroupShard) -> Step:
         return machine.topics_changed(self._topics, self._broker.now())
 
 
 def _topics_view(image: ClusterImage) -> TopicsView:
     return {name: TopicInfo(topic.topic_id, len(topic.partitions)) for name, topic in image.topics.items()}
+
+
+def _settings(config: GroupsConfig, image: ClusterImage) -> dict[str, GroupSettings]:
+    return {
+        group_id: GroupSettings.resolve(config, stored.overrides)
+        for group_id, stored in image.group_configs.items()
+    }
 
 
 def _no_effects(effect: Effect) -> None:

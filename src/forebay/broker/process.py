@@ -21,6 +21,8 @@ def run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> int:
     """Serve until SIGTERM or SIGINT; the exit code."""
     logs.configure(config.node.log_format)
     _raise_descriptor_limit()
+    if config.without_effect:
+        log.warning("these settings have no effect in Forebay: %s", ", ".join(config.without_effect))
     try:
         asyncio.run(_run(config, on_ready))
     except ExceptionGroup as group:

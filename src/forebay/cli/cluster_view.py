@@ -21,7 +21,8 @@ from forebay.core.image import (
     TopicRecord,
 )
 from forebay.core.placement import staying
-from forebay.core.settings import AlterOp, ResourceType
+from forebay.core.resources import ResourceType
+from forebay.core.settings import AlterOp
 from forebay.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

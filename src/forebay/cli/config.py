@@ -1,4 +1,4 @@
-"""`forebay config get|set` for topics and brokers."""
+"""`forebay config get|set` for topics, brokers and groups."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from forebay.cli.output import json_option, print_json, print_table
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-RESOURCES = ("topic", "broker")
+RESOURCES = ("topic", "broker", "group")
 
 
 @click.group()
 def config() -> None:
-    """Read and change the settings of topics and brokers."""
+    """Read and change the settings of topics, brokers and groups."""
 
 
 @config.command(name="get")
@@ -28,7 +28,7 @@ def config() -> None:
 @json_option
 @client_options
 def get(resource: str, name: str, key: str | None, as_json: bool, client: Client) -> None:
-    """Show the settings of a topic (by name) or a broker (by node id), or the bare value of one KEY."""
+    """Show the settings of a topic or group (by name) or a broker (by node id), or the value of one KEY."""
     entries = read_configs(client.admin(), resource, name)
     if key is not None:
         entries = [_only(entries, key)]
@@ -52,7 +52,7 @@ def get(resource: str, name: str, key: str | None, as_json: bool, client: Client
 def set_(
     resource: str, name: str, settings: list[tuple[str, str]], deleted: tuple[str, ...], client: Client
 ) -> None:
-    """Change settings of a topic (by name) or a broker (by node id)."""
+    """Change settings of a topic or group (by name) or a broker (by node id)."""
     if not settings and not deleted:
         raise click.UsageError("nothing to set: give KEY=VALUE, or --delete KEY")
     alter_configs(client.admin(), resource, name, settings, deleted)

@@ -14,11 +14,20 @@ from forebay.config.broker import (
 from forebay.config.cleaner_keys import CleanerConfig
 from forebay.config.cluster_keys import ClusterConfig
 from forebay.config.controller_keys import DRAINED, ControllerConfig
-from forebay.config.describe import ConfigEntry, Synonym, describe_broker, describe_topic, topic_value
+from forebay.config.describe import (
+    ConfigEntry,
+    Synonym,
+    describe_all_brokers,
+    describe_broker,
+    describe_group,
+    describe_topic,
+)
 from forebay.config.group_keys import GroupsConfig
+from forebay.config.group_settings import GroupSettings, check_group_overrides
 from forebay.config.listeners import Listener, parse_listener
 from forebay.config.lookup import (
     broker_definition,
+    group_definition,
     topic_key,
     validate_broker_override,
     validate_topic_override,
@@ -27,7 +36,7 @@ from forebay.config.replication_keys import ReplicationConfig
 from forebay.config.sources import load
 from forebay.config.topic import TopicConfig, is_throttled
 from forebay.config.transaction_keys import TransactionsConfig
-from forebay.config.values import ConfigType, Source, Value, format_value
+from forebay.config.values import ConfigType, Definition, Source, Value, format_value
 
 __all__ = [
     "load",
@@ -50,15 +59,20 @@ __all__ = [
     "TopicConfig",
     "is_throttled",
     "broker_definition",
+    "group_definition",
+    "GroupSettings",
+    "check_group_overrides",
     "topic_key",
     "validate_topic_override",
     "validate_broker_override",
     "describe_topic",
     "describe_broker",
-    "topic_value",
+    "describe_all_brokers",
+    "describe_group",
     "ConfigEntry",
     "Synonym",
     "ConfigType",
+    "Definition",
     "Source",
     "Value",
     "format_value",

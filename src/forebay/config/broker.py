@@ -104,6 +104,11 @@ class BrokerConfig:
         """Every layer that sets this key, the strongest first."""
         return [(source, self.layers[source][name]) for source in _LAYERS if name in self.layers[source]]
 
+    @property
+    def without_effect(self) -> list[str]:
+        """Settings of Kafka that the broker was started with though they mean nothing here."""
+        return sorted(name for name in self.layers[Source.STATIC_BROKER_CONFIG] if BROKER_KEYS[name].ignored)
+
     def with_node_id(self, node_id: int) -> BrokerConfig:
         """This config with the number that the broker was assigned, as if it had been started with it."""
         static = {**self.layers[Source.STATIC_BROKER_CONFIG], "node.id": str(node_id)}

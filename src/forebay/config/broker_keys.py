@@ -1,4 +1,4 @@
-"""Every setting of a broker that something honours, with Kafka's name and meaning.
+"""Every setting of a broker, with Kafka's name and meaning; `ignored_keys.py` has those that nothing heeds.
 
 Defaults are Kafka's except where its own are unsafe or useless for a single process: retention is two
 weeks, the listener is loopback only, and replication factor and minimum in-sync replicas follow the
@@ -11,6 +11,7 @@ from forebay.config.cleaner_keys import CLEANER_KEYS
 from forebay.config.cluster_keys import CLUSTER_KEYS
 from forebay.config.controller_keys import CONTROLLER_KEYS
 from forebay.config.group_keys import GROUP_KEYS
+from forebay.config.ignored_keys import IGNORED_BROKER_KEYS
 from forebay.config.listeners import validate_advertised, validate_listeners, validate_metrics_listener
 from forebay.config.replication_keys import REPLICATION_KEYS
 from forebay.config.transaction_keys import TRANSACTION_KEYS
@@ -250,6 +251,7 @@ BROKER_KEYS: dict[str, Definition] = {
         *TRANSACTION_KEYS,
         *REPLICATION_KEYS,
         *CONTROLLER_KEYS,
+        *IGNORED_BROKER_KEYS,
     )
 }
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from forebay.config.broker import BrokerConfig
 from forebay.config.broker_keys import BROKER_KEYS
+from forebay.config.group_settings import GROUP_RESOURCE_KEYS, GroupKey
 from forebay.config.topic_keys import TOPIC_KEYS, TopicKey
 from forebay.config.values import ConfigType, Definition, Source, format_value
 
@@ -46,6 +47,36 @@ def describe_broker(broker: BrokerConfig) -> list[ConfigEntry]:
         _entry(definition, _broker_synonyms(broker, definition), not definition.dynamic)
         for definition in BROKER_KEYS.values()
     ]
+
+
+def describe_all_brokers(overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """The settings that were given to all brokers at once, and those alone."""
+    given = {
+        name: Synonym(name=name, value=text, source=Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
+        for name, text in overrides.items()
+    }
+    return [
+        _entry(definition, (given[name],), not definition.dynamic)
+        for name, definition in BROKER_KEYS.items()
+        if name in given
+    ]
+
+
+def describe_group(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    return [_group_entry(broker, overrides, key) for key in GROUP_RESOURCE_KEYS.values()]
+
+
+def _group_entry(broker: BrokerConfig, overrides: Mapping[str, str], key: GroupKey) -> ConfigEntry:
+    name = key.definition.name
+    synonyms = []
+    if name in overrides:
+        synonyms.append(Synonym(name=name, value=overrides[name], source=Source.GROUP_CONFIG))
+    if key.fallback is not None:
+        synonyms += _broker_synonyms(broker, BROKER_KEYS[key.fallback])
+    else:
+        default = format_value(key.definition.default)
+        synonyms.append(Synonym(name=name, value=default, source=Source.DEFAULT_CONFIG))
+    return _entry(key.definition, tuple(synonyms), read_only=False)
 
 
 def _topic_entry(broker: BrokerConfig, overrides: Mapping[str, str], key: TopicKey) -> ConfigEntry:
@@ -92,6 +123,6 @@ def _entry(definition: Definition, synonyms: tuple[Synonym, ...], read_only: boo
         source=synonyms[0].source,
         read_only=read_only,
         type=definition.type,
-        documentation=definition.doc,
+        documentation=definition.documentation,
         synonyms=tuple(synonym for synonym in synonyms if synonym.value is not None),
     )

@@ -1,6 +1,6 @@
 """The settings of consumer groups and their offsets.
 
-Two defaults differ from Kafka's. Sessions may be as short as a second: some clients and most tests use such
+Some defaults differ from Kafka's. Sessions may be as short as a second: some clients and most tests use such
 timeouts, and one process notices a lost member at no cost. The first rebalance of a group does not wait for
 three seconds: that wait spares a large deployment a few rebalances when it starts, and costs everybody else
 three seconds whenever a program or a test begins to consume. `__consumer_offsets` has few partitions because
@@ -44,6 +44,30 @@ GROUP_KEYS = (
         1,
     ),
     int_key("group.consumer.heartbeat.interval.ms", 5_000, "How often members of such a group report.", 1),
+    int_key(
+        "group.consumer.min.session.timeout.ms",
+        1_000,
+        "The shortest consumer.session.timeout.ms that may be set for such a group.",
+        1,
+    ),
+    int_key(
+        "group.consumer.max.session.timeout.ms",
+        60_000,
+        "The longest consumer.session.timeout.ms that may be set for such a group.",
+        1,
+    ),
+    int_key(
+        "group.consumer.min.heartbeat.interval.ms",
+        100,
+        "The shortest consumer.heartbeat.interval.ms that may be set for such a group.",
+        1,
+    ),
+    int_key(
+        "group.consumer.max.heartbeat.interval.ms",
+        15_000,
+        "The longest consumer.heartbeat.interval.ms that may be set for such a group.",
+        1,
+    ),
     int_key("group.consumer.max.size", INT_MAX, "The most members of such a group.", 1),
     Definition(
         name="group.consumer.assignors",
@@ -82,6 +106,10 @@ class GroupsConfig:
     max_size: int = INT_MAX
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
+    consumer_min_session_timeout_ms: int = 1_000
+    consumer_max_session_timeout_ms: int = 60_000
+    consumer_min_heartbeat_interval_ms: int = 100
+    consumer_max_heartbeat_interval_ms: int = 15_000
     consumer_max_size: int = INT_MAX
     consumer_assignors: tuple[str, ...] = ASSIGNORS
     offsets_partitions: int = 4
@@ -99,6 +127,10 @@ def groups_config(values: Mapping[str, Any]) -> GroupsConfig:
         max_size=values["group.max.size"],
         consumer_session_timeout_ms=values["group.consumer.session.timeout.ms"],
         consumer_heartbeat_interval_ms=values["group.consumer.heartbeat.interval.ms"],
+        consumer_min_session_timeout_ms=values["group.consumer.min.session.timeout.ms"],
+        consumer_max_session_timeout_ms=values["group.consumer.max.session.timeout.ms"],
+        consumer_min_heartbeat_interval_ms=values["group.consumer.min.heartbeat.interval.ms"],
+        consumer_max_heartbeat_interval_ms=values["group.consumer.max.heartbeat.interval.ms"],
         consumer_max_size=values["group.consumer.max.size"],
         consumer_assignors=values["group.consumer.assignors"],
         offsets_partitions=values["offsets.topic.num.partitions"],

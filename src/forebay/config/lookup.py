@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from forebay.config.broker_keys import ALIASES, BROKER_KEYS
+from forebay.config.group_settings import GROUP_RESOURCE_KEYS
 from forebay.config.topic_keys import TOPIC_KEYS, TopicKey
 from forebay.config.values import Definition, Value
 from forebay.errors import ConfigError
@@ -18,15 +19,22 @@ def broker_definition(name: str) -> Definition:
                 f"; for all topics set {broker}" for broker, _ in TOPIC_KEYS[name].fallbacks[:1]
             )
             raise ConfigError(f"{name} is a setting of topics{instead}")
-        raise ConfigError(f"unknown setting {name!r}{_nearest(name, (*BROKER_KEYS, *ALIASES))}")
+        raise ConfigError(f"Unknown broker config name: {name}{_nearest(name, (*BROKER_KEYS, *ALIASES))}")
     return definition
 
 
 def topic_key(name: str) -> TopicKey:
     key = TOPIC_KEYS.get(name)
     if key is None:
-        raise ConfigError(f"unknown topic setting {name!r}{_nearest(name, TOPIC_KEYS)}")
+        raise ConfigError(f"Unknown topic config name: {name}{_nearest(name, TOPIC_KEYS)}")
     return key
+
+
+def group_definition(name: str) -> Definition:
+    key = GROUP_RESOURCE_KEYS.get(name)
+    if key is None:
+        raise ConfigError(f"Unknown group config name: {name}{_nearest(name, GROUP_RESOURCE_KEYS)}")
+    return key.definition
 
 
 def validate_topic_override(name: str, value: str) -> Value:
@@ -38,7 +46,10 @@ def validate_broker_override(name: str, value: str) -> Value:
     """As for a topic, for a change to a running broker: keys read only at start are refused."""
     definition = broker_definition(name)
     if not definition.dynamic:
-        raise ConfigError(f"{definition.name} is read when the broker starts: set it in the config file")
+        raise ConfigError(
+            f"Cannot update these configs dynamically: {definition.name} is read when the broker starts, "
+            "set it in its config file"
+        )
     return definition.parse(value)
 
 

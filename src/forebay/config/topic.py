@@ -43,6 +43,8 @@ class TopicConfig:
     def resolve(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
         values: dict[str, Any] = {}
         for name, key in TOPIC_KEYS.items():
+            if key.attribute is None:
+                continue
             text = overrides.get(name)
             values[key.attribute] = _fallback(broker, key) if text is None else key.definition.parse(text)
         return TopicConfig(**values)

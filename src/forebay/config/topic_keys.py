@@ -7,9 +7,10 @@ topic's alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from forebay.config.broker_keys import BROKER_KEYS
+from forebay.config.ignored_keys import IGNORED_TOPIC_FALLBACKS, IGNORED_TOPIC_KEYS
 from forebay.config.values import LONG_MAX, ConfigType, Definition, Value
 
 _MINUTE_MS = 60_000
@@ -20,7 +21,8 @@ ALL_REPLICAS = ("*",)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicKey:
     definition: Definition
-    attribute: str
+    attribute: str | None
+    """Of TopicConfig; None for a setting that is kept without effect."""
     fallbacks: tuple[tuple[str, int], ...]
 
     def from_broker(self, value: Value, factor: int) -> Value:
@@ -30,21 +32,17 @@ class TopicKey:
         return -1 if value < 0 else min(value * factor, LONG_MAX)
 
 
-def _key(name: str, attribute: str, *fallbacks: str | tuple[str, int], doc: str | None = None) -> TopicKey:
+def _key(name: str, attribute: str, *fallbacks: str | tuple[str, int]) -> TopicKey:
     pairs = tuple((item, 1) if isinstance(item, str) else item for item in fallbacks)
-    first = BROKER_KEYS[pairs[0][0]]
-    definition = Definition(
-        name=name,
-        type=first.type,
-        default=None,
-        doc=doc or first.doc,
-        minimum=first.minimum,
-        maximum=first.maximum,
-        choices=first.choices,
-        validate=first.validate,
-        dynamic=True,
-    )
+    definition = replace(BROKER_KEYS[pairs[0][0]], name=name, default=None, dynamic=True)
     return TopicKey(definition=definition, attribute=attribute, fallbacks=pairs)
+
+
+def _ignored(definition: Definition) -> TopicKey:
+    fallback = IGNORED_TOPIC_FALLBACKS.get(definition.name)
+    return TopicKey(
+        definition=definition, attribute=None, fallbacks=() if fallback is None else ((fallback, 1),)
+    )
 
 
 def _throttled(name: str, attribute: str, who: str) -> TopicKey:
@@ -106,6 +104,7 @@ _KEYS = (
     ),
     _throttled("leader.replication.throttled.replicas", "leader_throttled_replicas", "leader"),
     _throttled("follower.replication.throttled.replicas", "follower_throttled_replicas", "follower"),
+    *(_ignored(definition) for definition in IGNORED_TOPIC_KEYS),
 )
 
 TOPIC_KEYS: dict[str, TopicKey] = {key.definition.name: key for key in _KEYS}

@@ -38,6 +38,8 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    GROUP_CONFIG = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,23 +52,32 @@ class Definition:
     maximum: int | None = None
     choices: tuple[str, ...] = ()
     validate: Callable[[Value], None] | None = None
-    """An extra check; raises ValueError with the rest of the sentence "key: ..."."""
+    """An extra check; raises ValueError that says what to write instead."""
     dynamic: bool = False
     """Whether a running broker takes a new value."""
+    ignored: bool = False
+    """A setting of Kafka that nothing here heeds. It is kept, so that scripts made for Kafka work."""
 
     def parse(self, text: str) -> Value:
         try:
             value = _PARSERS[self.type](text.strip())
             self._check(value)
         except ValueError as error:
-            raise ConfigError(f"{self.name}: {error}") from None
+            # Kafka's beginning of the sentence: scripts look for it.
+            shown = "[hidden]" if self.type is ConfigType.PASSWORD else text
+            raise ConfigError(f"Invalid value {shown} for configuration {self.name}: {error}") from None
         return value
+
+    @property
+    def documentation(self) -> str:
+        """What DescribeConfigs says about it."""
+        return f"Kept, but without effect in Forebay: {self.doc}" if self.ignored else self.doc
 
     def _check(self, value: Value) -> None:
         if isinstance(value, int | float) and not isinstance(value, bool):
             low, high = self.bounds
             if not low <= value <= high:
-                raise ValueError(f"{value} is out of range, use {self.allowed}")
+                raise ValueError(f"out of range, use {self.allowed}")
         if self.choices:
             for part in value if isinstance(value, tuple) else (value,):
                 if part not in self.choices:

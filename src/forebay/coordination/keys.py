@@ -8,6 +8,7 @@
   state/<topic id>/<p>    leader, epoch, in-sync replicas, from a partition's first change on
   configs/topics/<name>   settings of a topic
   configs/brokers/<id>    settings of a broker, or of all under "default"
+  configs/groups/<id>     settings of a group; what is not allowed in a URL's path is written as there
   node-ids/<id>           numbers of brokers that are taken, whether the broker runs or not
   producer-ids            the first producer id that is not yet given out
 """
@@ -15,8 +16,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import quote, unquote
 
 from forebay.core.stored import topic_id_text
+from forebay.errors import ProtocolError
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,18 @@ class Keys:
 
     def broker_config(self, name: str) -> str:
         return f"{self.root}configs/brokers/{name}"
+
+    def group_config(self, name: str) -> str:
+        # A group's id may hold any character, a slash too.
+        return f"{self.root}configs/groups/{quote(name, safe='')}"
+
+    @staticmethod
+    def group_name(part: str) -> str:
+        """The group's id from the last part of its key."""
+        try:
+            return unquote(part, errors="strict")
+        except UnicodeDecodeError:
+            raise ProtocolError(f"the stored key of a group's settings cannot be read: {part!r}") from None
 
     def split(self, key: str) -> tuple[str, ...]:
         """The parts of a key below the root."""

@@ -15,6 +15,7 @@ from forebay.core.image import (
     Change,
     ClusterImage,
     ControllerPut,
+    GroupConfigPut,
     PartitionPut,
     PartitionState,
     TopicConfigPut,
@@ -55,6 +56,10 @@ def _put_change(keys: Keys, item: KeyValue) -> Change | None:
         case ("configs", "brokers", name):
             overrides = stored.decode_overrides(name, item.value)
             return BrokerConfigPut(name=name, overrides=overrides, revision=item.mod_revision)
+        case ("configs", "groups", part):
+            name = keys.group_name(part)
+            overrides = stored.decode_overrides(name, item.value)
+            return GroupConfigPut(name=name, overrides=overrides, revision=item.mod_revision)
         case ("brokers", broker_id):
             number = _number(item.key, broker_id)
             return BrokerPut(registration=stored.decode_broker(number, item.value, item.create_revision))
@@ -73,6 +78,8 @@ def _delete_change(keys: Keys, key: str) -> Change | None:
             return TopicConfigPut(name=name, overrides={})
         case ("configs", "brokers", name):
             return BrokerConfigPut(name=name, overrides={})
+        case ("configs", "groups", part):
+            return GroupConfigPut(name=keys.group_name(part), overrides={})
         case ("brokers", broker_id):
             return BrokerDeleted(id=_number(key, broker_id))
         case ("controller",):
@@ -129,6 +136,9 @@ class Writes:
             case BrokerConfigPut(name=name, overrides=overrides):
                 revision = self._image.broker_config(name).revision
                 self._put_or_delete(keys.broker_config(name), overrides, revision)
+            case GroupConfigPut(name=name, overrides=overrides):
+                revision = self._image.group_config(name).revision
+                self._put_or_delete(keys.group_config(name), overrides, revision)
             case BrokerPut() | BrokerDeleted() | ControllerPut():
                 raise AssertionError("a broker registers and is elected by itself, under its lease")
 

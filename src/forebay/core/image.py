@@ -147,6 +147,14 @@ class BrokerConfigPut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfigPut:
+    name: str
+    """A group's id. The group need not exist."""
+    overrides: Mapping[str, str]
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPut:
     registration: BrokerRegistration
 
@@ -168,6 +176,7 @@ Change = (
     | PartitionPut
     | TopicConfigPut
     | BrokerConfigPut
+    | GroupConfigPut
     | BrokerPut
     | BrokerDeleted
     | ControllerPut
@@ -184,6 +193,7 @@ class ClusterImage:
     """Topic id to name."""
     topic_configs: Mapping[str, ConfigImage] = field(default_factory=dict)
     broker_configs: Mapping[str, ConfigImage] = field(default_factory=dict)
+    group_configs: Mapping[str, ConfigImage] = field(default_factory=dict)
     controller: int = NO_CONTROLLER
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
@@ -201,6 +211,9 @@ class ClusterImage:
 
     def broker_config(self, name: str) -> ConfigImage:
         return self.broker_configs.get(name, _NO_CONFIG)
+
+    def group_config(self, name: str) -> ConfigImage:
+        return self.group_configs.get(name, _NO_CONFIG)
 
     def apply(self, changes: Iterable[Change], revision: int | None = None) -> ClusterImage:
         """The image after these changes. Parts that did not change stay the same objects."""
@@ -221,6 +234,7 @@ class _Draft:
         self._names: dict[bytes, str] | None = None
         self._topic_configs: dict[str, ConfigImage] | None = None
         self._broker_configs: dict[str, ConfigImage] | None = None
+        self._group_configs: dict[str, ConfigImage] | None = None
         self._partitions: dict[str, list[PartitionState]] = {}
 
     def apply(self, change: Change) -> None:
@@ -239,6 +253,10 @@ class _Draft:
                 if self._broker_configs is None:
                     self._broker_configs = dict(self._image.broker_configs)
                 _put_config(self._broker_configs, change)
+            case GroupConfigPut():
+                if self._group_configs is None:
+                    self._group_configs = dict(self._image.group_configs)
+                _put_config(self._group_configs, change)
             case BrokerPut(registration=registration):
                 self._broker_map()[registration.id] = registration
             case BrokerDeleted(id=broker_id):
@@ -259,6 +277,7 @@ class _Draft:
             topic_names=image.topic_names if self._names is None else self._names,
             topic_configs=image.topic_configs if self._topic_configs is None else self._topic_configs,
             broker_configs=image.broker_configs if self._broker_configs is None else self._broker_configs,
+            group_configs=image.group_configs if self._group_configs is None else self._group_configs,
             controller=self._controller,
         )
 
@@ -323,7 +342,9 @@ class _Draft:
             self._name_map().pop(topic.topic_id, None)
 
 
-def _put_config(configs: dict[str, ConfigImage], change: TopicConfigPut | BrokerConfigPut) -> None:
+def _put_config(
+    configs: dict[str, ConfigImage], change: TopicConfigPut | BrokerConfigPut | GroupConfigPut
+) -> None:
     if change.overrides:
         configs[change.name] = ConfigImage(overrides=change.overrides, revision=change.revision)
     else:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
-from forebay.config import GroupsConfig
+from forebay.config import GroupsConfig, GroupSettings
 from forebay.core.groups.classic import ClassicGroup
 from forebay.core.groups.classic_state import JOIN, REBALANCE, SESSION, State
 from forebay.core.groups.shard import GroupShard, TopicInfo, TopicsView
@@ -65,6 +65,8 @@ class Runtime:
         self.tickets = count(1)
         self.ids = count(1)
         self.topics: TopicsView = TOPICS
+        self.settings: dict[str, GroupSettings] = {}
+        """Of groups that have some of their own."""
         self.deadline_ms: int | None = None
         self.written: dict[str, Any] = {}
         """Each classic group as it was just after its last record had been replayed."""
@@ -79,7 +81,13 @@ class Runtime:
 
     def fresh(self) -> GroupShard:
         """A shard that knows what the log tells, and no more."""
-        shard = GroupShard(config=self.config, new_id=lambda: f"id{next(self.ids)}", topics=self.topics)
+        common = GroupSettings.resolve(self.config, {})
+        shard = GroupShard(
+            config=self.config,
+            new_id=lambda: f"id{next(self.ids)}",
+            topics=self.topics,
+            settings_of=lambda group_id: self.settings.get(group_id, common),
+        )
         for entry in self.log:
             if isinstance(entry, EndTxnMarker):
                 shard.end_transaction(entry)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.broker.administration import attempt
+from forebay.broker.administration import alter_each, carry_out
 from forebay.broker.dispatch import Endpoint, RequestContext
 from forebay.core.settings import Resource, replace_configs
 from forebay.wire.messages.alter_configs import (
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 async def handle(
     broker: Broker, _context: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
-    responses = [
-        await _alter(broker, item, validate_only=request.validate_only) for item in request.resources
-    ]
-    return AlterConfigsResponse(responses=responses)
+    async def alter(item: AlterConfigsResource) -> None:
+        resource = Resource(type=item.resource_type, name=item.resource_name)
+        configs = [(config.name, config.value) for config in item.configs]
+        await carry_out(
+            broker,
+            lambda image: replace_configs(image, broker.config, resource, configs),
+            validate_only=request.validate_only,
+        )
 
-
-async def _alter(
-    broker: Broker, item: AlterConfigsResource, *, validate_only: bool
-) -> AlterConfigsResourceResponse:
-    resource = Resource(type=item.resource_type, name=item.resource_name)
-    configs = [(config.name, config.value) for config in item.configs]
-    code, message = await attempt(
-        broker, lambda image: replace_configs(image, resource, configs), validate_only=validate_only
-    )
-    return AlterConfigsResourceResponse(
-        error_code=code,
-        error_message=message,
-        resource_type=item.resource_type,
-        resource_name=item.resource_name,
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=item.resource_type,
+                resource_name=item.resource_name,
+            )
+            for item, code, message in await alter_each(request.resources, alter)
+        ]
     )
 
 

@@ -1,14 +1,22 @@
-"""DescribeConfigs: the settings of topics and of this broker, each with its source and synonyms."""
+"""DescribeConfigs: the settings of topics, groups and this broker, each with its source and synonyms."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.config import ConfigEntry, ConfigType, Source, describe_broker, describe_topic
+from forebay.broker.log_levels import levels
+from forebay.config import (
+    ConfigEntry,
+    ConfigType,
+    Source,
+    describe_all_brokers,
+    describe_broker,
+    describe_group,
+    describe_topic,
+)
 from forebay.core.image import ALL_BROKERS
-from forebay.core.settings import ResourceType
-from forebay.core.topics import existing_topic, validate_topic_name
+from forebay.core.resources import ResourceType, kind_of, parse_broker_id
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -53,39 +61,40 @@ def _resource(
 
 
 def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEntry]:
-    name = resource.resource_name
-    if resource.resource_type == ResourceType.TOPIC:
-        validate_topic_name(name)
-        existing_topic(broker.image, name)
-        return describe_topic(broker.config, broker.image.topic_config(name).overrides)
-    if resource.resource_type != ResourceType.BROKER:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"resource type {resource.resource_type} has no settings here; use topic or broker",
-        )
-    if not name:
-        return _common(broker)
-    if name != str(broker.node_id):
-        # Each broker knows its own settings only: the client is to ask the one it means.
+    if resource.resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        return _of_brokers(broker, resource)
+    kind = kind_of(resource.resource_type)
+    name = kind.find(broker.image, resource.resource_name)
+    describe = describe_topic if resource.resource_type == ResourceType.TOPIC else describe_group
+    return describe(broker.config, kind.overrides(broker.image, name))
+
+
+def _of_brokers(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    of_loggers = resource.resource_type == ResourceType.BROKER_LOGGER
+    if not resource.resource_name and not of_loggers:
+        return describe_all_brokers(broker.image.broker_config(ALL_BROKERS).overrides)
+    check_own_id(broker, resource.resource_name)
+    return _loggers() if of_loggers else describe_broker(broker.config)
+
+
+def check_own_id(broker: Broker, name: str) -> None:
+    """Each broker knows its own settings only: the client is to ask the one it means."""
+    if parse_broker_id(name) != broker.node_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not {name!r}")
-    return describe_broker(broker.config)
 
 
-def _common(broker: Broker) -> list[ConfigEntry]:
-    """The settings that were given to all brokers at once."""
-    overrides = broker.image.broker_config(ALL_BROKERS).overrides
+def _loggers() -> list[ConfigEntry]:
     return [
         ConfigEntry(
-            name=entry.name,
-            value=overrides[entry.name],
-            source=Source.DYNAMIC_DEFAULT_BROKER_CONFIG,
-            read_only=entry.read_only,
-            type=entry.type,
-            documentation=entry.documentation,
+            name=name,
+            value=level,
+            source=Source.DYNAMIC_BROKER_LOGGER_CONFIG,
+            read_only=False,
+            type=ConfigType.STRING,
+            documentation="The least severe messages that this logger lets through.",
             synonyms=(),
         )
-        for entry in describe_broker(broker.config)
-        if entry.name in overrides
+        for name, level in levels().items()
     ]
 
 

@@ -74,7 +74,7 @@ class ConsumerGroup(ConsumerBase):
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self.context.config.consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self.context.settings_of(self.group_id).heartbeat_interval_ms,
             assignment=_assignment(member.assigned) if is_told else None,
         )
 

@@ -174,9 +174,10 @@ class ConsumerBase(Group):
             self.cancel(kind, member_id)
 
     def keep_alive(self, member: ConsumerMember, now: Now) -> None:
-        timeout_ms = self.context.config.consumer_session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
+        else:
+            timeout_ms = self.context.settings_of(self.group_id).session_timeout_ms
         self.schedule(SESSION, now.ms + timeout_ms, member.member_id)
 
     def watch_revocation(self, member: ConsumerMember, now: Now, *, restart: bool) -> None:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from forebay.config import GroupsConfig
+from forebay.config import GroupsConfig, GroupSettings
 from forebay.core.groups.timers import TimerKey, Timers
 from forebay.core.step import Now, StateRecord, Step
 from forebay.errors import ErrorCode
@@ -24,6 +24,9 @@ class TopicInfo(NamedTuple):
 
 TopicsView = Mapping[str, TopicInfo]
 """The topics of the cluster, by name."""
+
+SettingsOf = Callable[[str], GroupSettings]
+"""What is in force for a group, by its id. Administrators change it while groups live."""
 
 
 class Claim(NamedTuple):
@@ -40,10 +43,18 @@ class Claim(NamedTuple):
 class Context:
     """What the groups of one shard share."""
 
-    __slots__ = ("config", "names", "new_id", "timers", "topics")
+    __slots__ = ("config", "names", "new_id", "settings_of", "timers", "topics")
 
-    def __init__(self, config: GroupsConfig, new_id: Callable[[], str], topics: TopicsView) -> None:
+    def __init__(
+        self,
+        config: GroupsConfig,
+        new_id: Callable[[], str],
+        topics: TopicsView,
+        settings_of: SettingsOf | None,
+    ) -> None:
         self.config = config
+        common = GroupSettings.resolve(config, {})
+        self.settings_of: SettingsOf = settings_of or (lambda _: common)
         self.new_id = new_id
         self.timers = Timers()
         self.see(topics)

@@ -19,7 +19,7 @@ from forebay.core.groups.consumer_state import KEY_VERSIONS as CONSUMER_KEY_VERS
 from forebay.core.groups.consumer_state import ConsumerState, Draft, read_record
 from forebay.core.groups.failures import failure
 from forebay.core.groups.fetches import Fetcher, as_groups, as_response
-from forebay.core.groups.group import Claim, Context, Group, TopicInfo, TopicsView
+from forebay.core.groups.group import Claim, Context, Group, SettingsOf, TopicInfo, TopicsView
 from forebay.core.groups.migration import leave_classic, upgraded
 from forebay.core.groups.offsets import KEY_VERSIONS as OFFSET_KEY_VERSIONS
 from forebay.core.groups.offsets import Offsets
@@ -66,8 +66,15 @@ _COMMIT_NOT_FOUND_FROM = 9
 
 
 class GroupShard:
-    def __init__(self, *, config: GroupsConfig, new_id: Callable[[], str], topics: TopicsView) -> None:
-        self._context = Context(config, new_id, topics)
+    def __init__(
+        self,
+        *,
+        config: GroupsConfig,
+        new_id: Callable[[], str],
+        topics: TopicsView,
+        settings_of: SettingsOf | None = None,
+    ) -> None:
+        self._context = Context(config, new_id, topics, settings_of)
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self._sweeper = Sweeper(self._context, self.offsets, self.groups)

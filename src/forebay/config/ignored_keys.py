@@ -1,0 +1,169 @@
+"""Settings of Kafka 4.3 that have no meaning here: they are checked, kept and shown, and nothing heeds them.
+
+Tools and provisioning scripts made for Kafka set, read and delete them, often in one request with settings
+that matter. To refuse one would refuse them all. `Definition.documentation` says that they have no effect.
+
+Two kinds are left out on purpose, and refused. Settings that Kafka itself reads only at its start cannot be
+altered there either. Settings of security (ssl.*, sasl.*, authorizers) would promise a protection that is not
+there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from forebay.config.values import INT_MAX, LONG_MAX, ConfigType, Definition, Value, int_key, long_key
+
+_ONE_LOOP = "one event loop and small pools do this work."
+_NO_TIER = "there is no remote storage."
+_FORMAT_VERSION = re.compile(r"\d+\.\d+(\.\d+)?(-IV\d+)?")
+
+
+def _bool(name: str, default: bool, doc: str) -> Definition:
+    return Definition(name=name, type=ConfigType.BOOLEAN, default=default, doc=doc)
+
+
+def _without_remote_storage(value: Value) -> None:
+    if value:
+        raise ValueError("Tiered Storage functionality is disabled in the broker: use false")
+
+
+def _format_version(value: Value) -> None:
+    if not _FORMAT_VERSION.fullmatch(str(value)):
+        raise ValueError("not a version of Kafka such as 3.0 or 2.8-IV1")
+
+
+def _ignored(definition: Definition) -> Definition:
+    return replace(definition, ignored=True, dynamic=True)
+
+
+_THREADS = (
+    int_key("background.threads", 10, _ONE_LOOP, 1),
+    int_key("num.io.threads", 8, _ONE_LOOP, 1),
+    int_key("num.network.threads", 3, _ONE_LOOP, 1),
+    int_key("num.recovery.threads.per.data.dir", 2, "recovery takes one thread.", 1),
+    int_key("num.replica.fetchers", 1, "one fetch is under way to each leader.", 1),
+    int_key("log.cleaner.threads", 1, "there is one cleaning thread.", 0),
+    int_key("log.cleaner.io.buffer.size", 524_288, "compaction reads batch by batch.", 0),
+    Definition(
+        name="log.cleaner.io.buffer.load.factor",
+        type=ConfigType.DOUBLE,
+        default=0.9,
+        minimum=0,
+        doc="log.cleaner.dedupe.buffer.size bounds the memory of the keys.",
+    ),
+)
+
+_CONNECTIONS = (
+    Definition(
+        name="max.connections.per.ip.overrides",
+        type=ConfigType.STRING,
+        default="",
+        doc="max.connections.per.ip is for every address.",
+    ),
+    int_key("max.connection.creation.rate", INT_MAX, "max.connections bounds their number.", 0),
+    Definition(
+        name="metric.reporters",
+        type=ConfigType.LIST,
+        default=(),
+        doc="metrics are served for Prometheus, see forebay.metrics.listener.",
+    ),
+)
+
+_LOGS = (
+    long_key(
+        "log.flush.interval.messages", LONG_MAX, "see forebay.flush.policy and log.flush.interval.ms.", 1
+    ),
+    _bool("log.preallocate", False, "segments grow as they are written."),
+    long_key(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        LONG_MAX,
+        "a broker has one data directory, and nothing moves within it.",
+        1,
+    ),
+    _bool("transaction.partition.verification.enable", True, "transactions are always verified."),
+)
+
+_REMOTE = (
+    long_key("log.local.retention.ms", -2, _NO_TIER, -2),
+    long_key("log.local.retention.bytes", -2, _NO_TIER, -2),
+    long_key("remote.log.index.file.cache.total.size.bytes", 1_073_741_824, _NO_TIER, 1),
+    long_key("remote.log.manager.copy.max.bytes.per.second", LONG_MAX, _NO_TIER, 1),
+    long_key("remote.log.manager.fetch.max.bytes.per.second", LONG_MAX, _NO_TIER, 1),
+    int_key("remote.log.manager.copier.thread.pool.size", 10, _NO_TIER, 1),
+    int_key("remote.log.manager.expiration.thread.pool.size", 10, _NO_TIER, 1),
+    int_key("remote.log.manager.follower.thread.pool.size", 2, _NO_TIER, 1),
+    int_key("remote.log.reader.threads", 10, _NO_TIER, 1),
+    int_key("remote.fetch.max.wait.ms", 500, _NO_TIER, 1),
+    long_key("remote.list.offsets.request.timeout.ms", 30_000, _NO_TIER, 1),
+)
+
+IGNORED_BROKER_KEYS = tuple(_ignored(key) for key in (*_THREADS, *_CONNECTIONS, *_LOGS, *_REMOTE))
+
+_ALL_ALIKE = "the data of all topics is flushed alike, see forebay.flush.policy and log.flush.interval.ms."
+
+_TOPICS = (
+    long_key("flush.messages", None, _ALL_ALIKE, 1),
+    long_key("flush.ms", None, _ALL_ALIKE, 0),
+    _bool("preallocate", False, "segments grow as they are written."),
+    long_key("local.retention.ms", None, _NO_TIER, -2),
+    long_key("local.retention.bytes", None, _NO_TIER, -2),
+    Definition(
+        name="remote.storage.enable",
+        type=ConfigType.BOOLEAN,
+        default=False,
+        doc=f"{_NO_TIER} Only false is accepted.",
+        validate=_without_remote_storage,
+    ),
+    _bool("remote.log.copy.disable", False, _NO_TIER),
+    _bool("remote.log.delete.on.disable", False, _NO_TIER),
+    _bool("message.downconversion.enable", True, "messages leave as they came; Kafka 4.0 has removed it."),
+    Definition(
+        name="message.format.version",
+        type=ConfigType.STRING,
+        default="3.0-IV1",
+        doc="messages are kept in format 2, that of Kafka since 0.11; Kafka 4.0 has removed it.",
+        validate=_format_version,
+    ),
+)
+
+IGNORED_TOPIC_KEYS = tuple(_ignored(key) for key in _TOPICS)
+
+IGNORED_TOPIC_FALLBACKS = {
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "preallocate": "log.preallocate",
+    "local.retention.ms": "log.local.retention.ms",
+    "local.retention.bytes": "log.local.retention.bytes",
+}
+"""The broker settings that some of them fall back to."""
+
+_NO_SHARE = "there are no share groups yet."
+_NO_STREAMS = "groups of Kafka Streams use the classic or the consumer protocol here."
+
+_GROUPS = (
+    int_key("consumer.assignment.interval.ms", 1_000, "a change leads to a new assignment at once.", 0),
+    Definition(name="share.auto.offset.reset", type=ConfigType.STRING, default="latest", doc=_NO_SHARE),
+    Definition(
+        name="share.isolation.level",
+        type=ConfigType.STRING,
+        default="read_uncommitted",
+        choices=("read_committed", "read_uncommitted"),
+        doc=_NO_SHARE,
+    ),
+    int_key("share.session.timeout.ms", 45_000, _NO_SHARE, 1),
+    int_key("share.heartbeat.interval.ms", 5_000, _NO_SHARE, 1),
+    int_key("share.record.lock.duration.ms", 30_000, _NO_SHARE, 1_000),
+    int_key("share.delivery.count.limit", 5, _NO_SHARE, 2),
+    int_key("share.partition.max.record.locks", 2_000, _NO_SHARE, 100),
+    int_key("share.assignment.interval.ms", 1_000, _NO_SHARE, 0),
+    _bool("share.renew.acknowledge.enable", True, _NO_SHARE),
+    int_key("streams.session.timeout.ms", 45_000, _NO_STREAMS, 1),
+    int_key("streams.heartbeat.interval.ms", 5_000, _NO_STREAMS, 1),
+    int_key("streams.num.standby.replicas", 0, _NO_STREAMS, 0),
+    int_key("streams.initial.rebalance.delay.ms", 3_000, _NO_STREAMS, 0),
+    int_key("streams.assignment.interval.ms", 1_000, _NO_STREAMS, 0),
+)
+
+IGNORED_GROUP_KEYS = tuple(_ignored(key) for key in _GROUPS)
