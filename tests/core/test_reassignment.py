@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import combinations, product
 
 import pytest
 
@@ -19,6 +21,7 @@ from forebay.core.image import (
     TopicPut,
     TopicRecord,
 )
+from forebay.core.in_sync import needed
 from forebay.core.reassignment import elect, reassign
 from forebay.errors import ErrorCode, KafkaError
 
@@ -89,9 +92,54 @@ def test_a_cancelled_move_leaves_the_replicas_of_before() -> None:
 
 
 def test_a_leader_that_came_with_a_cancelled_move_is_followed_by_another() -> None:
-    going = replace(moved(WHOLE, (4, 5)), isr=(2, 4), leader=4)
+    going = replace(moved(WHOLE, (4, 5)), isr=(2, 3, 4), leader=4)
     back = moved(going, None)
-    assert (back.leader, back.leader_epoch, back.isr) == (2, 6, (2,))
+    assert (back.leader, back.leader_epoch, back.isr) == (2, 6, (2, 3))
+
+
+@pytest.mark.parametrize("target", [None, (1, 2, 3), (1, 2, 5), (5,)])
+def test_what_a_move_added_stays_while_too_few_others_have_what_is_committed(
+    target: tuple[int, ...] | None,
+) -> None:
+    going = replace(moved(WHOLE, (4, 5)), isr=(2, 4), leader=2)
+    with pytest.raises(KafkaError, match=r"only \[2\] are in sync, and min.insync.replicas asks for 2"):
+        reassign(image_of(going), "t", 0, target)
+    assert moved(replace(going, isr=(2, 3, 4)), target).isr == (2, 3)
+    # Where one is enough, one may be left.
+    (change,) = reassign(image_of(going), "t", 0, target, min_insync_replicas=1)
+    assert change.state.isr == (2,)
+
+
+STATES = [
+    replace(partition(leader, isr, replicas), adding=adding, removing=removing, eligible=eligible)
+    for adding in ((), (4,), (4, 5))
+    for removing in ((), (3,), (2, 3))
+    for replicas in ((1, 2, 3, *adding),)
+    for size in range(1, len(replicas) + 1)
+    for isr in combinations(replicas, size)
+    for leader in (isr[0], NO_LEADER)
+    for eligible in ((), tuple(node for node in replicas if node not in isr))
+]
+
+
+@pytest.mark.parametrize("minimum", [-1, 1, 2, 3])
+def test_no_request_leaves_what_is_committed_on_too_few_replicas(minimum: int) -> None:
+    targets = [None, *(each for size in (1, 2, 3) for each in combinations((1, 2, 3, 4, 5), size))]
+    outcomes: Counter[bool] = Counter()
+    for image, target in product([image_of(state) for state in STATES], targets):
+        before = image.topics["t"].partitions[0]
+        try:
+            changes = reassign(image, "t", 0, target, min_insync_replicas=minimum)
+        except KafkaError:
+            outcomes[False] += 1
+            continue
+        for change in changes:
+            after = change.state
+            had, have = {*before.isr, *before.eligible}, {*after.isr, *after.eligible}
+            assert have <= had
+            assert len(have) >= min(needed(after, minimum), len(had)), (before, target)
+            outcomes[True] += 1
+    assert min(outcomes.values()) > 500
 
 
 def test_a_move_waits_for_members_that_are_away() -> None:

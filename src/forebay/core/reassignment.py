@@ -2,7 +2,11 @@
 
 A move is a state of the partition itself. The new replicas are added to the old ones (`adding`), copy the
 log and join the in-sync set like any follower; when all that are to stay are in sync, the controller drops
-the others (`removing`). So a move can be cancelled or replaced at any point, and survives whoever began it.
+the others (`removing`). So a move can be cancelled or replaced, and survives whoever began it.
+
+Cancelling drops the replicas that the move had added. What was committed since they joined the in-sync set is
+on them too, and must not be left on fewer replicas than min.insync.replicas asks for. Such a request is
+refused until enough of the replicas that stay are in sync.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from dataclasses import replace
 
 from forebay.core.controller import can_lead, lead, settle
 from forebay.core.image import NO_LEADER, ClusterImage, PartitionPut, PartitionState, TopicImage
-from forebay.core.in_sync import min_insync
+from forebay.core.in_sync import MAJORITY, min_insync, needed
 from forebay.core.topics import existing_topic
 from forebay.errors import ErrorCode, KafkaError
 
@@ -24,8 +28,12 @@ def reassign(
     target: Sequence[int] | None,
     *,
     allow_replication_factor_change: bool = True,
+    min_insync_replicas: int = MAJORITY,
 ) -> list[PartitionPut]:
-    """Begins a move to these replicas in this order, in place of one under way; None cancels that one."""
+    """Begins a move to these replicas in this order, in place of one under way; None cancels that one.
+
+    `min_insync_replicas` is for topics that do not set their own.
+    """
     owner, state = _existing(image, topic, partition)
     if target is None:
         wanted = _cancelled(topic, state)
@@ -37,19 +45,25 @@ def reassign(
                 f"{topic}-{partition} has {len(state.target)} replicas, {len(target)} were given",
             )
         wanted = _moving(state, tuple(target))
-    if not wanted.isr:
-        raise _bad_assignment(
-            f"{topic}-{partition}: none of the replicas that would stay is in sync; wait until one is"
-        )
+    minimum = min_insync(image, topic, min_insync_replicas)
+    _check_staying(topic, state, wanted, minimum)
     # This also elects another leader if the present one came with a move that is now given up.
-    after = settle(wanted, image.brokers, minimum=min_insync(image, topic))
+    after = settle(wanted, image.brokers, minimum=minimum)
     return [] if after == state else [PartitionPut(topic_id=owner.topic_id, state=after)]
 
 
-def elect(image: ClusterImage, topic: str, partition: int, *, unclean: bool = False) -> list[PartitionPut]:
+def elect(
+    image: ClusterImage,
+    topic: str,
+    partition: int,
+    *,
+    unclean: bool = False,
+    min_insync_replicas: int = MAJORITY,
+) -> list[PartitionPut]:
     """Has the first replica lead; or with `unclean`, any replica that is left, if there is no leader."""
     owner, state = _existing(image, topic, partition)
-    after = _elect_any(image, topic, state) if unclean else _elect_first(image, state)
+    minimum = min_insync(image, topic, min_insync_replicas)
+    after = _elect_any(image, state, minimum) if unclean else _elect_first(image, state)
     return [PartitionPut(topic_id=owner.topic_id, state=after)]
 
 
@@ -79,6 +93,25 @@ def _check_target(image: ClusterImage, state: PartitionState, target: Sequence[i
     unknown = [broker for broker in target if broker not in image.brokers and broker not in state.replicas]
     if unknown:
         raise _bad_assignment(f"no live broker {', '.join(map(str, unknown))}")
+
+
+def _check_staying(topic: str, state: PartitionState, wanted: PartitionState, minimum: int) -> None:
+    """Refuse to drop replicas that hold what is committed where too few are left that do."""
+    if not wanted.isr:
+        raise _bad_assignment(
+            f"{topic}-{state.index}: none of the replicas that would stay is in sync; wait until one is"
+        )
+    before, staying = _holders(state), _holders(wanted)
+    if len(staying) < min(needed(wanted, minimum), len(before)):
+        raise _bad_assignment(
+            f"{topic}-{state.index}: of the replicas that would stay only {sorted(staying)} are in sync, and"
+            f" min.insync.replicas asks for {needed(wanted, minimum)}; wait until more of them are"
+        )
+
+
+def _holders(state: PartitionState) -> set[int]:
+    """The replicas that are known to have everything that is committed."""
+    return {*state.isr, *state.eligible}
 
 
 def _moving(state: PartitionState, target: tuple[int, ...]) -> PartitionState:
@@ -131,10 +164,10 @@ def _elect_first(image: ClusterImage, state: PartitionState) -> PartitionState:
     return lead(state, first)
 
 
-def _elect_any(image: ClusterImage, topic: str, state: PartitionState) -> PartitionState:
+def _elect_any(image: ClusterImage, state: PartitionState, minimum: int) -> PartitionState:
     if can_lead(state, state.leader, image.brokers):
         raise _not_needed(f"broker {state.leader} leads")
-    after = settle(state, image.brokers, unclean=True, minimum=min_insync(image, topic))
+    after = settle(state, image.brokers, unclean=True, minimum=minimum)
     if after.leader == NO_LEADER:
         raise KafkaError(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forebay.broker.administration import named_twice
 from forebay.broker.dispatch import Endpoint, RequestContext
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 async def handle(
     broker: Broker, _context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    errors = await carry_out_each(broker, _decisions(request))
+    minimum = broker.config.controller.min_insync_replicas
+    errors = await carry_out_each(broker, _decisions(request, minimum))
     topics: dict[str, list[ReassignablePartitionResponse]] = {topic.name: [] for topic in request.topics}
     for (name, index), error in errors.items():
         topics[name].append(_result(index, error))
@@ -37,7 +38,8 @@ async def handle(
     )
 
 
-def _decisions(request: AlterPartitionReassignmentsRequest) -> dict[Place, Decide]:
+def _decisions(request: AlterPartitionReassignmentsRequest, minimum: int) -> dict[Place, Decide]:
+    """`minimum`: how many replicas must be in sync unless the topic says otherwise."""
     wanted = [
         ((topic.name, partition.partition_index), partition.replicas)
         for topic in request.topics
@@ -47,15 +49,21 @@ def _decisions(request: AlterPartitionReassignmentsRequest) -> dict[Place, Decid
     return {
         place: partial(_refuse, place)
         if place in twice
-        else partial(_reassign, place, replicas, allow_factor_change=request.allow_replication_factor_change)
+        else partial(
+            _reassign,
+            place,
+            replicas,
+            allow_replication_factor_change=request.allow_replication_factor_change,
+            min_insync_replicas=minimum,
+        )
         for place, replicas in wanted
     }
 
 
 def _reassign(
-    place: Place, replicas: list[int] | None, image: ClusterImage, *, allow_factor_change: bool
+    place: Place, replicas: list[int] | None, image: ClusterImage, **options: Any
 ) -> list[PartitionPut]:
-    return reassign(image, *place, replicas, allow_replication_factor_change=allow_factor_change)
+    return reassign(image, *place, replicas, **options)
 
 
 def _refuse(place: Place, _image: ClusterImage) -> list[PartitionPut]:

@@ -31,7 +31,10 @@ async def handle(
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
     unclean = request.election_type == _UNCLEAN
     places = _places(broker.image, request)
-    errors = await carry_out_each(broker, {place: partial(_elect, place, unclean) for place in places})
+    minimum = broker.config.controller.min_insync_replicas
+    errors = await carry_out_each(
+        broker, {place: partial(_elect, place, unclean, minimum) for place in places}
+    )
     if request.topic_partitions is None:
         # Of all partitions only those are told where there was something to do.
         errors = {place: error for place, error in errors.items() if not _not_needed(error)}
@@ -44,8 +47,8 @@ def _places(image: ClusterImage, request: ElectLeadersRequest) -> list[Place]:
     return [(topic.name, state.index) for topic in image.topics.values() for state in topic.partitions]
 
 
-def _elect(place: Place, unclean: bool, image: ClusterImage) -> list[PartitionPut]:
-    return elect(image, *place, unclean=unclean)
+def _elect(place: Place, unclean: bool, minimum: int, image: ClusterImage) -> list[PartitionPut]:
+    return elect(image, *place, unclean=unclean, min_insync_replicas=minimum)
 
 
 def _not_needed(error: KafkaError | None) -> bool:
