@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import ConfigResource, NewTopic
 
 from forebay.errors import ErrorCode
 from forebay.wire.batch import build_batch, records, split
 from forebay.wire.compression import Codec
 from forebay.wire.records import Record
 from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.clients.kafka_clients import confluent_admin
 from support.clients.wire_client import (
     EARLIEST,
     LATEST,
@@ -130,8 +134,15 @@ def test_the_time_of_the_append_replaces_the_producers(client: WireClient, topic
     assert append(client, topic, batch(timestamp=2**50)).error_code == ErrorCode.NONE  # whatever it says
 
 
-def test_timestamps_out_of_bounds_are_refused(client: WireClient, topic: str) -> None:
-    create(client, topic, message_timestamp_before_max_ms="10000", message_timestamp_after_max_ms="10000")
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"message_timestamp_before_max_ms": "10000", "message_timestamp_after_max_ms": "10000"},
+        {"message_timestamp_difference_max_ms": "10000"},
+    ],
+)
+def test_timestamps_out_of_bounds_are_refused(client: WireClient, topic: str, bounds: dict[str, str]) -> None:
+    create(client, topic, 1, **bounds)
     for shift, code in [
         (0, ErrorCode.NONE),
         (-8000, ErrorCode.NONE),
@@ -164,6 +175,58 @@ def test_the_topics_codec_replaces_the_producers(
     data = read(client, topic).records
     assert {header.codec for _, header in split(data)} == {TYPES[compression_type]}
     assert [value for _, value in values_of(data)][::2] == [b"%d" % n for n in range(len(Codec))]
+
+
+@pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("lz4", 1, 12), ("zstd", -100, 19)])
+def test_the_level_of_compression_is_the_topics(
+    client: WireClient, topic: str, codec: str, low: int, high: int
+) -> None:
+    chance = random.Random(1)
+    words = [f"{chance.getrandbits(40):x}" for _ in range(97)]
+    sent = batch(" ".join(chance.choices(words, k=9_000)).encode())
+    sizes = []
+    for level in (low, high):
+        settings = {"compression_type": codec, f"compression_{codec}_level": str(level)}
+        create(client, f"{topic}{level}", 1, **settings)
+        append(client, f"{topic}{level}", sent)
+        stored = read(client, f"{topic}{level}").records
+        assert values_of(stored) == values_of(sent)
+        sizes.append(len(stored))
+    assert sizes[1] < sizes[0] * 0.95
+
+
+PROVISIONED = {
+    "flush.messages": "1000",
+    "flush.ms": "1000",
+    "preallocate": "true",
+    "segment.jitter.ms": "1000",
+    "compression.gzip.level": "9",
+    "compression.lz4.level": "17",
+    "compression.zstd.level": "22",
+    "remote.storage.enable": "false",
+    "local.retention.ms": "-2",
+    "local.retention.bytes": "-2",
+    "message.downconversion.enable": "false",
+    "message.timestamp.difference.max.ms": "86400000",
+    "message.format.version": "2.8-IV1",
+}
+"""What provisioning scripts made for any Kafka since 2.8 set."""
+
+
+def test_scripts_made_for_kafka_provision_their_topics(broker: BrokerProcess, topic: str) -> None:
+    admin = confluent_admin(broker.bootstrap)
+    new = NewTopic(topic, num_partitions=1, replication_factor=1, config=PROVISIONED)
+    admin.create_topics([new])[topic].result(SECONDS)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    described = admin.describe_configs([resource])[resource].result(SECONDS)
+    assert {name: described[name].value for name in PROVISIONED} == PROVISIONED
+
+
+def test_remote_storage_is_refused_as_kafka_does_without_a_tier(broker: BrokerProcess, topic: str) -> None:
+    admin = confluent_admin(broker.bootstrap)
+    new = NewTopic(topic, num_partitions=1, replication_factor=1, config={"remote.storage.enable": "true"})
+    with pytest.raises(KafkaException, match="Tiered Storage functionality is disabled in the broker"):
+        admin.create_topics([new])[topic].result(SECONDS)
 
 
 def test_the_producers_codec_is_kept_by_default(client: WireClient, topic: str) -> None:

@@ -28,7 +28,7 @@ from forebay.config import (
 from forebay.config.broker_keys import ALIASES, BROKER_KEYS
 from forebay.config.sources import env_name
 from forebay.config.topic_keys import TOPIC_KEYS
-from forebay.config.values import ConfigType, Definition, format_value
+from forebay.config.values import LONG_MAX, ConfigType, Definition, format_value
 from forebay.errors import ConfigError
 
 TWO_WEEKS_MS = 1_209_600_000
@@ -286,7 +286,9 @@ def test_a_described_topic_value_is_the_one_in_force(name: str) -> None:
     assert entry.value is not None
     attribute = TOPIC_KEYS[name].attribute
     if attribute is None:
-        assert entry.documentation.startswith("Kept, but without effect")
+        assert (
+            entry.documentation.startswith("Kept, but without effect") == TOPIC_KEYS[name].definition.ignored
+        )
         validate_topic_override(name, entry.value)
     else:
         resolved = getattr(TopicConfig.resolve(config, {}), attribute)
@@ -410,3 +412,61 @@ def test_a_broker_knows_which_of_its_settings_have_no_effect() -> None:
         "num.io.threads",
     ]
     assert broker_config().without_effect == []
+
+
+def timestamp_bounds(overrides: dict[str, str]) -> tuple[int, int]:
+    topic = TopicConfig.resolve(broker_config(), overrides)
+    entries = describe_topic(broker_config(), overrides)
+    names = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+    shown = tuple(int(described(entries, name).value or "") for name in names)
+    assert shown == (topic.message_timestamp_before_max_ms, topic.message_timestamp_after_max_ms)
+    return topic.message_timestamp_before_max_ms, topic.message_timestamp_after_max_ms
+
+
+def test_the_old_bound_of_timestamps_stands_for_both_new_ones() -> None:
+    old, after = "message.timestamp.difference.max.ms", "message.timestamp.after.max.ms"
+    assert timestamp_bounds({}) == (LONG_MAX, 3_600_000)
+    assert timestamp_bounds({old: "5000"}) == (5_000, 5_000)
+    assert timestamp_bounds({old: "5000", after: "7"}) == (5_000, 7)
+    assert timestamp_bounds({old: str(LONG_MAX)}) == (LONG_MAX, 3_600_000)  # its default says nothing
+    entry = described(describe_topic(broker_config(), {old: "5000"}), after)
+    assert (entry.synonyms[0].name, entry.synonyms[0].value, entry.source) == (
+        old,
+        "5000",
+        Source.DYNAMIC_TOPIC_CONFIG,
+    )
+
+
+def test_levels_are_those_of_the_codec_that_batches_are_stored_under() -> None:
+    levels = {"compression.gzip.level": "9", "compression.lz4.level": "17", "compression.zstd.level": "-7"}
+    found = {
+        codec: TopicConfig.resolve(broker_config(), {"compression.type": codec, **levels}).compression_level
+        for codec in BROKER_KEYS["compression.type"].choices
+    }
+    assert found == {
+        "producer": None,
+        "uncompressed": None,
+        "snappy": None,
+        "gzip": 9,
+        "lz4": 17,
+        "zstd": -7,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("compression.gzip.level", "0"),
+        ("compression.gzip.level", "10"),
+        ("compression.lz4.level", "0"),
+        ("compression.lz4.level", "18"),
+        ("compression.zstd.level", "23"),
+        ("segment.jitter.ms", "-1"),
+        ("remote.storage.enable", "true"),
+        ("message.format.version", "new"),
+        ("local.retention.ms", "-3"),
+    ],
+)
+def test_topic_settings_keep_kafkas_bounds(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"^Invalid value {value} for configuration {name}: "):
+        validate_topic_override(name, value)

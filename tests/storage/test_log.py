@@ -139,6 +139,27 @@ class TestRolling:
         add(again, timestamp=1303)
         assert [info.base_offset for info in again.segments()] == [0, 3, 5, 7]
 
+    def test_jitter_closes_each_segment_a_little_earlier_and_always_at_the_same_time(
+        self, tmp_path: Path
+    ) -> None:
+        config = LogConfig(segment_ms=1_000, segment_jitter_ms=400)
+        ages = [
+            config.age_max_ms(f"/data/topic-{index}", offset) for index in range(20) for offset in (0, 99)
+        ]
+        assert len(set(ages)) > 30
+        assert min(ages) > 600
+        assert max(ages) <= 1_000
+        assert ages[0] == config.age_max_ms("/elsewhere/topic-0", 0)
+        log = open_log(tmp_path, config)
+        age = config.age_max_ms("t-0", 0)
+        for timestamp in (1_000, 1_000 + age, 1_001 + age):
+            add(log, timestamp=timestamp)
+        assert [info.base_offset for info in log.segments()] == [0, 2]
+
+    def test_jitter_beyond_the_age_leaves_a_segment_some_time(self) -> None:
+        config = LogConfig(segment_ms=10, segment_jitter_ms=1_000_000)
+        assert {config.age_max_ms("t-0", offset) for offset in range(500)} == set(range(1, 11))
+
     def test_when_offsets_outgrow_the_index(self, tmp_path: Path) -> None:
         log = open_log(tmp_path)
         add(log)

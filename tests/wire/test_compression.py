@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+from collections.abc import Iterable
 
 import aiokafka.codec as aio
 import cramjam
@@ -34,6 +35,18 @@ def test_aiokafka_reads_ours_and_we_read_aiokafka(codec: Codec, data: bytes, tim
     encode, decode = THEIRS[codec]
     assert bytes(decode(compress(codec, data * times))) == data * times
     assert decompress(codec, bytes(encode(data * times))) == data * times
+
+
+@pytest.mark.parametrize(
+    ("codec", "levels"),
+    [(Codec.GZIP, (-1, *range(1, 10))), (Codec.LZ4, range(1, 18)), (Codec.ZSTD, (-131_072, -5, 1, 19, 22))],
+)
+def test_every_level_that_kafka_allows_is_readable(codec: Codec, levels: Iterable[int]) -> None:
+    data = b"".join(b"%d: a line of text, " % number for number in range(3_000))
+    for level in levels:
+        assert bytes(THEIRS[codec][1](compress(codec, data, level))) == data
+    default = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}[codec]
+    assert compress(codec, data, default) == compress(codec, data)
 
 
 @given(data=st.binary(max_size=500))

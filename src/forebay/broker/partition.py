@@ -57,6 +57,7 @@ def append_policy(config: TopicConfig, decompress_max_bytes: int) -> AppendPolic
         timestamp_before_max_ms=config.message_timestamp_before_max_ms,
         timestamp_after_max_ms=config.message_timestamp_after_max_ms,
         codec=_CODECS[config.compression_type],
+        compression_level=config.compression_level,
         compacted=config.compacted,
         max_output_bytes=decompress_max_bytes,
     )
@@ -69,6 +70,7 @@ def log_config(config: TopicConfig) -> LogConfig:
         segment_ms=min(config.segment_ms, config.max_compaction_lag_ms)
         if config.compacted
         else config.segment_ms,
+        segment_jitter_ms=config.segment_jitter_ms,
         index_interval_bytes=config.index_interval_bytes,
         segment_index_bytes=config.segment_index_bytes,
         file_delete_delay_ms=config.file_delete_delay_ms,

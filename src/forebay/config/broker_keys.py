@@ -39,6 +39,11 @@ def _one_directory(value: Value) -> None:
         )
 
 
+def _gzip_level(value: Value) -> None:
+    if value == 0:
+        raise ValueError("0 is not allowed, use -1 for the default or a level from 1 to 9")
+
+
 def _bool(name: str, default: bool, doc: str, dynamic: bool = False) -> Definition:
     return Definition(name=name, type=ConfigType.BOOLEAN, default=default, doc=doc, dynamic=dynamic)
 
@@ -145,6 +150,27 @@ _TOPICS = (
         COMPRESSION_TYPES,
         dynamic=True,
     ),
+    Definition(
+        name="compression.gzip.level",
+        type=ConfigType.INT,
+        default=-1,
+        minimum=-1,
+        maximum=9,
+        validate=_gzip_level,
+        doc="The level at which batches are compressed when compression.type is gzip; -1 is gzip's default.",
+        dynamic=True,
+    ),
+    int_key(
+        "compression.lz4.level",
+        9,
+        "The level when compression.type is lz4; 9, the default, is the fast one, as in Kafka.",
+        1,
+        17,
+        dynamic=True,
+    ),
+    int_key(
+        "compression.zstd.level", 3, "The level when compression.type is zstd.", -131_072, 22, dynamic=True
+    ),
     _choice(
         "log.message.timestamp.type",
         "CreateTime",
@@ -205,6 +231,14 @@ _LOG = (
     int_key("log.segment.bytes", 1073741824, "The size at which a segment is closed.", 14, dynamic=True),
     long_key("log.roll.ms", None, "The age at which a segment is closed.", 1, dynamic=True),
     int_key("log.roll.hours", 168, "Used when log.roll.ms is not set.", 1),
+    long_key(
+        "log.roll.jitter.ms",
+        None,
+        "Segments are closed up to this much earlier, each by another time, so that not all are at once.",
+        0,
+        dynamic=True,
+    ),
+    int_key("log.roll.jitter.hours", 0, "Used when log.roll.jitter.ms is not set.", 0),
     int_key(
         "log.index.interval.bytes", 4096, "Data between two entries of the offset index.", 0, dynamic=True
     ),

@@ -82,8 +82,9 @@ def _group_entry(broker: BrokerConfig, overrides: Mapping[str, str], key: GroupK
 def _topic_entry(broker: BrokerConfig, overrides: Mapping[str, str], key: TopicKey) -> ConfigEntry:
     name = key.definition.name
     synonyms = []
-    if name in overrides:
-        synonyms.append(Synonym(name=name, value=overrides[name], source=Source.DYNAMIC_TOPIC_CONFIG))
+    given = key.given(overrides)
+    if given is not None:
+        synonyms.append(Synonym(name=given[0], value=given[1], source=Source.DYNAMIC_TOPIC_CONFIG))
     fallbacks = [
         (synonym, factor)
         for fallback, factor in key.fallbacks

@@ -15,6 +15,9 @@ from forebay.config.values import Value
 class TopicConfig:
     cleanup_policy: tuple[str, ...]
     compression_type: str
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
     max_message_bytes: int
     message_timestamp_type: str
     message_timestamp_before_max_ms: int
@@ -25,6 +28,7 @@ class TopicConfig:
     """-1 means no limit."""
     segment_bytes: int
     segment_ms: int
+    segment_jitter_ms: int
     index_interval_bytes: int
     segment_index_bytes: int
     file_delete_delay_ms: int
@@ -42,11 +46,13 @@ class TopicConfig:
     @staticmethod
     def resolve(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
         values: dict[str, Any] = {}
-        for name, key in TOPIC_KEYS.items():
+        for key in TOPIC_KEYS.values():
             if key.attribute is None:
                 continue
-            text = overrides.get(name)
-            values[key.attribute] = _fallback(broker, key) if text is None else key.definition.parse(text)
+            given = key.given(overrides)
+            values[key.attribute] = (
+                _fallback(broker, key) if given is None else key.definition.parse(given[1])
+            )
         return TopicConfig(**values)
 
     @property
@@ -57,6 +63,16 @@ class TopicConfig:
     def deletes(self) -> bool:
         """Whether retention by time and size applies."""
         return "delete" in self.cleanup_policy
+
+    @property
+    def compression_level(self) -> int | None:
+        """Of the codec that batches are stored under; None where it has no levels, or producers choose."""
+        levels = {
+            "gzip": self.compression_gzip_level,
+            "lz4": self.compression_lz4_level,
+            "zstd": self.compression_zstd_level,
+        }
+        return levels.get(self.compression_type)
 
     @property
     def log_append_time(self) -> bool:

@@ -7,23 +7,38 @@ topic's alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from forebay.config.broker_keys import BROKER_KEYS
 from forebay.config.ignored_keys import IGNORED_TOPIC_FALLBACKS, IGNORED_TOPIC_KEYS
-from forebay.config.values import LONG_MAX, ConfigType, Definition, Value
+from forebay.config.values import LONG_MAX, ConfigType, Definition, Value, long_key
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
 ALL_REPLICAS = ("*",)
+_TIMESTAMP_DIFFERENCE = "message.timestamp.difference.max.ms"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicKey:
     definition: Definition
     attribute: str | None
-    """Of TopicConfig; None for a setting that is kept without effect."""
+    """Of TopicConfig; None for a setting without effect, or with one on others only."""
     fallbacks: tuple[tuple[str, int], ...]
+    stand_in: str | None = None
+    """Another setting of the topic, whose value counts where this one is not given."""
+
+    def given(self, overrides: Mapping[str, str]) -> tuple[str, str] | None:
+        """The topic's own setting that decides, with its text; None where the broker's does."""
+        name = self.definition.name
+        if name in overrides:
+            return name, overrides[name]
+        if self.stand_in is None or self.stand_in not in overrides:
+            return None
+        text = overrides[self.stand_in]
+        other = TOPIC_KEYS[self.stand_in].definition
+        return None if other.parse(text) == other.default else (self.stand_in, text)
 
     def from_broker(self, value: Value, factor: int) -> Value:
         """A broker's value in the topic's unit; negative means without limit, in every unit."""
@@ -32,10 +47,12 @@ class TopicKey:
         return -1 if value < 0 else min(value * factor, LONG_MAX)
 
 
-def _key(name: str, attribute: str, *fallbacks: str | tuple[str, int]) -> TopicKey:
+def _key(
+    name: str, attribute: str, *fallbacks: str | tuple[str, int], stand_in: str | None = None
+) -> TopicKey:
     pairs = tuple((item, 1) if isinstance(item, str) else item for item in fallbacks)
     definition = replace(BROKER_KEYS[pairs[0][0]], name=name, default=None, dynamic=True)
-    return TopicKey(definition=definition, attribute=attribute, fallbacks=pairs)
+    return TopicKey(definition=definition, attribute=attribute, fallbacks=pairs, stand_in=stand_in)
 
 
 def _ignored(definition: Definition) -> TopicKey:
@@ -69,17 +86,34 @@ def _named_replicas(value: Value) -> None:
 _KEYS = (
     _key("cleanup.policy", "cleanup_policy", "log.cleanup.policy"),
     _key("compression.type", "compression_type", "compression.type"),
+    _key("compression.gzip.level", "compression_gzip_level", "compression.gzip.level"),
+    _key("compression.lz4.level", "compression_lz4_level", "compression.lz4.level"),
+    _key("compression.zstd.level", "compression_zstd_level", "compression.zstd.level"),
     _key("max.message.bytes", "max_message_bytes", "message.max.bytes"),
     _key("message.timestamp.type", "message_timestamp_type", "log.message.timestamp.type"),
     _key(
         "message.timestamp.before.max.ms",
         "message_timestamp_before_max_ms",
         "log.message.timestamp.before.max.ms",
+        stand_in=_TIMESTAMP_DIFFERENCE,
     ),
     _key(
         "message.timestamp.after.max.ms",
         "message_timestamp_after_max_ms",
         "log.message.timestamp.after.max.ms",
+        stand_in=_TIMESTAMP_DIFFERENCE,
+    ),
+    TopicKey(
+        definition=long_key(
+            _TIMESTAMP_DIFFERENCE,
+            LONG_MAX,
+            "Stands for message.timestamp.before.max.ms and message.timestamp.after.max.ms where they are "
+            "not set; Kafka 4.0 has removed it.",
+            0,
+            dynamic=True,
+        ),
+        attribute=None,
+        fallbacks=(),
     ),
     _key(
         "retention.ms",
@@ -91,6 +125,12 @@ _KEYS = (
     _key("retention.bytes", "retention_bytes", "log.retention.bytes"),
     _key("segment.bytes", "segment_bytes", "log.segment.bytes"),
     _key("segment.ms", "segment_ms", "log.roll.ms", ("log.roll.hours", _HOUR_MS)),
+    _key(
+        "segment.jitter.ms",
+        "segment_jitter_ms",
+        "log.roll.jitter.ms",
+        ("log.roll.jitter.hours", _HOUR_MS),
+    ),
     _key("index.interval.bytes", "index_interval_bytes", "log.index.interval.bytes"),
     _key("segment.index.bytes", "segment_index_bytes", "log.index.size.max.bytes"),
     _key("file.delete.delay.ms", "file_delete_delay_ms", "log.segment.delete.delay.ms"),

@@ -59,6 +59,8 @@ class AppendPolicy:
     timestamp_after_max_ms: int = 3_600_000
     codec: int | None = None
     """None keeps the producer's choice."""
+    compression_level: int | None = None
+    """For batches that the broker compresses; None is the codec's default."""
     compacted: bool = False
     max_output_bytes: int = MAX_OUTPUT_BYTES
     """Bound of a batch's records when they have to be decompressed."""
@@ -151,7 +153,7 @@ def rewrite(
 def _recompressed(view: memoryview, policy: AppendPolicy) -> memoryview:
     assert policy.codec is not None
     try:
-        made = recompress(view, policy.codec, policy.max_output_bytes)
+        made = recompress(view, policy.codec, policy.max_output_bytes, policy.compression_level)
     except ProtocolError as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from None
     if len(made) > policy.max_message_bytes:

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
+from zlib import crc32
 
 from forebay.clock import Clock
 from forebay.errors import StorageError
@@ -48,9 +49,18 @@ class LogConfig:
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3600 * 1000
+    segment_jitter_ms: int = 0
+    """Segments close up to this much earlier, so that the logs of a topic do not all roll at once."""
     index_interval_bytes: int = 4096
     segment_index_bytes: int = 10 << 20
     file_delete_delay_ms: int = 60_000
+
+    def age_max_ms(self, directory: str, base_offset: int) -> int:
+        """How long a segment stays open: the same on every replica, and after a restart."""
+        spread = min(self.segment_jitter_ms, self.segment_ms)
+        if not spread:
+            return self.segment_ms
+        return self.segment_ms - crc32(f"{PurePath(directory).name}/{base_offset}".encode()) % spread
 
 
 class LogWriter:
@@ -302,7 +312,9 @@ class LogWriter:
         self._roll_offset = self._active.base_offset + MAX_RELATIVE_OFFSET
         # An empty segment stops its first batch, whose timestamp begins the segment's clock.
         self._roll_timestamp = (
-            -_NO_LIMIT if first_timestamp is None else first_timestamp + self._config.segment_ms
+            -_NO_LIMIT
+            if first_timestamp is None
+            else first_timestamp + self._config.age_max_ms(self.directory, self._active.base_offset)
         )
 
     def _add_index_entry(self, last_offset: int, position: int) -> None:

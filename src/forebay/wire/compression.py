@@ -22,6 +22,15 @@ from forebay.wire.varint import Bytes
 
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 
+GZIP_DEFAULT = -1
+GZIP_LEVEL = 6
+LZ4_LEVEL = 9
+ZSTD_LEVEL = 3
+"""The levels that Kafka takes when none is given."""
+_LZ4_FAST = 1
+_LZ4_MAX = 12
+"""Beyond it the library has nothing more to try; Kafka allows up to 17."""
+
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2
 _XERIAL_BLOCK_BYTES = 32 * 1024
@@ -52,18 +61,21 @@ class Codec(IntEnum):
             raise ProtocolError(f"compression codec {number} does not exist") from None
 
 
-def compress(codec: int, data: Bytes) -> bytes:
+def compress(codec: int, data: Bytes, level: int | None = None) -> bytes:
+    """`level` has Kafka's meaning and bounds for the codec; None is its default."""
     match Codec.of(codec):
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            return bytes(cramjam.gzip.compress(data))
+            # Kafka writes the default as -1, cramjam takes no such number.
+            chosen = GZIP_LEVEL if level in (None, GZIP_DEFAULT) else level
+            return bytes(cramjam.gzip.compress(data, level=chosen))
         case Codec.SNAPPY:
             return _compress_xerial(memoryview(data))
         case Codec.LZ4:
-            return _compress_lz4(data)
+            return _compress_lz4(data, LZ4_LEVEL if level is None else level)
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(data, level=3))
+            return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL if level is None else level))
 
 
 def decompress(codec: int, data: Bytes, max_output_bytes: int = MAX_OUTPUT_BYTES) -> bytes:
@@ -139,9 +151,11 @@ def _decompress_block(block: memoryview, max_output_bytes: int, used: int = 0) -
     return output
 
 
-def _compress_lz4(data: Bytes) -> bytes:
+def _compress_lz4(data: Bytes, level: int) -> bytes:
+    # Kafka's default is called 9, and is nevertheless its fast compressor; other levels are what they say.
+    chosen = _LZ4_FAST if level == LZ4_LEVEL else min(level, _LZ4_MAX)
     # Java's clients refuse frames whose blocks depend on each other. The batch has a checksum of its own.
-    compressor = cramjam.lz4.Compressor(level=1, content_checksum=False, block_linked=False)
+    compressor = cramjam.lz4.Compressor(level=chosen, content_checksum=False, block_linked=False)
     compressor.compress(bytes(data))
     return bytes(compressor.finish())
 
