@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
+WORKERS ?= auto
 
 .DEFAULT_GOAL := help
 .PHONY: help setup tools demo test chaos compat check format docs bench bench-kafka bench-spark clean
@@ -29,9 +30,9 @@ tools: ## install the test tools that are not on PyPI: kcat, openssl
 demo: $(STAMP) ## a broker, a cluster and Spark, killed and checked; ARGS="cluster" picks a chapter
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-test: $(STAMP) ## run all tests; ARGS="-k name" picks some
+test: $(STAMP) ## run all tests on all cores; ARGS="-k name" picks some, WORKERS=0 keeps them in one process
 	@scripts/install-test-tools.sh --quiet || true
-	@$(BIN)/python -m pytest -q $(ARGS)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup $(ARGS)
 
 chaos: $(STAMP) ## random clients on a broker that is killed, and on a cluster to which everything happens, for CHAOS_SECONDS each
 	@$(BIN)/python -m pytest -q -m chaos $(ARGS)

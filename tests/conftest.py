@@ -46,6 +46,16 @@ def _keep_temporary_files_in_memory() -> None:
 _keep_temporary_files_in_memory()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What the workers of pytest-xdist share out: modules, whose fixtures are then built once. The tests on
+    Spark are one lot, for its session; those of a module marked `spread` share nothing that is slow."""
+    for item in items:
+        if "jvm_options" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+        elif item.get_closest_marker("spread") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One broker for the whole session: use topic names of your own, and leave it running."""

@@ -7,6 +7,7 @@ on the wire and when. The functions below it make the requests that most tests n
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import struct
 import time
@@ -19,6 +20,7 @@ from forebay.wire.batch import build_batch, records, split
 from forebay.wire.fields import Request
 from forebay.wire.frames import read_response, request_frame
 from forebay.wire.messages import api
+from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from forebay.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -108,16 +110,17 @@ class WireClient:
                 received += chunk
         return bytes(received)
 
-    def is_silent(self, seconds: float = 0.2) -> bool:
-        """Whether nothing comes for a while: neither an answer nor the end."""
-        self.socket.settimeout(seconds)
-        try:
-            self.socket.recv(1, socket.MSG_PEEK)
-        except TimeoutError:
-            return True
-        finally:
-            self.socket.settimeout(TIMEOUT_SECONDS)
-        return False
+    def is_silent(self) -> bool:
+        """Whether the broker had its chance to say something, and did not: neither an answer nor the end.
+
+        What this client has sent is in the broker's hands before the first question of another one is, so the
+        broker has dealt with it when it answers the second.
+        """
+        host, port = self.socket.getpeername()[:2]
+        with WireClient(f"{host}:{port}") as other:
+            for _ in range(2):
+                other.call(ApiVersionsRequest(), 0)
+        return not select.select([self.socket], [], [], 0)[0]
 
 
 def frame(request: Request, version: int, correlation_id: int = 7, client_id: str | None = "test") -> bytes:
