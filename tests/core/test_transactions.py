@@ -9,7 +9,6 @@ import pytest
 
 from forebay.config import TransactionsConfig
 from forebay.core.step import RequestInfo
-from forebay.core.transactions import DUE_MAX
 from forebay.core.txn.decisions import PARTITIONS_BYTES_MAX
 from forebay.core.txn.replies import failure
 from forebay.core.txn.state import EPOCH_MAX, TRANSITIONS, Event, Identity, State, Transaction, record_of
@@ -20,7 +19,6 @@ from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from forebay.wire.messages.end_txn import EndTxnRequest
 from forebay.wire.messages.init_producer_id import InitProducerIdRequest
-from support.machines.times import at
 from support.machines.transaction_log import NOBODY, Coordinator, add_request
 
 DAY_MS = 86_400_000
@@ -586,16 +584,20 @@ def test_an_id_in_use_is_never_forgotten() -> None:
     assert known(coordinator).state is State.PREPARE_COMMIT
 
 
-def test_many_transactions_that_time_out_at_once_are_aborted_in_several_rounds() -> None:
-    coordinator = Coordinator(checks_replay=False)
-    for index in range(2 * DUE_MAX + 1):
+def test_transactions_that_time_out_at_once_are_aborted_one_by_one_without_a_pause() -> None:
+    """Each in a step of its own, so that one that fails takes no other with it."""
+    coordinator = Coordinator(config=TransactionsConfig(abort_interval_ms=10_000))
+    for index in range(5):
         response = answer(coordinator, coordinator.ask_init(f"t{index}", timeout_ms=1000))
         coordinator.ask_add(f"t{index}", (response.producer_id, response.producer_epoch), A)
-    coordinator.run(coordinator.shard.tick(at(coordinator.now_ms + 1000)))
-    assert len(coordinator.sent) == DUE_MAX
-    coordinator.pass_time(4000)
+    coordinator.now_ms += 10_000
+    for count in range(1, 6):
+        assert coordinator.deadline_ms is not None and coordinator.deadline_ms <= coordinator.now_ms
+        coordinator.run(coordinator.shard.tick(coordinator.now))
+        assert len(coordinator.sent) == count
     states = {txn.state for txn in coordinator.shard.transactions.values()}
     assert states == {State.COMPLETE_ABORT}
+    assert coordinator.deadline_ms is not None and coordinator.deadline_ms > coordinator.now_ms
 
 
 def test_decided_transactions_go_on_after_a_restart() -> None:

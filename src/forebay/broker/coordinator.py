@@ -1,9 +1,8 @@
 """The one runtime for all coordinators: runs pure machines on the partitions of an internal topic.
 
-A machine answers an operation with a Step. Its records are appended to the partition's log, as one batch, and
-replayed into the machine at once, so that the next operation sees them; its replies and effects are held back
-until the records are committed. A step without records that comes meanwhile waits for those before it: nobody
-is told what a crash could still take back.
+A machine answers an operation with a Step, which `steps` carries out: its records are appended to the
+partition's log and replayed into the machine at once; its replies and effects are held back until the records
+are committed, so that nobody is told what a crash could still take back.
 
 A machine lives for one *term*: as long as this broker leads the partition in one leader epoch, and enough
 replicas are in sync for anything to be promised. When a term begins the machine is built by replaying the
@@ -11,9 +10,11 @@ partition from its start to its end. Until that is done, who asks is told to com
 (COORDINATOR_LOAD_IN_PROGRESS). What was loaded may not be committed yet, so replies wait for that too.
 
 When the term ends the machine is thrown away, and nothing more is appended, delivered or done for it. The
-same happens when its log cannot be written or a commit fails: the machine is ahead of what is certain. Its
-records may be in the log all the same and be committed later; so the next machine is built from the log, and
-who waited for an answer is told to ask again.
+same happens within a term when the log cannot be written or read, when a commit fails, and when the machine
+itself raises: it is ahead of what is certain, or half changed. Its records may be in the log all the same and
+be committed later; so the next machine is built from the log. Who waited for an answer is told to ask again,
+and so is who asks before the next machine is made (COORDINATOR_NOT_AVAILABLE): that happens after a moment,
+and after a longer one each time it fails again.
 """
 
 from __future__ import annotations
@@ -21,32 +22,40 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from forebay.broker.administration import new_topic_id
-from forebay.broker.appends import ACKS_ALL, Appended, Unacknowledged
 from forebay.broker.shard import Commit, EndTransaction, M, Shard, Ticket, can_coordinate
+from forebay.broker.steps import FailureResponse, StepRunner
 from forebay.core.image import NO_LEADER
 from forebay.core.step import Effect, RequestInfo, Step
 from forebay.core.topics import NewTopic, create_topic
 from forebay.errors import ErrorCode, ForebayError, KafkaError
-from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, build_batch
-from forebay.wire.fields import Request, Response
+from forebay.wire.batch import EndTxnMarker
+from forebay.wire.fields import Request
 from forebay.wire.hashing import partition_for
-from forebay.wire.records import Record
 
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
+    from forebay.broker.partition import Partition
 
 log = logging.getLogger(__name__)
 
 _BATCHES_PER_TURN = 64
 """While loading, after so many batches the loop serves others."""
-_RELOAD_DELAY_S = 1.0
+_RELOAD_S = 1.0
+_RELOAD_S_MAX = 30.0
+"""How long to wait before a machine that failed is made anew: twice as long each time, up to the second."""
 _LEASE_DELAY_S = 0.1
 _TERM_OVER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
-Failure = Callable[[Request, RequestInfo, ErrorCode], Response]
+
+class _Pause(NamedTuple):
+    """Why a partition is not coordinated although it is led here: its machine has failed."""
+
+    leader_epoch: int
+    failures: int
+    until_s: float
 
 
 class Coordinator(Generic[M]):
@@ -58,7 +67,7 @@ class Coordinator(Generic[M]):
         partitions: int,
         configs: dict[str, str],
         make: Callable[[int], M],
-        failure: Failure,
+        failure: FailureResponse,
         perform: Callable[[Effect], None],
         end_transaction: EndTransaction[M] | None = None,
         catch_up: Callable[[M], Step] | None = None,
@@ -72,11 +81,14 @@ class Coordinator(Generic[M]):
         self._default_partitions = partitions
         self._configs = configs
         self._make = make
-        self._perform = perform
         self._end_transaction = end_transaction
         self._catch_up = catch_up
         self._failure = failure
+        self._steps = StepRunner[M](
+            broker, failure=failure, perform=perform, unwritable=self._unwritable, broken=self._broken
+        )
         self._shards: dict[int, Shard[M]] = {}
+        self._pauses: dict[int, _Pause] = {}
         self._again: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -97,8 +109,12 @@ class Coordinator(Generic[M]):
             return self._failure(request, info, error.code)
         ticket = Ticket(request, info, self._broker.loop.create_future())
         shard.tickets[ticket] = None
-        self.carry_out(shard, operation(shard.machine, ticket))
+        self.run(shard, type(request).__name__, lambda machine: operation(machine, ticket))
         return await ticket.answer
+
+    def run(self, shard: Shard[M], doing: str, decide: Callable[[M], Step]) -> None:
+        """Have the shard's machine decide something that no client asks for, and carry that out."""
+        self._steps.run(shard, doing, decide)
 
     @property
     def partition_count(self) -> int:
@@ -151,9 +167,17 @@ class Coordinator(Generic[M]):
     @property
     def loading(self) -> bool:
         """Whether there are groups or transactions that this broker should know of and does not yet."""
+        return self.availability is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    @property
+    def availability(self) -> ErrorCode:
+        """NONE if this broker can speak for all partitions that it leads, else why it cannot."""
         topic, node_id = self._broker.image.topics.get(self.topic), self._broker.node_id
         led = [state.index for state in topic.partitions if state.leader == node_id] if topic else []
-        return len(self.ready_shards()) < len(led)
+        absent = [index for index in led if self.running(index) is None]
+        if any(index in self._shards or index not in self._pauses for index in absent):
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if absent else ErrorCode.NONE
 
     # -- following the image -------------------------------------------------------------------------
 
@@ -189,8 +213,12 @@ class Coordinator(Generic[M]):
                 self._take_up(index)
 
     def _follow_later(self, delay_s: float) -> None:
-        if self._again is None and not self._closed:
-            self._again = self._broker.loop.call_later(delay_s, self._follow_again)
+        at_s = self._broker.loop.time() + delay_s
+        if self._closed or (self._again is not None and self._again.when() <= at_s):
+            return
+        if self._again is not None:
+            self._again.cancel()
+        self._again = self._broker.loop.call_at(at_s, self._follow_again)
 
     def _follow_again(self) -> None:
         self._again = None
@@ -201,7 +229,7 @@ class Coordinator(Generic[M]):
             partition = self._broker.replicas.get(self.topic, index)
         except KafkaError:
             return  # another broker leads it, or its log is broken; clients are told when they ask
-        if not can_coordinate(partition):
+        if not can_coordinate(partition) or self._pauses_at(partition):
             return
         shard = self._shards[index] = Shard(partition, self._make(partition.leader_epoch))
         partition.on_marker = lambda marker: self._marked(shard, marker)
@@ -209,6 +237,17 @@ class Coordinator(Generic[M]):
             self._begin(shard)  # nothing to replay: ready at once, for the client that waits for it
         else:
             self._broker.spawn(self._load(shard))
+
+    def _pauses_at(self, partition: Partition) -> bool:
+        """Whether the last machine of this term has failed, and the next is not due yet."""
+        pause = self._pauses.get(partition.index)
+        if pause is None or pause.leader_epoch != partition.leader_epoch:
+            self._pauses.pop(partition.index, None)
+            return False
+        left_s = pause.until_s - self._broker.loop.time()
+        if left_s > 0:
+            self._follow_later(left_s)
+        return left_s > 0
 
     def _is_current(self, shard: Shard[M]) -> bool:
         return self._shards.get(shard.partition.index) is shard
@@ -224,11 +263,8 @@ class Coordinator(Generic[M]):
                     await asyncio.sleep(0)
                     if not self._is_current(shard):
                         return
-        except ForebayError as error:
-            log.error(
-                "an internal partition cannot be read; its groups or transactions cannot be served",
-                extra={"partition": str(shard.partition), "reason": str(error)},
-            )
+        except Exception as error:
+            self._broken(shard, "loading", error)
             return
         if not self._is_current(shard):
             return
@@ -244,116 +280,64 @@ class Coordinator(Generic[M]):
 
     def _marked(self, shard: Shard[M], marker: EndTxnMarker) -> None:
         if shard.ready and self._end_transaction is not None:  # while loading it is read from the log
-            self._end_transaction(shard.machine, marker)
-            self._await_commit(shard, Commit([], []))  # nobody is told of it before
+            self._steps.marked(shard, marker, self._end_transaction)
 
     def _begin(self, shard: Shard[M]) -> None:
         shard.ready = True
+        shard.began_s = self._broker.loop.time()
         if shard.partition.log.end_offset > shard.partition.log.start_offset:
-            self._await_commit(shard, Commit([], []))
-        self.carry_out(shard, shard.machine.loaded(self._broker.now()))
+            self._steps.await_commit(shard, Commit([], []))
+        self.run(shard, "beginning", lambda machine: machine.loaded(self._broker.now()))
         if self._catch_up is not None and shard.ready:
-            self.carry_out(shard, self._catch_up(shard.machine))
-
-    # -- running -------------------------------------------------------------------------------------
-
-    def carry_out(self, shard: Shard[M], step: Step) -> None:
-        """Do what an operation of the shard's machine has answered with."""
-        commit = Commit(step.replies, step.effects)
-        if step.records:
-            try:
-                self._append(shard, step)
-            except KafkaError as error:
-                self._fail(shard, error)
-                return
-            self._await_commit(shard, commit)
-        elif shard.last is not None:
-            shard.last.followers.append(commit)
-        else:
-            self._deliver(shard, commit)
-        self._schedule(shard, step.deadline_ms)
-
-    def _append(self, shard: Shard[M], step: Step) -> None:
-        if not shard.in_term:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{shard.partition} is led by another now")
-        now_ms = self._broker.now_ms()
-        producer_id, epoch = step.producer or (-1, -1)
-        batch = memoryview(
-            build_batch(
-                [Record(i, now_ms, key, value) for i, (key, value) in enumerate(step.records)],
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                attributes=TRANSACTIONAL if step.producer else 0,
-            )
-        )
-        shard.partition.append_own(batch)
-        self._broker.appends.queued(shard.partition, len(batch))
-        producer = (producer_id,) if step.producer else ()
-        for record in step.records:
-            shard.machine.replay(record, *producer)
-
-    def _await_commit(self, shard: Shard[M], commit: Commit) -> None:
-        shard.last = commit
-        result = Appended(shard.partition.index, shard.partition)
-
-        def settle() -> None:
-            if not shard.ready:
-                return
-            if result.error_code != ErrorCode.NONE:
-                code = ErrorCode(result.error_code)
-                self._fail(shard, KafkaError(code, result.error_message or "not committed"))
-                return
-            if shard.last is commit:
-                shard.last = None
-            self._deliver(shard, commit)
-
-        self._broker.appends.add(Unacknowledged([result], ACKS_ALL, settle))
-        self._broker.appends.finish_soon()
-
-    def _deliver(self, shard: Shard[M], commit: Commit) -> None:
-        for ticket, response in commit.replies:
-            shard.tickets.pop(ticket, None)
-            ticket.resolve(response)
-        for effect in commit.effects:
-            self._perform(effect)
-        for follower in commit.followers:
-            self._deliver(shard, follower)
-
-    # -- time ----------------------------------------------------------------------------------------
-
-    def _schedule(self, shard: Shard[M], deadline_ms: int | None) -> None:
-        if shard.timer is not None:
-            shard.timer.cancel()
-            shard.timer = None
-        if deadline_ms is not None:
-            delay_s = max(deadline_ms - self._broker.uptime_ms(), 0) / 1000
-            shard.timer = self._broker.loop.call_later(delay_s, self._tick, shard)
-
-    def _tick(self, shard: Shard[M]) -> None:
-        shard.timer = None
-        if shard.ready and shard.in_term:
-            self.carry_out(shard, shard.machine.tick(self._broker.now()))
+            self.run(shard, "catching up", self._catch_up)
 
     # -- failing -------------------------------------------------------------------------------------
 
-    def _fail(self, shard: Shard[M], error: KafkaError) -> None:
-        """The machine is ahead of what is certain: throw it away, and read the log again a little later."""
+    def _unwritable(self, shard: Shard[M], error: KafkaError) -> None:
+        """Its records cannot be appended or committed: the machine is ahead of what is certain."""
         if error.code in _TERM_OVER:
             self._let_go(shard, ErrorCode.NOT_COORDINATOR)
-        else:
-            log.error(
-                "an internal partition cannot be written",
-                extra={"partition": str(shard.partition), "reason": error.message},
-            )
-            self._let_go(shard, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        self._follow_later(_RELOAD_DELAY_S)
+            self._follow_later(_RELOAD_S)
+            return
+        log.error(
+            "an internal partition cannot be written; its coordinator is loaded again",
+            extra={"partition": str(shard.partition), "reason": error.message},
+        )
+        self._pause(shard)
+
+    def _broken(self, shard: Shard[M], doing: str, error: Exception) -> None:
+        """The machine has raised, or its log cannot be read: nobody knows what it has left undone."""
+        if not self._is_current(shard):
+            return
+        self._broker.metrics.coordinator_failures += 1
+        log.error(
+            "a coordinator failed; it is loaded again from its log",
+            extra={
+                "partition": str(shard.partition),
+                "doing": doing,
+                "reason": f"{type(error).__name__}: {error}",
+            },
+            exc_info=None if isinstance(error, ForebayError) else error,
+        )
+        self._pause(shard)
+
+    def _pause(self, shard: Shard[M]) -> None:
+        """Throw the machine away, and read the log again a little later."""
+        index, now_s = shard.partition.index, self._broker.loop.time()
+        before = self._pauses.get(index)
+        has_worked = shard.ready and now_s - shard.began_s > _RELOAD_S_MAX
+        failures = 0 if before is None or has_worked else before.failures
+        delay_s = min(_RELOAD_S * 2**failures, _RELOAD_S_MAX)
+        self._pauses[index] = _Pause(shard.leader_epoch, failures + 1, now_s + delay_s)
+        self._let_go(shard, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._follow_later(delay_s)
 
     def _let_go(self, shard: Shard[M], error: ErrorCode) -> None:
         if self._is_current(shard):
             del self._shards[shard.partition.index]
             shard.partition.on_marker = None
         shard.ready = False
-        self._schedule(shard, None)
+        self._steps.schedule(shard, None)
         tickets, shard.tickets = shard.tickets, {}
         for ticket in tickets:
             ticket.resolve(self._failure(ticket.request, ticket.info, error))

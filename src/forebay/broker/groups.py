@@ -88,7 +88,7 @@ class Groups:
             return  # leaders and replicas change more often than topics do
         self._topics = topics
         for shard in self.coordinator.ready_shards():
-            self.coordinator.carry_out(shard, self._show_topics(shard.machine))
+            self.coordinator.run(shard, "seeing changed topics", self._show_topics)
 
     def _new_id(self) -> str:
         return str(UUID(bytes=self._broker.ports.entropy(16), version=4))

@@ -65,6 +65,10 @@ class Shard(Generic[M]):
         self.tickets: dict[Ticket, None] = {}
         """Requests that have not been answered, the oldest first."""
         self.timer: asyncio.TimerHandle | None = None
+        self.deadline_ms: int | None = None
+        """When the machine wants its next tick, in monotonic time."""
+        self.began_s = 0.0
+        """When the machine was loaded, in the loop's time."""
 
     @property
     def in_term(self) -> bool:

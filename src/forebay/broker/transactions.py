@@ -185,8 +185,10 @@ class Transactions:
     def _tell(self, effect: WriteMarkers, written: set[TopicPartition]) -> None:
         shard = self._running(effect.transactional_id)
         if shard is not None:
-            step = shard.machine.markers_written(effect, written, self._broker.now())
-            self.coordinator.carry_out(shard, step)
+            now = self._broker.now()
+            self.coordinator.run(
+                shard, "noting markers", lambda machine: machine.markers_written(effect, written, now)
+            )
 
     def _running(self, transactional_id: str) -> Shard[TransactionShard] | None:
         return self.coordinator.running(self.coordinator.partition_for(transactional_id))

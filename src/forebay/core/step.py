@@ -6,12 +6,14 @@ running as in recovery; what may be lost (who waits, which timers run) may chang
 
 The runtime owes a machine four things:
 
-- The records of a step are appended as one batch, and each is given to the machine's `replay` at once, before
-  any other operation, so that the next operation sees them.
+- The records of a step are given to the machine's `replay`, then appended as one batch, before any other
+  operation, so that the next operation sees them.
 - Replies and effects wait until those records are committed. Those of a step without records wait for
   everything appended before it: they may tell what is not committed yet.
-- When an append fails, the machine is thrown away and made anew from the log; whoever waits has to ask again.
+- When an append fails, or the machine raises anything in an operation, a tick or a replay, it is thrown away
+  and made anew from the log; whoever waits has to ask again. So a machine need not undo what it has begun.
 - `tick` is called no later than the deadline of the last step, and again at once if that has passed already.
+  One tick does what one timer asks for: if that fails, the steps of other timers are not lost with it.
 
 Time is passed in, as a `Now`, and is of three kinds that must not be mixed. Deadlines (sessions, rebalances,
 waiting, the timeout of an open transaction) are in monotonic time, `ms`, which means nothing beyond this

@@ -50,9 +50,6 @@ __all__ = ["TransactionShard", "WriteMarkers", "unknown_states"]
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
-DUE_MAX = 500
-"""Transactions that one tick aborts or forgets; the others come with the next."""
-
 
 class TransactionShard:
     def __init__(self, config: TransactionsConfig, *, coordinator_epoch: int = 0) -> None:
@@ -99,9 +96,11 @@ class TransactionShard:
         return self._finish(draft)
 
     def tick(self, now: Now) -> Step:
+        """Abort or forget one transaction whose time is up; while there are more, the deadline has passed."""
         draft = Draft(self._transactions, now)
         self._looked_ms = now.ms
-        for transactional_id in self._deadlines.take_due(now.ms, DUE_MAX):
+        transactional_id = self._deadlines.pop_due(now.ms)
+        if transactional_id is not None:
             self._end_of_time(draft, transactional_id)
         for asked in self._waiting.give_up(now.ms):
             self._refuse(draft, asked, ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -381,7 +380,7 @@ class TransactionShard:
 
     def _finish(self, draft: Draft) -> Step:
         due_ms, give_up_ms = self._deadlines.next_ms, self._waiting.next_ms
-        if due_ms is not None:
+        if due_ms is not None and due_ms > self._looked_ms:
             due_ms = max(due_ms, self._looked_ms + self._config.abort_interval_ms)
         draft.step.deadline_ms = min((at for at in (due_ms, give_up_ms) if at is not None), default=None)
         return draft.step

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.errors import ErrorCode
 from forebay.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 def handle(broker: Broker, _context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     coordinator = broker.groups.coordinator
     return ListGroupsResponse(
-        error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if coordinator.loading else ErrorCode.NONE,
+        error_code=coordinator.availability,
         groups=[
             group for shard in coordinator.ready_shards() for group in shard.machine.list_groups(request)
         ],

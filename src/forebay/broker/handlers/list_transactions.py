@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from forebay.broker.dispatch import Endpoint, RequestContext
 from forebay.core.transactions import unknown_states
-from forebay.errors import ErrorCode
 from forebay.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 if TYPE_CHECKING:
@@ -17,10 +16,9 @@ def handle(
     broker: Broker, _context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
     coordinator = broker.transactions.coordinator
-    if coordinator.loading:
-        return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     now_ms = broker.now_ms()
     return ListTransactionsResponse(
+        error_code=coordinator.availability,
         unknown_state_filters=unknown_states(request),
         transaction_states=[
             state

@@ -59,7 +59,6 @@ from forebay.wire.state.versioned import unpack, version_of
 
 __all__ = ["GroupShard", "TopicInfo", "TopicsView"]
 
-_TIMERS_PER_TICK = 64
 _NOT_FOUND_FROM = 6
 """DescribeGroups says that a group does not exist from this version on, and before that it is Dead."""
 _COMMIT_NOT_FOUND_FROM = 9
@@ -355,28 +354,16 @@ class GroupShard:
         return self._done(step)
 
     def tick(self, now: Now) -> Step:
-        """What time has brought about. A group is not asked twice before its records are replayed."""
-        step = Step()
-        changed: set[str] = set()
-        for _ in range(_TIMERS_PER_TICK):
-            key = self._context.timers.pop_due(now.ms)
-            if key is None:
-                break
-            if key.group_id in changed or (key == SWEEP and step.records):
-                self._context.timers.set(key, now.ms)
-                break
-            if key == SWEEP:
-                self._sweeper.run(step, now)
-                break
-            group = self.groups.get(key.group_id)
-            if group is None:
-                continue
-            outcome = group.expired(key, now)
-            if outcome.records:
-                changed.add(key.group_id)
-            step.include(outcome)
-            self._forget_idle(key.group_id)
-        return self._done(step)
+        """What one timer that has run out brings about; while there are more, the deadline has passed."""
+        key = self._context.timers.pop_due(now.ms)
+        if key is None:
+            return self._done(Step())
+        if key == SWEEP:
+            step = Step()
+            self._sweeper.run(step, now)
+            return self._done(step)
+        group = self.groups.get(key.group_id)
+        return self._done(Step() if group is None else group.expired(key, now), key.group_id)
 
     def topics_changed(self, topics: TopicsView, now: Now) -> Step:
         old = self._context.topics

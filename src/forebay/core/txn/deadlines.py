@@ -39,14 +39,11 @@ class Deadlines:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
-    def take_due(self, now_ms: int, count_max: int) -> list[str]:
-        """Names whose time has come, no more than so many; they are no longer scheduled."""
-        due: list[str] = []
-        while len(due) < count_max:
-            at_ms = self.next_ms
-            if at_ms is None or at_ms > now_ms:
-                break
-            _, name = heapq.heappop(self._heap)
-            del self._at[name]
-            due.append(name)
-        return due
+    def pop_due(self, now_ms: int) -> str | None:
+        """A name whose time has come; it is no longer scheduled."""
+        at_ms = self.next_ms
+        if at_ms is None or at_ms > now_ms:
+            return None
+        _, name = heapq.heappop(self._heap)
+        del self._at[name]
+        return name

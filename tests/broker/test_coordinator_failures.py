@@ -1,0 +1,107 @@
+"""A machine that fails is thrown away and made anew from its log, and everyone who waited is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from forebay.errors import ErrorCode
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from support.machines.tally import Faults, Tallies, Tally
+
+
+@contextlib.asynccontextmanager
+async def tallies(
+    directory: Path, faults: Faults | None = None
+) -> AsyncIterator[tuple[LocalCluster, Tallies]]:
+    async with local_cluster(directory, brokers=1) as cluster:
+        made = Tallies(cluster[1], faults or Faults())
+        await made.coordinator.ensure_topic()
+        await eventually(lambda: made.machine)
+        yield cluster, made
+        made.coordinator.close()
+
+
+def availability(tallies: Tallies) -> ErrorCode:
+    return tallies.coordinator.availability
+
+
+async def next_machine(tallies: Tallies, before: Tally | None) -> Tally:
+    await eventually(lambda: tallies.machine not in (None, before))
+    assert tallies.machine is not None
+    return tallies.machine
+
+
+async def test_an_operation_that_raises_costs_the_machine_and_nobody_waits_for_ever(tmp_path: Path) -> None:
+    async with tallies(tmp_path) as (cluster, tally):
+        assert await tally.add("1") == ErrorCode.NONE
+        waiting = asyncio.create_task(tally.ask(Tally.wait))
+        await asyncio.sleep(0)
+        first = tally.machine
+        failed = await tally.ask(Tally.fail)
+        assert failed.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await waiting).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await tally.add("2") == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert availability(tally) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+        again = await next_machine(tally, first)
+        assert (again.numbers, again.half_done) == ([b"1"], False)
+        assert await tally.add("2") == ErrorCode.NONE
+        assert again.numbers == [b"1", b"2"]
+        assert availability(tally) == ErrorCode.NONE
+        assert cluster[1].metrics.coordinator_failures == 1
+
+
+async def test_what_cannot_be_replayed_is_not_written(tmp_path: Path) -> None:
+    async with tallies(tmp_path) as (_, tally):
+        assert await tally.add("1") == ErrorCode.NONE
+        first = tally.machine
+        assert await tally.add("not a number") == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        again = await next_machine(tally, first)
+        assert again.numbers == [b"1"]
+        assert await tally.add("2") == ErrorCode.NONE
+
+
+async def test_a_tick_that_raises_loses_nothing_of_other_timers(tmp_path: Path) -> None:
+    faults = Faults(timers=[(10, "first"), (10, "second"), (10, "third"), (20, "boom"), (30, "last")])
+    async with tallies(tmp_path, faults) as (_, tally):
+        first = tally.machine
+        faults.timers = [(10, "last")]
+        again = await next_machine(tally, first)
+        await eventually(lambda: again.numbers[-1:] == [b"last"])
+        assert again.numbers == [b"first", b"second", b"third", b"last"]
+        assert not again.half_done
+        assert await tally.add("1") == ErrorCode.NONE
+
+
+async def test_timers_that_are_due_together_are_steps_of_their_own(tmp_path: Path) -> None:
+    names = [f"{number:03}" for number in range(200)]
+    async with tallies(tmp_path, Faults(timers=[(0, name) for name in names])) as (cluster, tally):
+        machine = await eventually(lambda: tally.machine)
+        await eventually(lambda: len(machine.numbers) == len(names))
+        assert machine.numbers == [name.encode() for name in names]
+        log = cluster[1].replicas.get("__tally", 0).log
+        assert [header.record_count for _, header in log.scan(0)] == [1] * len(names)
+
+
+@pytest.mark.parametrize("loads_to_fail", [1, 2])
+async def test_a_load_that_fails_is_tried_again(tmp_path: Path, loads_to_fail: int) -> None:
+    """In the same term, with a longer pause each time; meanwhile clients hear that nobody is there."""
+    faults = Faults()
+    async with tallies(tmp_path, faults) as (_, tally):
+        assert await tally.add("1") == ErrorCode.NONE
+        first = tally.machine
+        faults.loads_to_fail = loads_to_fail
+        assert (await tally.ask(Tally.fail)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        codes = set()
+        while tally.machine in (None, first):
+            codes.add(await tally.add("2"))
+            await asyncio.sleep(0.01)
+        assert codes - {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        assert faults.machines == 2 + loads_to_fail
+        assert tally.machine is not None and tally.machine.numbers == [b"1"]
+        assert await tally.add("2") == ErrorCode.NONE
