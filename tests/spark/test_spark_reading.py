@@ -24,8 +24,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from forebay.broker.broker import Broker
 from forebay.client import Admin, Producer
-from forebay.errors import ConfigError, KafkaError
+from forebay.errors import ConfigError, ErrorCode, KafkaError
 from forebay.spark.fetching import DataLoss
 from forebay.spark.offsets import OffsetRange, TopicPartition
 from forebay.spark.schema import spark_schema
@@ -36,6 +37,7 @@ from forebay.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.brokers.local_broker import local_broker
 from support.clients.wire_client import WireClient, create
 from support.spark.reading import (
     NOON_MS,
@@ -332,9 +334,38 @@ def test_a_topic_deleted_between_planning_and_reading(broker: BrokerProcess, top
     with WireClient(broker.bootstrap) as client:
         create(client, topic)
         add(client, topic, 0, 4)
-    with pytest.raises(DataLoss, match="offset 4"):
+    with pytest.raises(DataLoss, match=r"offsets 4 to 10.*it ends at 4"):
         run(careful, tasks)
     assert len(values(batch_reader(broker.bootstrap, failOnDataLoss="false", **options), tasks)) == 4
+
+
+def test_what_cannot_be_read_yet_is_not_lost(tmp_path: Path, topic: str) -> None:
+    """A leader that was just elected, and whose followers have not said yet what is committed."""
+    with local_broker(tmp_path) as local:
+        make_topic(local.bootstrap, topic, 10)
+        careless = batch_reader(
+            local.bootstrap, subscribe=topic, failOnDataLoss="false", kafka_default_api_timeout_ms=300
+        )
+        tasks = careless.partitions()
+        state: list[tuple[int, int]] = []
+
+        def doubt(broker: Broker) -> None:
+            partition = broker.replicas.get(topic, 0)
+            assert partition.leadership is not None
+            state.append((partition.high_watermark, partition.leadership.start_offset))
+            partition.high_watermark, partition.leadership.start_offset = 4, 10
+
+        def know(broker: Broker) -> None:
+            partition = broker.replicas.get(topic, 0)
+            assert partition.leadership is not None
+            partition.high_watermark, partition.leadership.start_offset = state.pop()
+
+        local.on_loop(doubt)
+        with pytest.raises(KafkaError) as caught:
+            run(careless, tasks)
+        assert caught.value.code is ErrorCode.OFFSET_NOT_AVAILABLE
+        local.on_loop(know)
+        assert len(values(careless, tasks)) == 10
 
 
 def test_an_end_beyond_the_log(broker: BrokerProcess, topic: str) -> None:

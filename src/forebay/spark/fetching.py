@@ -5,7 +5,8 @@ does. Memory holds one answer and a few megabytes of rows, however long the rang
 
 A leader that moved, a broker that restarts or a connection that broke is tried again until the deadline,
 which begins anew with every piece that arrives. Offsets that are gone are lost data: an error, or with
-failOnDataLoss=false a reason to go on behind them.
+failOnDataLoss=false a reason to go on behind them. Offsets that cannot be read yet, since a new leader waits
+for its replicas, are not lost: they fail the task whatever failOnDataLoss says, and nothing is passed over.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from forebay.spark.batches import Piece, select
 from forebay.spark.connection import BrokerConnection, Cluster, check
 from forebay.spark.decode import ALL_ROWS, Decoder, Rows
 from forebay.spark.lookup import offsets_at
-from forebay.spark.offsets import EARLIEST, OffsetRange
+from forebay.spark.offsets import EARLIEST, LATEST, OffsetRange
 from forebay.spark.options import Fetching
 from forebay.spark.worker import settle
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -77,13 +78,13 @@ class _Fetches:
         self._fetching = fetching
         self._wanted = wanted
         self._cluster = Cluster.shared(fetching.bootstrap, fetching.connection)
-        self._offset = wanted.start
+        self._offset, self._end = wanted.start, wanted.end
         self._bytes_per_record = _BYTES_PER_RECORD_GUESS
         self._posted: BrokerConnection | None = None
 
     def next_piece(self) -> tuple[memoryview, Piece] | None:
         """The next batches; None at the end. The memory is valid until the next call."""
-        while self._offset < self._wanted.end:
+        while self._offset < self._end:
             try:
                 data, records = self._cluster.attempt(self._fetch)
             except KafkaError as error:
@@ -92,12 +93,12 @@ class _Fetches:
             piece = select(
                 records,
                 start=self._offset,
-                end=self._wanted.end,
+                end=self._end,
                 aborted=data.aborted_transactions or () if self._fetching.read_committed else (),
                 check_crcs=self._fetching.check_crcs,
             )
             if piece.next_offset == self._offset:
-                self._offset = self._wanted.end  # the broker has no batch between here and there
+                self._offset = self._end  # the broker has no batch between here and there
                 continue
             self._bytes_per_record = max(1, len(records) // (piece.next_offset - self._offset))
             self._offset = piece.next_offset
@@ -114,7 +115,7 @@ class _Fetches:
     # -- asking --------------------------------------------------------------------------------------
 
     def _post_next(self) -> None:
-        if self._offset >= self._wanted.end:
+        if self._offset >= self._end:
             return
         try:
             self._post()
@@ -143,18 +144,18 @@ class _Fetches:
         check(data.error_code, f"{self._wanted.at} at offset {self._offset}")
         records = data.records if isinstance(data.records, memoryview) else memoryview(b"")
         readable = data.last_stable_offset if self._fetching.read_committed else data.high_watermark
-        if not len(records) and readable < self._wanted.end:
+        if not len(records) and readable < self._end:
             # After a change of leader the high watermark may lag behind what was promised, for a moment.
             raise KafkaError(
                 ErrorCode.OFFSET_NOT_AVAILABLE,
-                f"{self._wanted.at} is readable up to offset {readable}, before {self._wanted.end}",
+                f"{self._wanted.at} is readable up to offset {readable}, before {self._end}",
             )
         return data, records
 
     def _request(self) -> FetchRequest:
         at = self._wanted.at
         # Not more than the range is likely to hold: a task for few records reads few bytes.
-        likely = _BYTES_FIRST + (self._wanted.end - self._offset) * self._bytes_per_record * 5 // 4
+        likely = _BYTES_FIRST + (self._end - self._offset) * self._bytes_per_record * 5 // 4
         size = min(self._fetching.bytes_max, likely)
         partition = FetchPartition(
             partition=at.partition,
@@ -173,8 +174,8 @@ class _Fetches:
     # -- lost data -----------------------------------------------------------------------------------
 
     def _recover(self, error: KafkaError) -> None:
-        """Move behind what is lost, if that is allowed; raises otherwise."""
-        at, end = self._wanted.at, self._wanted.end
+        """Move behind what is known to be lost, if that is allowed; raises otherwise."""
+        at, end = self._wanted.at, self._end
         if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             earliest = offsets_at(self._cluster, {at: EARLIEST})[at]
             data_loss(
@@ -183,7 +184,14 @@ class _Fetches:
             )
             # An offset beyond the log is no better: the log is shorter than when the range was planned.
             self._offset = earliest if self._offset < earliest else end
-        elif error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OFFSET_NOT_AVAILABLE):
+        elif error.code is ErrorCode.OFFSET_NOT_AVAILABLE:
+            # Only a leader that knows what is committed answers this.
+            latest = offsets_at(self._cluster, {at: LATEST}, read_committed=self._fetching.read_committed)[at]
+            if latest >= end:
+                raise error
+            self._end = max(self._offset, latest)
+            data_loss(self._fetching, f"offsets {self._end} to {end} of {at} are gone: it ends at {latest}")
+        elif error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             data_loss(self._fetching, f"offsets {self._offset} to {end} of {at} are gone: {error.message}")
             self._offset = end
         else:
