@@ -7,6 +7,7 @@ that are not a message: it never becomes a response, the connection is closed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 
 
@@ -220,6 +221,15 @@ class KafkaError(ForebayError):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+class InvalidRecords(KafkaError):
+    """A batch is refused for the sake of some of its records."""
+
+    def __init__(self, code: ErrorCode, message: str, records: Mapping[int, str]) -> None:
+        """`records`: what is wrong with each of them, by its place in the batch."""
+        super().__init__(code, message)
+        self.records = records
 
 
 class StorageError(KafkaError):

@@ -8,21 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.core.append import AppendPolicy, place, rewrite, validate
+from forebay.core.append import EXAMINED_RECORDS_MAX, AppendPolicy, place, validate
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import (
     CONTROL,
+    DELETE_HORIZON,
     HEADER,
     HEADER_SIZE,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
+    assemble,
     build_batch,
     crc32c,
     crc_ok,
     read_header,
-    records,
 )
-from forebay.wire.compression import Codec
+from forebay.wire.compression import EXPANSION_MAX, Codec
 from forebay.wire.records import Record
 
 NOW = 1_700_000_000_000
@@ -66,6 +67,16 @@ def refusal(view: memoryview | None, policy: AppendPolicy = POLICY) -> KafkaErro
         ({"record_count": 3}, ErrorCode.INVALID_RECORD),
         ({"last_offset_delta": 4}, ErrorCode.INVALID_RECORD),
         ({"record_count": 2**31 - 1, "last_offset_delta": 2**31 - 2}, ErrorCode.INVALID_RECORD),
+        (
+            {"record_count": 2**31 - 1, "last_offset_delta": 2**31 - 2, "attributes": Codec.GZIP},
+            ErrorCode.INVALID_RECORD,
+        ),
+        (
+            {"record_count": 2**31 - 1, "last_offset_delta": 2**31 - 2, "attributes": Codec.ZSTD},
+            ErrorCode.INVALID_RECORD,
+        ),
+        ({"attributes": DELETE_HORIZON}, ErrorCode.INVALID_RECORD),
+        ({"attributes": CONTROL}, ErrorCode.INVALID_RECORD),
         ({"attributes": CONTROL | TRANSACTIONAL, **IDEMPOTENT}, ErrorCode.INVALID_RECORD),
         ({"attributes": TRANSACTIONAL}, ErrorCode.INVALID_RECORD),
         ({"attributes": 5}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
@@ -75,6 +86,11 @@ def refusal(view: memoryview | None, policy: AppendPolicy = POLICY) -> KafkaErro
         ({"attributes": LOG_APPEND_TIME}, ErrorCode.INVALID_TIMESTAMP),
         ({"max_timestamp": NOW + 3_600_001}, ErrorCode.INVALID_TIMESTAMP),
         ({"max_timestamp": 2**63 - 1}, ErrorCode.INVALID_TIMESTAMP),
+        ({"base_timestamp": 2**63 - 1}, ErrorCode.INVALID_TIMESTAMP),
+        ({"base_timestamp": NOW + 3_600_001}, ErrorCode.INVALID_TIMESTAMP),
+        ({"base_timestamp": -2}, ErrorCode.INVALID_TIMESTAMP),
+        ({"max_timestamp": -2}, ErrorCode.INVALID_TIMESTAMP),
+        ({"base_timestamp": -(2**63)}, ErrorCode.INVALID_TIMESTAMP),
     ],
 )
 def test_each_refusal_has_its_code(changes: dict[str, int], code: ErrorCode) -> None:
@@ -90,7 +106,8 @@ def test_each_refusal_has_its_code(changes: dict[str, int], code: ErrorCode) -> 
         {"max_timestamp": NOW + 3_600_000},
         {"base_timestamp": 0, "max_timestamp": 0},
         {"base_timestamp": -1, "max_timestamp": -1},
-        {"attributes": 0x40},  # a bit that brokers use for compaction means nothing here
+        {"attributes": 0x100},  # a bit without a meaning
+        {"max_timestamp": -1},  # some clients do not say it
     ],
 )
 def test_what_is_let_through(changes: dict[str, int]) -> None:
@@ -164,25 +181,6 @@ def test_producers_times_do_not_matter_where_the_broker_sets_them() -> None:
     assert refusal(made(attributes=LOG_APPEND_TIME), policy).code == ErrorCode.INVALID_TIMESTAMP
 
 
-@pytest.mark.parametrize("codec", list(Codec))
-def test_a_compacted_topic_needs_keys(codec: Codec) -> None:
-    policy = AppendPolicy(compacted=True)
-    assert validate(memoryview(build_batch(rows(), codec=codec)), policy, NOW)
-    keyless = [*rows(1), Record(1, NOW, None, b"v")]
-    error = refusal(memoryview(build_batch(keyless, codec=codec)), policy)
-    assert error.code == ErrorCode.INVALID_RECORD
-    assert "1 records have no key" in error.message
-
-
-def test_records_that_cannot_be_read_are_invalid_where_they_are_read() -> None:
-    garbage = made(attributes=Codec.ZSTD)
-    assert validate(garbage, POLICY, NOW)
-    assert refusal(garbage, AppendPolicy(compacted=True)).code == ErrorCode.INVALID_RECORD
-    with pytest.raises(KafkaError) as caught:
-        rewrite(garbage, read_header(garbage), AppendPolicy(codec=Codec.GZIP), NOW)
-    assert caught.value.code == ErrorCode.INVALID_RECORD
-
-
 def test_many_small_compressed_records_are_fine() -> None:
     view = memoryview(build_batch([Record(i, NOW, None, None) for i in range(5000)], codec=Codec.ZSTD))
     assert len(view) < 5000
@@ -198,28 +196,47 @@ def test_place_patches_and_tells_the_same(base_offset: int, epoch: int) -> None:
     assert crc_ok(view, 0, len(view))
 
 
-@pytest.mark.parametrize("target", list(Codec))
-@pytest.mark.parametrize("source", list(Codec))
-def test_rewrite_applies_codec_and_time(source: Codec, target: Codec) -> None:
-    policy = AppendPolicy(codec=target, log_append_time=True)
-    assert policy.rewrites
-    view = memoryview(build_batch(rows(), codec=source))
-    stored, header = rewrite(view, validate(view, policy, NOW), policy, NOW + 5)
-    assert (stored is view) == (source == target)
-    assert header == read_header(stored)
-    assert header.codec == target
-    assert crc_ok(stored, 0, len(stored))
-    assert [(r.key, r.timestamp) for r in records(stored)] == [(b"k", NOW + 5)] * 2
+def test_only_plain_policies_store_unread() -> None:
+    assert POLICY.stores_unread
+    for other in (
+        AppendPolicy(compacted=True),
+        AppendPolicy(log_append_time=True),
+        AppendPolicy(codec=Codec.NONE),
+    ):
+        assert not other.stores_unread
 
 
-def test_rewrite_checks_the_new_size_too() -> None:
-    view = memoryview(build_batch([Record(0, NOW, b"k", b"v" * 5000)], codec=Codec.ZSTD))
-    policy = AppendPolicy(codec=Codec.NONE, max_message_bytes=1000)
-    header = validate(view, policy, NOW)
-    with pytest.raises(KafkaError) as caught:
-        rewrite(view, header, policy, NOW)
-    assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
+def test_a_count_is_bounded_by_what_its_batch_can_unpack_to(codec: Codec) -> None:
+    """From the header alone, and no count is refused that the bytes could really stand for."""
+    honest = build_batch([Record(i, NOW, None, None) for i in range(60_000)], codec=codec)
+    assert validate(memoryview(honest), POLICY, NOW).record_count == 60_000
+
+    def claiming(count: int, policy: AppendPolicy) -> KafkaError | None:
+        try:
+            validate(made(record_count=count, last_offset_delta=count - 1, attributes=codec), policy, NOW)
+        except KafkaError as error:
+            return error
+        return None
+
+    size = len(made()) - HEADER_SIZE
+    most = size * EXPANSION_MAX[codec] // 7
+    assert claiming(most, POLICY) is None
+    lie = claiming(most + 1, POLICY)
+    assert lie is not None and lie.code == ErrorCode.INVALID_RECORD and f"into {size} bytes" in lie.message
+    small = AppendPolicy(max_output_bytes=700)
+    assert claiming(100, small) is None
+    large = claiming(101, small)
+    assert large is not None and large.code == ErrorCode.INVALID_RECORD and "at most 100" in large.message
 
 
-def test_most_policies_rewrite_nothing() -> None:
-    assert not POLICY.rewrites
+def test_where_records_are_looked_at_their_number_has_a_bound() -> None:
+    count = EXAMINED_RECORDS_MAX + 1
+    batch = build_batch(rows(), codec=Codec.ZSTD)
+    payload = bytes(count * 7 // EXPANSION_MAX[Codec.ZSTD] + 1)
+    header = read_header(batch)._replace(record_count=count, last_offset_delta=count - 1)
+    view = memoryview(assemble(header, payload))
+    assert validate(view, POLICY, NOW).record_count == count
+    error = refusal(view, AppendPolicy(compacted=True))
+    assert error.code == ErrorCode.INVALID_RECORD
+    assert f"at most {EXAMINED_RECORDS_MAX}" in error.message

@@ -28,7 +28,6 @@ from forebay.wire.batch import (
     patch_offset,
     read_header,
     read_marker,
-    recompress,
     records,
     split,
 )
@@ -147,19 +146,6 @@ def test_kafka_python_reads_ours(rows: list[Record], codec: Codec) -> None:
     theirs = KafkaPythonBatch(bytes(build_batch(rows, codec=codec)))
     assert theirs.validate_crc()
     assert [Record(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in theirs] == rows
-
-
-@given(rows=record_lists(), source=codecs, target=codecs)
-def test_recompress_keeps_records_and_header(rows: list[Record], source: Codec, target: Codec) -> None:
-    batch = build_batch(rows, codec=source, producer_id=7, producer_epoch=1, base_sequence=5)
-    other = recompress(batch, target)
-    assert plain(records(other)) == rows
-    assert crc_ok(other, 0, len(other))
-    before, after = read_header(batch), read_header(other)
-    assert after.codec == target
-    assert after._replace(crc=0, attributes=0, batch_length=0) == before._replace(
-        crc=0, attributes=0, batch_length=0
-    )
 
 
 @given(data=st.binary(max_size=200), codec=codecs, count=st.integers(-5, 2**31 - 1))

@@ -20,13 +20,15 @@ from forebay.wire.batch import (
 )
 from forebay.wire.compression import MAX_OUTPUT_BYTES, Codec
 from forebay.wire.record_spans import (
+    TimestampOutOfRange,
+    check_headers,
     keep_records,
     payload_of,
     placeholder,
     record_spans,
     without_records,
 )
-from forebay.wire.records import Record
+from forebay.wire.records import Record, parse_records
 
 HEADERS = st.lists(st.tuples(st.text(max_size=5), st.one_of(st.none(), st.binary(max_size=5))), max_size=2)
 
@@ -61,7 +63,7 @@ def batches(draw: st.DrawFn) -> Made:
 def test_spans_are_the_records(made: Made) -> None:
     header = read_header(made.batch)
     payload = payload_of(made.batch, header, MAX_OUTPUT_BYTES)
-    spans = list(record_spans(payload, header.record_count))
+    spans = list(record_spans(payload, header))
     assert [
         (header.base_offset + s.offset_delta, header.base_timestamp + s.timestamp_delta, s.key, s.has_value)
         for s in spans
@@ -74,7 +76,7 @@ def test_spans_are_the_records(made: Made) -> None:
 def test_what_is_kept_stays_as_it_was(made: Made, data: st.DataObject, horizon_ms: int | None) -> None:
     header = read_header(made.batch)
     payload = payload_of(made.batch, header, MAX_OUTPUT_BYTES)
-    spans = list(record_spans(payload, header.record_count))
+    spans = list(record_spans(payload, header))
     picked = data.draw(st.sets(st.integers(0, len(spans) - 1), min_size=1))
     kept = keep_records(header, payload, [spans[n] for n in sorted(picked)], delete_horizon_ms=horizon_ms)
     after = read_header(kept)
@@ -97,7 +99,7 @@ def test_a_horizon_is_set_once() -> None:
     for horizon_ms in (7000, 9000):
         header = read_header(batch)
         payload = payload_of(batch, header, MAX_OUTPUT_BYTES)
-        spans = list(record_spans(payload, 1))
+        spans = list(record_spans(payload, header))
         batch = keep_records(header, payload, spans, delete_horizon_ms=horizon_ms)
     assert read_header(batch).delete_horizon_ms == 7000
     assert list(records(batch)) == [record]
@@ -107,7 +109,7 @@ def test_the_append_time_of_a_batch_stays() -> None:
     made = build_batch([Record(0, 10, b"a", b""), Record(1, 20, b"b", b"")], attributes=LOG_APPEND_TIME)
     header = read_header(made)._replace(max_timestamp=5555)
     payload = payload_of(made, header, MAX_OUTPUT_BYTES)
-    spans = list(record_spans(payload, 2))
+    spans = list(record_spans(payload, header))
     kept = keep_records(header, payload, spans[:1], delete_horizon_ms=None)
     assert [record.timestamp for record in records(kept)] == [5555]
 
@@ -141,7 +143,7 @@ def test_damaged_records_are_one_error(made: Made, data: st.DataObject) -> None:
     payload[data.draw(st.integers(0, len(payload) - 1))] ^= data.draw(st.integers(1, 255))
     cut = bytes(payload[: data.draw(st.integers(0, len(payload)))])
     try:
-        list(record_spans(cut, header.record_count))
+        list(record_spans(cut, header))
     except ProtocolError:
         return
 
@@ -149,6 +151,60 @@ def test_damaged_records_are_one_error(made: Made, data: st.DataObject) -> None:
 @pytest.mark.parametrize("count", [0, 2])
 def test_the_count_has_to_be_right(count: int) -> None:
     made = build_batch([Record(0, 10, b"a", b"")])
-    payload = payload_of(made, read_header(made), MAX_OUTPUT_BYTES)
+    header = read_header(made)
+    payload = payload_of(made, header, MAX_OUTPUT_BYTES)
     with pytest.raises(ProtocolError):
-        list(record_spans(payload, count))
+        list(record_spans(payload, header._replace(record_count=count, last_offset_delta=5)))
+
+
+@pytest.mark.parametrize("offsets", [(1, 0), (0, 0), (0, 100), (0, 1, 1), (100,)])
+def test_offsets_rise_within_the_batch(offsets: tuple[int, ...]) -> None:
+    made = build_batch([Record(n, 10, b"a", b"") for n in offsets])
+    header = read_header(made)._replace(last_offset_delta=len(offsets) - 1)
+    payload = payload_of(made, header, MAX_OUTPUT_BYTES)
+    with pytest.raises(ProtocolError, match="offset delta"):
+        list(record_spans(payload, header))
+
+
+@pytest.mark.parametrize(
+    ("base", "delta", "fits"),
+    [
+        (2**63 - 1, 0, True),
+        (2**63 - 1, 1, False),
+        (2**63 - 1, -(2**63), True),
+        (0, -1, True),  # no timestamp
+        (0, -2, False),
+        (-1, 0, True),
+        (-(2**63), 0, False),
+        (2**62, 2**62, False),
+    ],
+)
+def test_times_stay_within_64_bits(base: int, delta: int, fits: bool) -> None:
+    made = build_batch([Record(0, 0, b"a", b""), Record(1, delta, b"a", b"")])
+    header = read_header(made)._replace(base_timestamp=base)
+    payload = payload_of(made, header, MAX_OUTPUT_BYTES)
+    if fits:
+        assert [span.timestamp_delta for span in record_spans(payload, header)] == [0, delta]
+    else:
+        with pytest.raises(TimestampOutOfRange):
+            list(record_spans(payload, header))
+
+
+@given(batches(), st.data())
+def test_headers_are_checked_as_strictly_as_by_parsing(made: Made, data: st.DataObject) -> None:
+    """Except that their keys need not be text: brokers do not care."""
+    header = read_header(made.batch)
+    payload = bytearray(payload_of(made.batch, header, MAX_OUTPUT_BYTES))
+    span = data.draw(st.sampled_from(list(record_spans(bytes(payload), header))))
+    payload[data.draw(st.integers(span.headers_at, span.end - 1))] ^= data.draw(st.integers(0, 255))
+    found = error = None
+    try:
+        check_headers(bytes(payload), span)
+    except ProtocolError as problem:
+        found = problem
+    try:
+        list(parse_records(bytes(payload[span.start : span.end]), 1, 0, 0))
+    except ProtocolError as problem:
+        error = problem
+    if error is None or "UTF-8" not in str(error):
+        assert (found is None) == (error is None)

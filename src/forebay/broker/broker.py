@@ -21,6 +21,7 @@ from forebay.broker.controller import Controller
 from forebay.broker.descriptors import share_descriptors
 from forebay.broker.dispatch import Dispatcher, Endpoint
 from forebay.broker.endpoints import ENDPOINTS
+from forebay.broker.examining import Examiner
 from forebay.broker.exporter import Exporter
 from forebay.broker.group_commit import GroupCommit
 from forebay.broker.groups import Groups
@@ -88,6 +89,7 @@ class Broker:
         )
         self.cold_reads = ColdReads(self.loop, self.metrics, ports.executor(_READING_THREADS, "forebay-read"))
         self.compactor = Compactor(self)
+        self.examiner = Examiner(self.loop, self.clock, ports.executor(1, "forebay-examine"))
         self._pool = ports.executor(_HOUSEKEEPING_THREADS, "forebay-keep")
         self.sessions = FetchSessions(config.fetch.session_slots_max, new_id=self._new_session_id)
         self.now_ms = self.clock.now_ms
@@ -135,6 +137,7 @@ class Broker:
             await self._run_with_store(on_ready)
         finally:
             self.cold_reads.close()
+            self.examiner.close()
             self.commit.close()
             self.compactor.close()
             self._pool.shutdown(wait=True)
@@ -159,6 +162,7 @@ class Broker:
                 self.peers.close()
                 self.server.close()
                 self.exporter.close()
+                self.examiner.close()
                 self.commit.close()
                 self.compactor.close()
                 self._clean = self.replicas.close_all()

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from forebay.broker.pace import Pace, Stopped
 from forebay.broker.partition import Partition
 from forebay.core.cleaning import last_batches
 from forebay.core.compaction import CompactionPlan, CompactionPolicy, plan_compaction
@@ -29,44 +29,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_STRETCH_SECONDS = 0.0005
-_PAUSE_SECONDS = 0.0002
-_NAP_SECONDS_MAX = 0.1
-"""A slow rate is kept by many short sleeps, so that a stop need not wait for a long one."""
 _PARTITIONS_PER_STEP = 50
 _NO_LAG_LIMIT = 2**63 - 1
 
 T = TypeVar("T")
-
-
-class Stopped(Exception):
-    """The broker stops, or the partition is gone; what was not swapped in yet is thrown away."""
-
-
-class Pace:
-    """Keeps the cleaning thread from taking the interpreter, or the disk, for itself."""
-
-    def __init__(self, bytes_per_second_max: Callable[[], float], now: Callable[[], float]) -> None:
-        self._now = now
-        self._bytes_per_second_max = bytes_per_second_max
-        self._began = self._stretch = self._now()
-        self._bytes = 0
-        self.stopped = False
-
-    def spend(self, size: int) -> None:
-        if self.stopped:
-            raise Stopped
-        self._bytes += size
-        now = self._now()
-        if now - self._stretch < _STRETCH_SECONDS:
-            return
-        due = self._began + self._bytes / self._bytes_per_second_max()
-        time.sleep(_PAUSE_SECONDS)
-        while not self.stopped and (left := due - self._now()) > 0:
-            time.sleep(min(left, _NAP_SECONDS_MAX))
-        self._stretch = self._now()
-        if due < self._stretch - 1:  # time that was not used is not saved up
-            self._began, self._bytes = self._stretch, 0
 
 
 class Compactor:
@@ -163,7 +129,7 @@ class Compactor:
     async def _clean(self, partition: Partition, plan: CompactionPlan) -> None:
         log_ = partition.log
         pace = self._pace = Pace(
-            lambda: self._broker.config.cleaner.bytes_per_second_max, self._broker.clock.monotonic
+            self._broker.clock.monotonic, lambda: self._broker.config.cleaner.bytes_per_second_max
         )
         segments = log_.sealed_segments(plan.end_offset)
         task = CleaningTask(
@@ -175,6 +141,7 @@ class Compactor:
             last_batches=last_batches(partition.producers),
             config=log_.config,
             buffer_bytes=self._broker.config.cleaner.buffer_bytes,
+            pass_over=log_.unreadable.pass_over,
             max_output_bytes=self._broker.config.storage.decompress_max_bytes,
         )
         cleaner = Cleaner(self._broker.disk, log_.directory, task, pace.spend)

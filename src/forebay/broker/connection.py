@@ -70,6 +70,10 @@ class Reply:
         self.parts = parts
         self._connection.hold(parts)
 
+    def give_up(self) -> None:
+        """The request is handled, and the protocol has no response to it: those behind it may go on."""
+        self.fill_soon([])
+
     def abort(self) -> None:
         """No response can be given: the protocol's only way to say so is to close the connection."""
         self._connection.close()
@@ -406,5 +410,5 @@ class Connection:
 
 def _memory(parts: list[Part]) -> int:
     """What a response costs, near enough: what follows its beginning are ranges, which stay in their file."""
-    first = parts[0]
+    first = parts[0] if parts else b""
     return 0 if isinstance(first, FileRange) else len(first)

@@ -25,6 +25,7 @@ _EXPORTED = {
     "segments_deleted": "forebay_segments_deleted_total",
     "logs_compacted": "forebay_logs_compacted_total",
     "compaction_bytes_freed": "forebay_compaction_freed_bytes_total",
+    "unreadable_batches": "forebay_unreadable_batches_total",
     "replication_bytes_in": "kafka_server_brokertopicmetrics_replicationbytesin_total",
     "isr_shrinks": "kafka_server_replicamanager_isrshrinks_total",
     "isr_expands": "kafka_server_replicamanager_isrexpands_total",
@@ -55,6 +56,7 @@ class Metrics:
     segments_deleted: int
     logs_compacted: int
     compaction_bytes_freed: int
+    unreadable_batches: int
     replication_bytes_in: int
     isr_shrinks: int
     isr_expands: int

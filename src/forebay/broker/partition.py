@@ -19,7 +19,8 @@ from collections.abc import Callable
 from forebay.broker.acks import PendingAcks
 from forebay.broker.waiters import FetchWait
 from forebay.config import TopicConfig
-from forebay.core.append import AppendPolicy, patch_place, place, placed, restore, rewrite, validate
+from forebay.core.append import AppendPolicy, patch_place, place, placed, restore, validate
+from forebay.core.examination import examine_at_once
 from forebay.core.fetch_session import FetchTarget
 from forebay.core.image import PartitionState
 from forebay.core.producers import Duplicate, ProducerTable
@@ -36,6 +37,7 @@ from forebay.wire.batch import (
     BatchHeader,
     EndTxnMarker,
     build_marker,
+    patch_append_time,
     read_header,
 )
 from forebay.wire.compression import Codec
@@ -266,12 +268,18 @@ class Partition:
         return min(max(unstable, self.log.start_offset), high_watermark)
 
     def append(
-        self, records: memoryview | None, now_ms: int, *, guard: object | None = None
+        self,
+        records: memoryview | None,
+        now_ms: int,
+        *,
+        guard: object | None = None,
+        examined: AppendPolicy | None = None,
     ) -> tuple[int, int]:
         """Queue a client's batch for writing; its base offset and the append time (or -1).
 
         A batch that begins a transaction needs the guard of its verification. Raises KafkaError with the code
-        to answer with; then nothing has changed.
+        to answer with, or Unexamined if the batch must be examined in a thread first; then nothing has
+        changed. `examined`: the policy under which it was.
         """
         if not self.is_leader:
             raise self.not_leader()
@@ -289,8 +297,8 @@ class Partition:
             if header.attributes & TRANSACTIONAL or self.producers.transactional:
                 self._check_transaction(header, guard)
         received, sent = records, header
-        if policy.rewrites:
-            records, header = rewrite(records, header, policy, now_ms)
+        if not policy.stores_unread:
+            records, header = self._as_stored(records, header, now_ms, examined)
         base_offset = log.end_offset
         patch_place(records, header, base_offset, self.leader_epoch)
         try:
@@ -303,6 +311,17 @@ class Partition:
             if guard is not None:
                 self.verifications.begun(header.producer_id)
         return base_offset, now_ms if policy.log_append_time else NO_TIMESTAMP
+
+    def _as_stored(
+        self, batch: memoryview, header: BatchHeader, now_ms: int, examined: AppendPolicy | None
+    ) -> tuple[memoryview, BatchHeader]:
+        """The batch as the topic stores it: its records checked, under the topic's codec, at our time."""
+        policy = self.policy
+        if examined is not policy:
+            batch = examine_at_once(batch, header, policy, now_ms)
+        if policy.log_append_time:
+            patch_append_time(batch, 0, now_ms)
+        return batch, read_header(batch)
 
     def _excused(self, error: KafkaError) -> KafkaError:
         """A batch that follows one which a full disk refused is not out of order: both will be sent again.

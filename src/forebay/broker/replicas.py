@@ -205,7 +205,11 @@ class Replicas:
             syncs_alone=self._broker.config.storage.flush_on_ack,
         )
         log_.on_roll = lambda _: save_producers(log_, partition.producers)
+        log_.unreadable.on_found = self._count_unreadable
         return partition
+
+    def _count_unreadable(self) -> None:
+        self._broker.metrics.unreadable_batches += 1
 
     def _drop_gone(self, image: ClusterImage) -> None:
         """Partitions of deleted topics, and those that were moved away, are deleted here."""

@@ -6,20 +6,20 @@ header, test all rules at once, compare the CRC. Only when something is wrong do
 rules again, one by one in Kafka's order, to find the code to answer with and a sentence that says what to
 do.
 
-The one rule that does need the records, that a compacted topic takes no record without a key, is paid for
-by compacted topics alone.
+What needs the records is paid for by the topics that need it alone: see core/examination.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as StructError
 
-from forebay.errors import ErrorCode, KafkaError, ProtocolError
+from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import (
     CODEC_MASK,
     CRC_START,
+    DELETE_HORIZON,
     HEADER,
     HEADER_SIZE,
     LENGTH_PREFIX,
@@ -29,17 +29,22 @@ from forebay.wire.batch import (
     BatchHeader,
     crc32c,
     crc_ok,
-    patch_append_time,
     read_header,
-    recompress,
-    records,
 )
-from forebay.wire.compression import MAX_OUTPUT_BYTES, Codec
+from forebay.wire.compression import EXPANSION_MAX, MAX_OUTPUT_BYTES, Codec
 
 NO_LIMIT_MS = 2**63 - 1
 
 _RECORD_BYTES_MIN = 7
 """A record without key, value and headers still takes this much."""
+
+_RECORDS_MAX = 2**31 - 1
+
+EXAMINED_RECORDS_MAX = 1_000_000
+"""The most records of one batch where each of them has to be looked at. Clients send ten thousand or so."""
+
+# The most bytes that one byte of a batch stands for, by the lowest bits of the attributes.
+_EXPANSION = tuple(EXPANSION_MAX.get(codec, 1) for codec in range(CODEC_MASK + 1))  # type: ignore[call-overload]
 
 # A data batch of any codec, transactional or not. Anything else in the attributes is looked at by _refuse.
 _PLAIN_ATTRIBUTES = frozenset(codec | flag for codec in Codec for flag in (0, TRANSACTIONAL))
@@ -64,11 +69,28 @@ class AppendPolicy:
     compacted: bool = False
     max_output_bytes: int = MAX_OUTPUT_BYTES
     """Bound of a batch's records when they have to be decompressed."""
+    records_max: tuple[int, ...] = field(init=False)
+    """By codec: more records than this could not be unpacked, or take too long to look at one by one."""
+    stores_unread: bool = field(init=False)
+    """Whether batches are stored as they came: no record is looked at and nothing is changed."""
 
-    @property
-    def rewrites(self) -> bool:
-        """Whether batches of this topic may have to be changed before they are stored."""
-        return self.log_append_time or self.codec is not None
+    def __post_init__(self) -> None:
+        most = EXAMINED_RECORDS_MAX if self.compacted else _RECORDS_MAX
+        most_packed = min(most, self.max_output_bytes // _RECORD_BYTES_MIN)
+        records_max = tuple(most_packed if codec else most for codec in range(CODEC_MASK + 1))
+        stores_unread = not (self.compacted or self.log_append_time or self.codec is not None)
+        object.__setattr__(self, "records_max", records_max)
+        object.__setattr__(self, "stores_unread", stores_unread)
+
+    def repacks(self, codec: int) -> bool:
+        """Whether a batch that came under this codec is stored under another."""
+        return self.codec is not None and self.codec != codec
+
+    def timestamps(self, now_ms: int) -> tuple[int, int]:
+        """The earliest and the latest time that a record may have, if it has one."""
+        if self.log_append_time:
+            return 0, NO_LIMIT_MS
+        return max(now_ms - self.timestamp_before_max_ms, 0), now_ms + self.timestamp_after_max_ms
 
 
 def validate(view: memoryview | None, policy: AppendPolicy, now_ms: int) -> BatchHeader:
@@ -103,15 +125,16 @@ def validate(view: memoryview | None, policy: AppendPolicy, now_ms: int) -> Batc
         or base_offset
         or attributes not in _PLAIN_ATTRIBUTES
         or last_delta != count - 1
-        or count < 1
-        or (count * _RECORD_BYTES_MIN > size - HEADER_SIZE and not attributes & CODEC_MASK)
+        or not 0 < count <= policy.records_max[codec := attributes & CODEC_MASK]
+        or count * _RECORD_BYTES_MIN > (size - HEADER_SIZE) * _EXPANSION[codec]
+        or base_time < NO_TIMESTAMP
+        or max_time < NO_TIMESTAMP
         or now_ms - base_time > policy.timestamp_before_max_ms
+        or base_time - now_ms > policy.timestamp_after_max_ms
         or max_time - now_ms > policy.timestamp_after_max_ms
         or (attributes & TRANSACTIONAL if producer_id < 0 else sequence < 0 or epoch < 0)
     ):
         _refuse(view, policy, now_ms)
-    if policy.compacted:
-        _require_keys(view, policy)
     return _new_header(BatchHeader, fields)
 
 
@@ -139,45 +162,12 @@ def restore(view: memoryview, header: BatchHeader) -> None:
     HEADER.pack_into(view, 0, *header)
 
 
-def rewrite(
-    view: memoryview, header: BatchHeader, policy: AppendPolicy, now_ms: int
-) -> tuple[memoryview, BatchHeader]:
-    """What a policy that `rewrites` stores in place of the batch: under its codec, at the broker's time."""
-    if policy.codec is not None and policy.codec != header.codec:
-        view = _recompressed(view, policy)
-    if policy.log_append_time:
-        patch_append_time(view, 0, now_ms)
-    return view, read_header(view)
-
-
-def _recompressed(view: memoryview, policy: AppendPolicy) -> memoryview:
-    assert policy.codec is not None
-    try:
-        made = recompress(view, policy.codec, policy.max_output_bytes, policy.compression_level)
-    except ProtocolError as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from None
-    if len(made) > policy.max_message_bytes:
-        raise _too_large(len(made), policy)
-    return memoryview(made)
-
-
-def _require_keys(view: memoryview, policy: AppendPolicy) -> None:
-    try:
-        keyless = sum(record.key is None for record in records(view, policy.max_output_bytes))
-    except ProtocolError as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from None
-    if keyless:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"{keyless} records have no key, which a compacted topic needs; send a key with every record",
-        )
-
-
 def _refuse(view: memoryview, policy: AppendPolicy, now_ms: int) -> None:
     """Raise for the first rule that is broken. Returns when what looked odd is allowed after all."""
     header = read_header(view)
     _refuse_frame(view, header, policy)
     _refuse_content(header)
+    _refuse_count(header, policy)
     _refuse_producer(header)
     _refuse_timestamps(header, policy, now_ms)
 
@@ -196,7 +186,7 @@ def _refuse_frame(view: memoryview, header: BatchHeader, policy: AppendPolicy) -
             ErrorCode.INVALID_RECORD, "a Produce request carries exactly one batch per partition"
         )
     if size > policy.max_message_bytes:
-        raise _too_large(size, policy)
+        raise too_large(size, policy)
     if not crc_ok(view, 0, size):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch's CRC does not match its bytes; send it again")
 
@@ -210,13 +200,26 @@ def _refuse_content(header: BatchHeader) -> None:
         )
     if header.is_control:
         raise _invalid("clients may not write control batches")
+    if header.attributes & DELETE_HORIZON:
+        raise _invalid("only the broker may give a batch a delete horizon")
     if header.codec > max(Codec):
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"compression codec {header.codec} does not exist; use gzip, snappy, lz4, zstd or none",
         )
-    if not header.codec and header.record_count * _RECORD_BYTES_MIN > header.size - HEADER_SIZE:
-        raise _invalid(f"{header.record_count} records do not fit into {header.size} bytes")
+
+
+def _refuse_count(header: BatchHeader, policy: AppendPolicy) -> None:
+    """A count that no such batch can have."""
+    payload_bytes = header.size - HEADER_SIZE
+    if header.record_count * _RECORD_BYTES_MIN > payload_bytes * _EXPANSION[header.codec]:
+        raise _invalid(f"{header.record_count} records do not fit into {payload_bytes} bytes")
+    records_max = policy.records_max[header.codec]
+    if header.record_count > records_max:
+        raise _invalid(
+            f"the batch claims {header.record_count} records; this topic takes at most {records_max} in one "
+            "batch, send smaller ones"
+        )
 
 
 def _refuse_producer(header: BatchHeader) -> None:
@@ -231,16 +234,17 @@ def _refuse_producer(header: BatchHeader) -> None:
 def _refuse_timestamps(header: BatchHeader, policy: AppendPolicy, now_ms: int) -> None:
     if header.is_log_append_time:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only the broker may mark a batch as LogAppendTime")
-    if policy.log_append_time:
-        return
-    earliest, latest = now_ms - policy.timestamp_before_max_ms, now_ms + policy.timestamp_after_max_ms
+    earliest, latest = policy.timestamps(now_ms)
     for timestamp in (header.base_timestamp, header.max_timestamp):
         if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"timestamp {timestamp} is outside of {earliest} to {latest}; check the producer's clock, "
-                "or change message.timestamp.before.max.ms or message.timestamp.after.max.ms of the topic",
-            )
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, out_of_range(timestamp, earliest, latest))
+
+
+def out_of_range(timestamp: int, earliest: int, latest: int) -> str:
+    return (
+        f"timestamp {timestamp} is outside of {earliest} to {latest}; check the producer's clock, or change "
+        "message.timestamp.before.max.ms or message.timestamp.after.max.ms of the topic"
+    )
 
 
 def _too_short(view: bytes | memoryview) -> KafkaError:
@@ -251,7 +255,7 @@ def _too_short(view: bytes | memoryview) -> KafkaError:
     )
 
 
-def _too_large(size: int, policy: AppendPolicy) -> KafkaError:
+def too_large(size: int, policy: AppendPolicy) -> KafkaError:
     return KafkaError(
         ErrorCode.MESSAGE_TOO_LARGE,
         f"a batch of {size} bytes is larger than max.message.bytes={policy.max_message_bytes} of the topic; "

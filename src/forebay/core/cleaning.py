@@ -11,17 +11,20 @@ A batch that loses all its messages disappears, with two exceptions. The last ba
 bare header, which tells the producer's epoch and sequence after a restart. The last batch of a segment
 keeps its place, so that each segment ends where the next begins and a missing one can be told from a
 compacted one.
+
+A batch whose records make no sense (see storage/unreadable) stays as it is, and takes nobody's place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Protocol
 
 from forebay.core.offset_map import OffsetMap
 from forebay.core.producers import ProducerTable
+from forebay.errors import ProtocolError
 from forebay.wire.batch import BatchHeader, read_marker
 from forebay.wire.compression import MAX_OUTPUT_BYTES
 from forebay.wire.record_spans import (
@@ -29,10 +32,14 @@ from forebay.wire.record_spans import (
     keep_records,
     payload_of,
     placeholder,
+    readable_spans,
     record_spans,
     without_records,
 )
 from forebay.wire.varint import Bytes
+
+PassOver = Callable[[int, str], None]
+"""Told of a batch that cannot be read: its base offset, and why."""
 
 
 class Aborted(Protocol):
@@ -111,20 +118,30 @@ def note_keys(
     header: BatchHeader,
     offsets: OffsetMap,
     transactions: TransactionTrack,
+    pass_over: PassOver,
     max_output_bytes: int = MAX_OUTPUT_BYTES,
 ) -> bool:
     """Enter the keys of a batch of the dirty part; False when the map is full."""
     if header.is_control:
         transactions.end(header)
     elif not transactions.is_aborted(header):
-        base_offset = header.base_offset
-        payload = payload_of(batch, header, max_output_bytes)
-        first_offset = offsets.end_offset
-        for span in record_spans(payload, header.record_count):
-            offset = base_offset + span.offset_delta
-            if span.key is not None and offset >= first_offset and not offsets.add(span.key, offset):
+        try:
+            spans = readable_spans(payload_of(batch, header, max_output_bytes), header)
+        except ProtocolError as error:
+            pass_over(header.base_offset, str(error))
+        else:
+            if not _enter(spans, header.base_offset, offsets):
                 return False
     offsets.end_offset = max(offsets.end_offset, header.next_offset)
+    return True
+
+
+def _enter(spans: Iterable[RecordSpan], base_offset: int, offsets: OffsetMap) -> bool:
+    first_offset = offsets.end_offset
+    for span in spans:
+        offset = base_offset + span.offset_delta
+        if span.key is not None and offset >= first_offset and not offsets.add(span.key, offset):
+            return False
     return True
 
 
@@ -140,6 +157,7 @@ class BatchFilter:
     log_start_offset: int
     now_ms: int
     delete_retention_ms: int
+    pass_over: PassOver
     max_output_bytes: int = MAX_OUTPUT_BYTES
     aborted_kept: list[int] = field(default_factory=list)
     """Where the markers are of aborted transactions of which something was still there. Whoever got a range
@@ -147,6 +165,13 @@ class BatchFilter:
 
     def clean(self, batch: Bytes, header: BatchHeader, *, keeps_place: bool) -> Bytes | None:
         """The batch itself, what stands in for it, or None."""
+        try:
+            return self._clean(batch, header, keeps_place=keeps_place)
+        except ProtocolError as error:
+            self.pass_over(header.base_offset, str(error))
+            return batch
+
+    def _clean(self, batch: Bytes, header: BatchHeader, *, keeps_place: bool) -> Bytes | None:
         if header.is_control:
             left = self._clean_control(batch, header)
             return placeholder(header) if left is None and keeps_place else left
@@ -169,7 +194,7 @@ class BatchFilter:
         kept: list[RecordSpan] = []
         has_tombstone = False
         end_offset, latest = self.offsets.end_offset, self.offsets.latest
-        for span in record_spans(payload, header.record_count):
+        for span in record_spans(payload, header):
             offset = header.base_offset + span.offset_delta
             if offset < end_offset:
                 key = span.key
@@ -195,7 +220,7 @@ class BatchFilter:
         if header.delete_horizon_ms is not None:
             return batch
         payload = payload_of(batch, header, self.max_output_bytes)
-        spans = list(record_spans(payload, header.record_count))
+        spans = list(record_spans(payload, header))
         return keep_records(header, payload, spans, delete_horizon_ms=self.now_ms + self.delete_retention_ms)
 
     def _is_last_marker(self, header: BatchHeader) -> bool:

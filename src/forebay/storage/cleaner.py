@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from forebay.core.cleaning import BatchFilter, LastBatches, TransactionTrack, note_keys
+from forebay.core.cleaning import BatchFilter, LastBatches, PassOver, TransactionTrack, note_keys
 from forebay.core.compaction import CompactionPlan, group_segments
 from forebay.core.offset_map import OffsetMap
-from forebay.errors import ProtocolError, StorageError
+from forebay.errors import StorageError
 from forebay.storage.disk import Disk
 from forebay.storage.segment import CorruptBatch, Hop, Segment
 from forebay.storage.swap_recovery import CLEANED, remove_files
@@ -44,6 +44,7 @@ class CleaningTask:
     last_batches: LastBatches
     config: LogConfig
     buffer_bytes: int
+    pass_over: PassOver
     max_output_bytes: int = MAX_OUTPUT_BYTES
 
 
@@ -81,6 +82,7 @@ class Cleaner:
             log_start_offset=task.log_start_offset,
             now_ms=task.now_ms,
             delete_retention_ms=task.delete_retention_ms,
+            pass_over=task.pass_over,
             max_output_bytes=task.max_output_bytes,
         )
         return self._groups()
@@ -90,14 +92,10 @@ class Cleaner:
         for segment in self._task.segments:
             if segment.next_base <= first_dirty:
                 continue
-            for position, batch, header in self._batches(segment):
-                if header.last_offset < first_dirty:
-                    continue
-                try:
-                    has_room = note_keys(batch, header, offsets, track, self._task.max_output_bytes)
-                except ProtocolError as error:
-                    raise CorruptBatch(segment.file.path, position, str(error)) from error
-                if not has_room:
+            for _, batch, header in self._batches(segment):
+                if header.last_offset >= first_dirty and not note_keys(
+                    batch, header, offsets, track, self._task.pass_over, self._task.max_output_bytes
+                ):
                     return
 
     def _groups(self) -> list[list[Segment]]:
@@ -129,19 +127,11 @@ class Cleaner:
         for segment in group:
             for position, batch, header in self._batches(segment):
                 is_last = segment is group[-1] and position + header.size >= segment.size
-                left = self._clean(segment, position, batch, header, is_last)
+                left = self._filter.clean(batch, header, keeps_place=is_last)
                 changed = changed or left is not batch
                 if left is not None:
                     output.add(left)
         return changed
-
-    def _clean(
-        self, segment: Segment, position: int, batch: memoryview, header: BatchHeader, is_last: bool
-    ) -> Bytes | None:
-        try:
-            return self._filter.clean(batch, header, keeps_place=is_last)
-        except ProtocolError as error:
-            raise CorruptBatch(segment.file.path, position, str(error)) from error
 
     def _batches(self, segment: Segment) -> Iterator[tuple[int, memoryview, BatchHeader]]:
         for position, batch, header in segment.batches():

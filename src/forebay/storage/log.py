@@ -25,7 +25,7 @@ from forebay.storage.segment import Segment
 from forebay.storage.segments import SegmentInfo
 from forebay.storage.snapshots import Snapshots
 from forebay.storage.swap import SwappingLog
-from forebay.storage.timestamps import TimestampOffset, find_timestamp, max_timestamp
+from forebay.storage.timestamps import TimestampOffset, TimestampSearch
 from forebay.storage.txn_index import AbortedTxn
 from forebay.storage.writer import HINTS_MAX, LogConfig
 from forebay.wire.batch import BatchHeader
@@ -298,12 +298,12 @@ class Log(SwappingLog):
     def find_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """(timestamp, offset) of the first record that is not older. Blocks."""
         self._write_early()
-        return find_timestamp(self._segments, self.start_offset, timestamp)
+        return TimestampSearch(self._segments, self.start_offset, self.unreadable).first_from(timestamp)
 
     def max_timestamp(self) -> TimestampOffset | None:
         """(timestamp, offset) of the first record with the largest timestamp. Blocks."""
         self._write_early()
-        return max_timestamp(self._segments, self.start_offset)
+        return TimestampSearch(self._segments, self.start_offset, self.unreadable).largest()
 
     # --- the front and the back ----------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from forebay.storage.recovery import Opened, RecoveryReport
 from forebay.storage.segment import MAX_RELATIVE_OFFSET, Segment, Tail
 from forebay.storage.segments import SegmentList
 from forebay.storage.txn_index import AbortedTxn
+from forebay.storage.unreadable import UnreadableBatches
 from forebay.wire.batch import BatchHeader
 
 logger = logging.getLogger(__name__)
@@ -99,6 +100,7 @@ class LogWriter:
         "recovery_point",
         "report",
         "start_offset",
+        "unreadable",
     )
 
     _active: Segment
@@ -141,6 +143,7 @@ class LogWriter:
         """Called before the files are synced, in the same thread: what must be on the disk before them."""
         self.on_roll: Callable[[int], None] | None = None
         """Called with the end offset when a new segment begins, before anything is in it."""
+        self.unreadable = UnreadableBatches(directory)
         self.recovery_point = 0
         self.start_offset = 0
         self.has_aborted = any(len(segment.txn_index) for segment in self._segments)

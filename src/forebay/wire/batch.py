@@ -193,16 +193,6 @@ def records(batch: Bytes, max_output_bytes: int = MAX_OUTPUT_BYTES) -> Iterator[
     return found
 
 
-def recompress(
-    batch: Bytes, codec: int, max_output_bytes: int = MAX_OUTPUT_BYTES, level: int | None = None
-) -> bytearray:
-    """The same records under another codec. Works on the payload as a whole, whatever is in it."""
-    header = whole_batch(batch)
-    payload = decompress(header.codec, memoryview(batch)[HEADER_SIZE:], max_output_bytes)
-    attributes = header.attributes & ~CODEC_MASK | Codec.of(codec)
-    return assemble(header._replace(attributes=attributes), compress(codec, payload, level))
-
-
 def build_batch(
     batch: Sequence[Record],
     *,

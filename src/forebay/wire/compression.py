@@ -61,6 +61,20 @@ class Codec(IntEnum):
             raise ProtocolError(f"compression codec {number} does not exist") from None
 
 
+EXPANSION_MAX = {
+    Codec.NONE: 1,
+    Codec.GZIP: 1032,
+    Codec.SNAPPY: _SNAPPY_RATIO_MAX,
+    Codec.LZ4: 255,
+    Codec.ZSTD: 32768,
+}
+"""No byte of a format can stand for more bytes than this: what claims more is a lie, unread."""
+
+
+class OutputTooLarge(ProtocolError):
+    """Compressed records are larger than they may become."""
+
+
 def compress(codec: int, data: Bytes, level: int | None = None) -> bytes:
     """`level` has Kafka's meaning and bounds for the codec; None is its default."""
     match Codec.of(codec):
@@ -169,5 +183,5 @@ def _compress_xerial(data: memoryview) -> bytes:
     return bytes(output)
 
 
-def _too_large(max_output_bytes: int) -> ProtocolError:
-    return ProtocolError(f"compressed records are larger than {max_output_bytes} bytes when decompressed")
+def _too_large(max_output_bytes: int) -> OutputTooLarge:
+    return OutputTooLarge(f"compressed records are larger than {max_output_bytes} bytes when decompressed")

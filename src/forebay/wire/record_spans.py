@@ -4,11 +4,14 @@ they are.
 A record states its offset and timestamp relative to its batch. So a batch that keeps its base offset and
 base timestamp can lose records while the bytes of the others stay what they are. Only when the base
 timestamp changes, because it becomes the delete horizon, is the one field of each record written anew.
+
+A batch may lie about its records: under a good CRC, offsets can lie outside of the batch and times outside of
+64 bits. Walking the spans finds that out, whoever walks: it is a ProtocolError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from forebay.errors import ProtocolError
@@ -20,6 +23,7 @@ from forebay.wire.batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
+    NO_TIMESTAMP,
     TRANSACTIONAL,
     BatchHeader,
     assemble,
@@ -30,7 +34,15 @@ from forebay.wire.varint import Bytes, read_varint, write_varint
 _ONE_BYTE: tuple[int | None, ...] = tuple((b >> 1) ^ -(b & 1) if b < 0x80 else None for b in range(256))
 """What a varint of one byte says; None where more bytes follow."""
 
+TIMESTAMP_MAX = 2**63 - 1
+
+_SPANS_IN_MEMORY_MAX = 10_000
+
 _new_span = tuple.__new__
+
+
+class TimestampOutOfRange(ProtocolError):
+    """A record's time is negative, or more than 64 bits hold."""
 
 
 class RecordSpan(NamedTuple):
@@ -42,6 +54,8 @@ class RecordSpan(NamedTuple):
     offset_delta: int
     key: bytes | None
     has_value: bool
+    headers_at: int
+    """Where the number of headers stands: the key and the value lie before it."""
 
 
 def payload_of(batch: Bytes, header: BatchHeader, max_output_bytes: int) -> bytes:
@@ -51,18 +65,43 @@ def payload_of(batch: Bytes, header: BatchHeader, max_output_bytes: int) -> byte
     return decompress(header.codec, memoryview(batch)[HEADER_SIZE:], max_output_bytes)
 
 
-def record_spans(payload: bytes, count: int) -> Iterator[RecordSpan]:
-    """Exactly `count` records, which must fill the payload exactly. Headers are passed over unread."""
-    start = 0
-    for _ in range(count):
+def record_spans(payload: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
+    """The records that a batch claims to have, which must fill the payload. Headers are passed over unread.
+
+    Offsets rise and stay within the batch, so a batch without gaps has its records at 0, 1, 2 ...
+    """
+    count, last_delta = header.record_count, header.last_offset_delta
+    earliest, latest = NO_TIMESTAMP - header.base_timestamp, TIMESTAMP_MAX - header.base_timestamp
+    start, before = 0, -1
+    for number in range(count):
         try:
             span = _span(payload, start)
         except IndexError:
             raise ProtocolError("record runs past the end of its batch") from None
+        _, _, start, timestamp_delta, offset_delta, _, _, _ = span
+        if not before < offset_delta <= last_delta:
+            raise ProtocolError(
+                f"record {number} is at offset delta {offset_delta}, after {before}, in a batch that ends at "
+                f"{last_delta}"
+            )
+        if not earliest <= timestamp_delta <= latest:
+            raise TimestampOutOfRange(
+                f"record {number} has the timestamp {header.base_timestamp + timestamp_delta}, which no "
+                "record can have"
+            )
+        before = offset_delta
         yield span
-        start = span.end
     if start != len(payload):
         raise ProtocolError(f"{len(payload) - start} bytes left over after the {count} records of a batch")
+
+
+def readable_spans(payload: bytes, header: BatchHeader) -> Iterable[RecordSpan]:
+    """The same after all of them were found to be well-formed, in bounded memory."""
+    if header.record_count <= _SPANS_IN_MEMORY_MAX:
+        return list(record_spans(payload, header))
+    for _ in record_spans(payload, header):
+        pass
+    return record_spans(payload, header)
 
 
 def _span(data: bytes, start: int) -> RecordSpan:
@@ -90,9 +129,39 @@ def _span(data: bytes, start: int) -> RecordSpan:
     if value_length is None:
         value_length, position = read_varint(data, position - 1)
     has_value = value_length >= 0
-    if position + (value_length if has_value else 0) > end:
+    if has_value:
+        position += value_length
+    if position >= end:
         raise ProtocolError("record's fields do not fit in its length")
-    return _new_span(RecordSpan, (start, offset_at, end, timestamp_delta, offset_delta, key, has_value))
+    return _new_span(
+        RecordSpan, (start, offset_at, end, timestamp_delta, offset_delta, key, has_value, position)
+    )
+
+
+def check_headers(payload: bytes, span: RecordSpan) -> None:
+    """Raise ProtocolError unless the headers of a record are well-formed and end where it does."""
+    try:
+        end = _end_of_headers(payload, span.headers_at, span.end)
+    except IndexError:
+        raise ProtocolError("record runs past the end of its batch") from None
+    if end != span.end:
+        raise ProtocolError("record's length does not match its fields")
+
+
+def _end_of_headers(data: bytes, position: int, end: int) -> int:
+    count, position = read_varint(data, position)
+    # A header takes two bytes at least, so that a lying count cannot make us loop.
+    if not 0 <= count <= (end - position) // 2:
+        raise ProtocolError(f"record cannot hold {count} headers")
+    for _ in range(count):
+        length, position = read_varint(data, position)
+        if length < 0:
+            raise ProtocolError("record header without a key")
+        length, position = read_varint(data, position + length)
+        position += max(length, 0)
+        if position > end:
+            raise ProtocolError("record's headers do not fit in its length")
+    return position
 
 
 def keep_records(

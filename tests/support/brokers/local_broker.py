@@ -17,15 +17,22 @@ from forebay.clock import Clock
 from forebay.config import BrokerConfig
 from forebay.storage.disk import RealDisk
 from forebay.testing.embedded import BrokerThread
+from support.faults.held_threads import HeldThreads
 
 
 class LocalBroker(BrokerThread):
     bootstrap = ""
 
-    def __init__(self, make_disk: Callable[[], RealDisk] | None, clock: Clock | None) -> None:
+    def __init__(
+        self,
+        make_disk: Callable[[], RealDisk] | None,
+        clock: Clock | None,
+        threads: HeldThreads | None,
+    ) -> None:
         super().__init__(self._make_broker)
         self._make_disk = make_disk
         self._clock = clock
+        self._threads = threads
 
     def _make_broker(self, config: BrokerConfig) -> Broker:
         ports = real_ports(config)
@@ -33,6 +40,8 @@ class LocalBroker(BrokerThread):
             ports = replace(ports, clock=self._clock)
         if self._make_disk is not None:
             ports = replace(ports, disk=self._make_disk())
+        if self._threads is not None:
+            ports = replace(ports, executor=self._threads)
         return Broker(config, ports)
 
 
@@ -43,8 +52,9 @@ def local_broker(
     *,
     make_disk: Callable[[], RealDisk] | None = None,
     clock: Clock | None = None,
+    threads: HeldThreads | None = None,
 ) -> Iterator[LocalBroker]:
-    broker = LocalBroker(make_disk, clock)
+    broker = LocalBroker(make_disk, clock, threads)
     place = {"log.dirs": str(data), "listeners": "PLAINTEXT://127.0.0.1:0"}
     try:
         broker.bootstrap = broker.start({**place, **(settings or {})})

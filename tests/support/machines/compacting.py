@@ -72,6 +72,7 @@ def task_for(
         last_batches=last_batches or LastBatches(),
         config=log.config,
         buffer_bytes=buffer_bytes,
+        pass_over=log.unreadable.pass_over,
     )
 
 

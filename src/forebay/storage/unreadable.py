@@ -1,0 +1,45 @@
+"""Batches that lie in a log under a good CRC, but whose records make no sense.
+
+Clients wrote them, into a topic that does not read what it stores, or to a broker that checked less. Their
+bytes are served as they came, which is all that most topics promise. Whoever has to read the records passes
+over such a batch as a whole: a look-up by time does not find it, and compaction keeps it and believes nothing
+that it says. Each is counted, and named in the log, once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+REMEMBERED_MAX = 10_000
+"""Of one log. Beyond that they are passed over without a word."""
+
+
+class UnreadableBatches:
+    __slots__ = ("_directory", "_lock", "_offsets", "on_found")
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._offsets: set[int] = set()
+        self._lock = threading.Lock()
+        self.on_found: Callable[[], None] | None = None
+        """Called for each batch that was not known yet, in the thread that met it."""
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def pass_over(self, base_offset: int, reason: str) -> None:
+        """Take note of a batch. Any thread."""
+        with self._lock:
+            if base_offset in self._offsets or len(self._offsets) >= REMEMBERED_MAX:
+                return
+            self._offsets.add(base_offset)
+        log.warning(
+            "a batch cannot be read and is passed over",
+            extra={"directory": self._directory, "offset": base_offset, "reason": reason},
+        )
+        if self.on_found is not None:
+            self.on_found()
