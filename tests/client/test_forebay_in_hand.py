@@ -25,6 +25,7 @@ actions = st.one_of(
     st.tuples(st.just("hand_out"), st.integers(0, PARTITIONS - 1), st.integers(1, 3)),
     st.tuples(st.just("finish"), st.just(0), st.just(0)),
     st.tuples(st.just("settle"), st.just(0), st.just(0)),
+    st.tuples(st.just("put_back"), st.just(0), st.just(0)),
     st.tuples(st.just("take_away"), st.integers(0, PARTITIONS - 1), st.just(0)),
 )
 
@@ -48,25 +49,29 @@ def test_every_message_is_told_exactly_until_it_is_settled(script: list[tuple[st
         elif action == "settle":
             in_hand.settle()
             done.clear()
+        elif action == "put_back":
+            again = {index: offset for (_, index), offset in in_hand.put_back().items()}
+            assert again.keys() == held.keys()
+            for index, offset in again.items():
+                # From there on come all that are not done, and none that is.
+                assert max(done.get(index, [-1])) < offset <= held[index][0]
+                last[index] = offset - 1
+            held.clear()
         else:
-            in_hand.take_away([TopicPartition("t", partition)])
+            in_hand.take_away([("t", partition)])
             held.pop(partition, None)
             done.pop(partition, None)
         assert offsets(in_hand.done()) == {index: found[-1] + 1 for index, found in done.items()}
         every = {i: [*done.get(i, []), *held.get(i, [])] for i in {*done, *held}}
         assert offsets(in_hand.nexts()) == {index: found[-1] + 1 for index, found in every.items()}
-        firsts = offsets(in_hand.firsts())
-        assert firsts.keys() == every.keys()
-        # Nothing that is not settled lies before where reading would begin again.
-        assert all(firsts[index] <= found[0] for index, found in every.items())
 
 
 def test_a_partition_taken_away_with_messages_in_hand_is_remembered() -> None:
     in_hand = InHand()
-    in_hand.take_away([TopicPartition("t", 0)])
+    in_hand.take_away([("t", 0)])
     assert not in_hand.torn
     in_hand.hand_out(message(0, 5))
-    in_hand.take_away([TopicPartition("t", 0)])
+    in_hand.take_away([("t", 0)])
     assert in_hand.torn
-    in_hand.clear()
+    in_hand.put_back()
     assert not in_hand.torn

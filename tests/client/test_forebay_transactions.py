@@ -69,13 +69,21 @@ def test_sending_outside_a_transaction_is_refused(servers: str, forebay_topic: s
     with transactional(servers, forebay_topic) as producer:
         with pytest.raises(ClientError, match=r"producer\.transaction"):
             producer.send(forebay_topic, "x")
-        with producer.transaction(), pytest.raises(ClientError, match="open already"):
-            producer.begin()
+        with producer.transaction():
+            producer.send(forebay_topic, "one")
+            with pytest.raises(ClientError, match="open already"), producer.transaction():
+                pass
+            producer.send(forebay_topic, "two")
+    assert read(servers, forebay_topic, 2) == ["one", "two"]
 
 
 def test_other_modes_have_no_transactions(servers: str) -> None:
-    with Producer(servers) as producer, pytest.raises(ClientError, match="exactly-once"):
-        producer.begin()
+    with (
+        Producer(servers) as producer,
+        pytest.raises(ClientError, match="exactly-once"),
+        producer.transaction(),
+    ):
+        pass
 
 
 def test_without_a_transactional_id_one_is_made_up(servers: str, forebay_topic: str) -> None:

@@ -7,19 +7,18 @@ Messages that a fetch brought wait in the consumer, not in the task that asked f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self
 
 import confluent_kafka
 
+from forebay.client.call_thread import CallThread
 from forebay.client.consumer import FILL_SECONDS, Consumer
 from forebay.client.messages import Message
 from forebay.client.presets import Delivery, Profile, Settings, Start
-from forebay.client.transactions import Progress
-
-T = TypeVar("T")
+from forebay.client.transactions import Outcome, Progress
 
 
 class AsyncConsumer:
@@ -49,9 +48,8 @@ class AsyncConsumer:
             batch_max=batch_max,
             settings=settings,
         )
-        self._calls = ThreadPoolExecutor(1, thread_name_prefix="forebay-consumer")
-        self._under_way = 0
-        """Calls in the thread. A cancelled task leaves its own behind, and messages move meanwhile."""
+        self._calls = CallThread("consumer")
+        self._closing: asyncio.Future[None] | None = None
 
     @property
     def delivery(self) -> Delivery:
@@ -72,35 +70,46 @@ class AsyncConsumer:
 
     async def poll(self, timeout_s: float = FILL_SECONDS) -> Message | None:
         """The next message, or None when none came in time."""
-        if not self._under_way and (message := self._sync.try_next()) is not None:
+        if self._calls.is_idle and (message := self._sync.try_next()) is not None:
             return message
-        await self._call(lambda: self._sync.fill(self._batch_max, timeout_s))
+        await self._fill(self._batch_max, timeout_s)
         return self._sync.try_next()
 
     async def take(self, count: int = 500, timeout_s: float = FILL_SECONDS) -> list[Message]:
         """Up to `count` messages: waits only for the first. Those taken before count as done."""
-        self._sync.finish()
-        await self._call(lambda: self._sync.fill(count, timeout_s))
+        await self._fill(count, timeout_s)
         return self._sync.hand_out(count)
+
+    async def _fill(self, count: int, timeout_s: float) -> None:
+        """In short waits: one that a cancelled task leaves behind does not hold up the next call for long."""
+        deadline = self._loop.time() + timeout_s
+        while True:
+            left_s = max(deadline - self._loop.time(), 0.0)
+            fill = partial(self._sync.fill, count, min(left_s, FILL_SECONDS))
+            if await self._calls.run(fill) or left_s <= FILL_SECONDS:
+                return
 
     async def commit(self) -> bool:
         """Everything handed out is done: commit it now. False when the group has moved on meanwhile."""
-        return await self._call(self._sync.commit)
+        return await self._calls.run(self._sync.commit)
 
     async def progress(self) -> Progress:
-        return await self._call(self._sync.progress)
+        return await self._calls.run(self._sync.progress)
 
-    async def settle(self) -> None:
-        await self._call(self._sync.settle)
+    async def conclude(self, outcome: Outcome) -> None:
+        """The transaction with `progress` in it has ended."""
+        await self._calls.run(lambda: self._sync.conclude(outcome))
 
     async def rewind(self) -> None:
-        """Hand out again what is in hand and not committed: it was not processed after all."""
-        await self._call(self._sync.rewind)
+        """Hand out again what is in hand and not done: it was not processed after all."""
+        await self._calls.run(self._sync.rewind)
 
     async def close(self) -> None:
         """Commit what is done, and leave the group. What is still in hand will be handed out again."""
-        await self._call(self._sync.close)
-        self._calls.shutdown(wait=False)
+        if self._closing is None:
+            self._closing = self._calls.start(self._sync.close)
+            self._calls.shut()
+        await asyncio.shield(self._closing)
 
     async def __aenter__(self) -> Self:
         return self
@@ -109,15 +118,3 @@ class AsyncConsumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    async def _call(self, work: Callable[[], T]) -> T:
-        future = self._loop.run_in_executor(self._calls, work)
-        self._under_way += 1
-        future.add_done_callback(self._done)
-        # Shielded: a call that waits in the thread's queue must not vanish because a task was cancelled.
-        return await asyncio.shield(future)
-
-    def _done(self, future: asyncio.Future[Any]) -> None:
-        self._under_way -= 1
-        if not future.cancelled():
-            future.exception()  # seen, also when nobody waits for it any more

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from forebay.client.async_consumer import AsyncConsumer
 from forebay.client.async_producer import AsyncProducer
+from forebay.client.call_thread import uninterrupted
 from forebay.client.errors import TransactionAborted
 from forebay.client.messages import Message
 from forebay.client.processing import ATTEMPTS_MAX, PAUSE_SECONDS, IdleWatch, Made, check_modes, records
@@ -24,7 +25,10 @@ async def process_async(
     idle_s: float | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Send what `transform` makes of each message; returns how many messages were processed."""
+    """Send what `transform` makes of each message; returns how many messages were processed.
+
+    Cancelled, it leaves the batch undone, as with any exception.
+    """
     check_modes(consumer.delivery, producer.delivery)
     if producer.delivery == "exactly-once":
         await producer.init_transactions()
@@ -64,14 +68,24 @@ async def _once(
     batch = await consumer.take(batch_max, wait_s)
     if not batch:
         return 0
+    try:
+        await _deliver(consumer, producer, transform, batch)
+    except BaseException:
+        await uninterrupted(consumer.rewind())
+        raise
+    return len(batch)
+
+
+async def _deliver(
+    consumer: AsyncConsumer, producer: AsyncProducer, transform: AsyncTransform, batch: list[Message]
+) -> None:
     if producer.delivery == "exactly-once":
         async with producer.transaction(consumer):
             await _send(producer, transform, batch)
-        return len(batch)
+        return
     await _send(producer, transform, batch)
     await producer.flush()
     await consumer.commit()
-    return len(batch)
 
 
 async def _send(producer: AsyncProducer, transform: AsyncTransform, batch: list[Message]) -> None:

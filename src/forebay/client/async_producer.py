@@ -9,24 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 import confluent_kafka
 from confluent_kafka import KafkaError
 
 from forebay.client import messages
 from forebay.client.async_consumer import AsyncConsumer
+from forebay.client.call_thread import CallThread, uninterrupted
 from forebay.client.errors import ClientError, from_kafka
 from forebay.client.messages import Headers, Message, Record
 from forebay.client.presets import Delivery, Profile, Settings
 from forebay.client.producer import QUEUE_SECONDS_MAX, Callback, Producer
 
-T = TypeVar("T")
-
+_log = logging.getLogger("forebay.client")
 _POLL_SECONDS = 0.1
 _ROOM_SECONDS = 0.01
 
@@ -48,9 +49,10 @@ class AsyncProducer:
             servers, delivery=delivery, profile=profile, transactional_id=transactional_id, settings=settings
         )
         self._reports = _Reports(self._loop)
-        self._calls = ThreadPoolExecutor(1, thread_name_prefix="forebay-producer")
-        self._polling = threading.Event()
-        self._polling.set()
+        self._calls = CallThread("producer")
+        self._closing: asyncio.Future[None] | None = None
+        self._given_up = threading.Event()
+        self._stopped = threading.Event()
         self._poller = threading.Thread(target=self._poll, name="forebay-poll", daemon=True)
         self._poller.start()
 
@@ -104,40 +106,44 @@ class AsyncProducer:
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Wait until everything sent is acknowledged or has failed; raises DeliveryFailed for the latter."""
-        await self._call(lambda: self._sync.flush(timeout_s))
+        given_up = threading.Event()
+        wait = partial(self._sync.wait_for_reports, timeout_s, given_up.is_set)
+        await self._calls.run_to_end(wait, on_cancel=given_up.set)
+        self._sync.raise_failures()  # not in the thread: a cancelled task would not hear of them
 
     # -- transactions ------------------------------------------------------------------------------------
 
     async def init_transactions(self) -> None:
-        await self._call(self._sync.transactions.init)
+        await self._calls.run_to_end(self._sync.transactions.init)
 
     @contextlib.asynccontextmanager
     async def transaction(self, consumer: AsyncConsumer | None = None) -> AsyncIterator[None]:
         """All that is sent inside becomes visible at once, with the consumer's offsets, or not at all."""
-        await self._call(self._sync.begin)
+        self._sync.check_may_begin()
+        transactions = self._sync.transactions
         try:
+            await self._calls.run_to_end(transactions.begin)
             yield
             progress = await consumer.progress() if consumer is not None else None
-            await self._call(lambda: self._sync.transactions.commit(progress))
+            await self._calls.run_to_end(lambda: transactions.commit(progress))
         except BaseException as error:
-            if await self._roll_back(error) and consumer is not None:
-                await consumer.rewind()
+            await uninterrupted(self._roll_back(error, consumer))
             raise
-        finally:
-            if self._sync.transactions.committed and consumer is not None:
-                await consumer.settle()
+        if consumer is not None:
+            await consumer.conclude("committed")
 
-    async def _roll_back(self, error: BaseException) -> bool:
-        return await self._call(lambda: self._sync.roll_back(error))
+    async def _roll_back(self, error: BaseException, consumer: AsyncConsumer | None) -> None:
+        try:
+            await self._calls.run_to_end(lambda: self._sync.roll_back(error))
+        finally:
+            if consumer is not None:
+                await consumer.conclude(self._sync.transactions.outcome)
 
     # -- life ------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Deliver what is queued. Raises DeliveryFailed if some of it could not be."""
-        try:
-            await self._call(self._sync.close)
-        finally:
-            await self._stop()
+        await self._close(None)
 
     async def __aenter__(self) -> Self:
         return self
@@ -145,28 +151,38 @@ class AsyncProducer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._close(error)
+
+    async def _close(self, error: BaseException | None) -> None:
+        """Cancelled, it gives up what is not delivered soon. A second close waits for the first."""
+        if self._closing is None:
+            deliver = self._deliver if error is None else self._sync.give_up
+            self._closing = asyncio.ensure_future(self._deliver_and_stop(deliver))
+        await uninterrupted(self._closing, self._given_up.set)
+
+    async def _deliver_and_stop(self, deliver: Callable[[], None]) -> None:
         try:
-            await self._call(lambda: self._sync.__exit__(kind, error, trace))
+            await self._calls.run_to_end(deliver, self._given_up.set)
         finally:
-            await self._stop()
+            self._calls.shut()
+            self._stopped.set()
+            await uninterrupted(asyncio.to_thread(self._poller.join))
 
-    async def _stop(self) -> None:
-        self._polling.clear()
-        await asyncio.to_thread(self._poller.join)
-        self._calls.shutdown(wait=False)
-
-    async def _call(self, work: Callable[[], T]) -> T:
-        """To its end, also when the task is cancelled: whoever cleans up must know how it went."""
-        future = self._loop.run_in_executor(self._calls, work)
+    def _deliver(self) -> None:
         try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            await asyncio.wait([future])
-            raise
+            self._sync.close(self._given_up.is_set)
+        finally:
+            if self._given_up.is_set():
+                self._sync.give_up()
 
     def _poll(self) -> None:
-        while self._polling.is_set():
-            self._sync.raw.poll(_POLL_SECONDS)
+        """Delivery reports come by this thread alone: nothing that a callback raises may end it."""
+        while not self._stopped.is_set():
+            try:
+                self._sync.raw.poll(_POLL_SECONDS)
+            except Exception:
+                _log.exception("a callback of the producer failed")
+                self._stopped.wait(_POLL_SECONDS)
 
 
 class _Reports:

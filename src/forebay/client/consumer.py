@@ -7,7 +7,8 @@
 
 Messages are fetched some at a time and wait in `_ready`. What has been handed out and is not written down
 yet is in hand (`InHand`). A partition that is taken away takes its waiting messages with it: whoever gets the
-partition reads them again from the committed offset.
+partition reads them again from the committed offset. Where reading goes on is `Positions`' to know, so that a
+call that raises loses no message either.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from forebay.client import messages
 from forebay.client.errors import ClientError, TransactionAborted, error_of, from_kafka, kafka_errors
 from forebay.client.in_hand import InHand
-from forebay.client.messages import Message
+from forebay.client.messages import Message, Place
+from forebay.client.positions import Positions
 from forebay.client.presets import Delivery, Profile, Settings, Start, consumer_settings
+from forebay.client.transactions import Outcome
 from forebay.errors import ConfigError
 
 FILL_SECONDS = 1.0
@@ -69,14 +72,16 @@ class Consumer:
         self._batch_max = batch_max
         self._ready: deque[Message] = deque()
         self._in_hand = InHand()
-        self._taken_away: set[tuple[str, int]] = set()
+        self._taken_away: set[Place] = set()
         self._store_at = 0.0
         self._failure: ClientError | None = None
         self._closed = False
+        self._has_left = False
         with kafka_errors():
             self._raw = confluent_kafka.Consumer(
                 consumer_settings(servers, group, delivery, profile, start, settings)
             )
+            self._positions = Positions(self._raw, start)
             names = [topics] if isinstance(topics, str) else list(topics)
             self._raw.subscribe(names, on_revoke=self._take_away, on_lost=self._take_away)
 
@@ -106,28 +111,32 @@ class Consumer:
 
     def take(self, count: int = 500, timeout_s: float = FILL_SECONDS) -> list[Message]:
         """Up to `count` messages: waits only for the first. Those taken before count as done."""
-        self.finish()
         self.fill(count, timeout_s)
         return self.hand_out(count)
 
     def try_next(self) -> Message | None:
         """A message that waits already; None asks for `fill`. Never calls librdkafka."""
-        self.finish()
+        self._finish()
         if not self._ready or time.monotonic() >= self._store_at:
             return None
         return self.hand_out(1)[0]
 
-    def fill(self, count: int, timeout_s: float) -> None:
-        """Write down what is done, and fetch if nothing waits. Blocks."""
+    def fill(self, count: int, timeout_s: float) -> bool:
+        """Write down what is done, and fetch if nothing waits; whether something waits then. Blocks."""
         if self._closed:
             raise ClientError("the consumer is closed", fatal=True)
+        self._finish()
         self._store_done()
-        if not self._ready:
+        if self._ready:
+            return True
+        self._raise_failure()
+        self._positions.begin_fetch()
+        fetched = self._fetch(count, timeout_s)
+        self._ready.extend(fetched)
+        self._positions.end_fetch(fetched)
+        if not fetched:
             self._raise_failure()
-            fetched = self._fetch(count, timeout_s)
-            self._ready.extend(fetched)
-            if not fetched:
-                self._raise_failure()
+        return bool(fetched)
 
     def hand_out(self, count: int) -> list[Message]:
         """Up to that many of those that wait."""
@@ -145,10 +154,8 @@ class Consumer:
             self._taken_away.clear()  # what poll returned belongs to us now, whatever happened before it
             more = self._raw.consume(count - 1, 0) if count > 1 else []
         fetched = [messages.from_kafka(raw) for raw in (first, *more) if self._is_message(raw)]
-        gone = [each for each in fetched if (each.topic, each.partition) in self._taken_away]
-        if gone:
-            self._seek(_firsts(gone))
-            fetched = [each for each in fetched if (each.topic, each.partition) not in self._taken_away]
+        self._positions.read_from_start(self._taken_away)  # those that were given back meanwhile
+        fetched = [each for each in fetched if self._positions.counts(each)]
         return self._commit_first(fetched) if self.delivery == "at-most-once" else fetched
 
     def _is_message(self, raw: confluent_kafka.Message) -> bool:
@@ -183,21 +190,30 @@ class Consumer:
             raise TransactionAborted("a partition was taken away while some of its messages were in hand")
         return self._in_hand.nexts(), self._raw.consumer_group_metadata()
 
-    def settle(self) -> None:
-        """The transaction with `progress` in it is committed."""
-        self._in_hand.finish()
-        self._in_hand.settle()
+    def conclude(self, outcome: Outcome) -> None:
+        """The transaction with `progress` in it has ended. Never fails, never calls librdkafka."""
+        if outcome == "committed":
+            self._in_hand.finish()
+            self._in_hand.settle()
+        elif outcome == "aborted":
+            self.rewind()
+        else:
+            self._positions.read_from_committed(self._put_back())
 
     def rewind(self) -> None:
-        """Hand out again what is in hand and not committed: it was not processed after all."""
-        self._store_done()
-        again = {(each.topic, each.partition): each for each in _firsts(self._ready)}
-        again.update({(each.topic, each.partition): each for each in self._in_hand.firsts()})
-        self._ready.clear()
-        self._in_hand.clear()
-        self._seek(again.values())
+        """Hand out again what is in hand and not done: it was not processed after all.
 
-    def finish(self) -> None:
+        Never fails, never calls librdkafka: the next fetch begins there.
+        """
+        self._positions.read_again(self._put_back())
+
+    def _put_back(self) -> dict[Place, int]:
+        again = {(each.topic, each.partition): each.offset for each in _firsts(self._ready)}
+        again |= self._in_hand.put_back()
+        self._ready.clear()
+        return again
+
+    def _finish(self) -> None:
         """More is asked for: with at-least-once this says that what was handed out is done."""
         if self.delivery == "at-least-once":
             self._in_hand.finish()
@@ -217,12 +233,15 @@ class Consumer:
 
     def _commit_first(self, fetched: list[Message]) -> list[Message]:
         """Those messages whose offsets are committed now; the others will be fetched again."""
-        refused = self._try_commit([TopicPartition(*at, offset) for at, offset in _nexts(fetched).items()])
+        refused = self._try_commit(
+            [TopicPartition(*place, offset) for place, offset in _nexts(fetched).items()]
+        )
         if refused:
-            self._seek(_firsts(each for each in fetched if (each.topic, each.partition) in refused))
+            dropped = _firsts(each for each in fetched if (each.topic, each.partition) in refused)
+            self._positions.read_again({(each.topic, each.partition): each.offset for each in dropped})
         return [each for each in fetched if (each.topic, each.partition) not in refused]
 
-    def _try_commit(self, offsets: list[TopicPartition]) -> set[tuple[str, int]]:
+    def _try_commit(self, offsets: list[TopicPartition]) -> set[Place]:
         """The partitions that were refused because the group has moved on, or for the moment."""
         if not offsets:
             return set()
@@ -236,19 +255,11 @@ class Consumer:
                 _raise_unless_passing(result.error)
         return {(each.topic, each.partition) for each in results if each.error is not None}
 
-    def _seek(self, offsets: Iterable[TopicPartition]) -> None:
-        for offset in offsets:
-            try:
-                self._raw.seek(offset)
-            except KafkaException as exception:
-                if error_of(exception).fatal():
-                    raise from_kafka(error_of(exception)) from None
-                # Not assigned: whoever has it, or gets it, begins at the committed offset.
-
     def _take_away(self, _: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
-        self._in_hand.take_away(partitions)
         gone = {(each.topic, each.partition) for each in partitions}
         self._taken_away |= gone
+        self._in_hand.take_away(gone)
+        self._positions.take_away(gone)
         kept = [each for each in self._ready if (each.topic, each.partition) not in gone]
         self._ready.clear()
         self._ready.extend(kept)
@@ -257,14 +268,17 @@ class Consumer:
 
     def close(self) -> None:
         """Commit what is done, and leave the group. What is still in hand will be handed out again."""
-        if self._closed:
+        if self._has_left:
             return
         self._closed = True
-        self._store_done()
-        if self.delivery == "at-most-once":
-            self._try_commit(_firsts(self._ready))  # committed too early: nobody has seen them yet
-        with kafka_errors():
-            self._raw.close()
+        try:
+            self._store_done()
+            if self.delivery == "at-most-once":
+                self._try_commit(_firsts(self._ready))  # committed too early: nobody has seen them yet
+        finally:
+            with kafka_errors():
+                self._raw.close()
+            self._has_left = True
 
     def __enter__(self) -> Self:
         return self
@@ -277,13 +291,13 @@ class Consumer:
 
 def _firsts(fetched: Iterable[Message]) -> list[TopicPartition]:
     """Where to read again from, to get all of these."""
-    firsts: dict[tuple[str, int], int] = {}
+    firsts: dict[Place, int] = {}
     for each in fetched:
         firsts.setdefault((each.topic, each.partition), each.offset)
     return [TopicPartition(topic, index, offset) for (topic, index), offset in firsts.items()]
 
 
-def _nexts(fetched: Iterable[Message]) -> dict[tuple[str, int], int]:
+def _nexts(fetched: Iterable[Message]) -> dict[Place, int]:
     return {(each.topic, each.partition): each.offset + 1 for each in fetched}
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import TopicPartition
 
-from forebay.client.messages import Message
+from forebay.client.messages import Message, Place
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class _Span:
 
 class InHand:
     def __init__(self) -> None:
-        self._spans: dict[tuple[str, int], _Span] = {}
+        self._spans: dict[Place, _Span] = {}
         self.torn = False
         """A partition was taken away while some of its messages were in hand."""
 
@@ -60,15 +60,18 @@ class InHand:
         """Where to read on, once everything in hand is done."""
         return [TopicPartition(topic, index, span.next) for (topic, index), span in self._spans.items()]
 
-    def firsts(self) -> list[TopicPartition]:
-        """Where each partition would have to be read again from, for nothing to be missed."""
-        return [TopicPartition(topic, index, span.first) for (topic, index), span in self._spans.items()]
-
-    def take_away(self, partitions: Iterable[TopicPartition]) -> None:
-        for partition in partitions:
-            if self._spans.pop((partition.topic, partition.partition), None) is not None:
-                self.torn = True
-
-    def clear(self) -> None:
-        self._spans.clear()
+    def put_back(self) -> dict[Place, int]:
+        """What is not done is in hand no more: from where each partition has to be read again to get it."""
+        again = {place: span.done for place, span in self._spans.items() if span.done < span.next}
+        for place, span in list(self._spans.items()):
+            if span.done == span.first:
+                del self._spans[place]
+            else:
+                span.next = span.done
         self.torn = False
+        return again
+
+    def take_away(self, places: Iterable[Place]) -> None:
+        for place in places:
+            if self._spans.pop(place, None) is not None:
+                self.torn = True

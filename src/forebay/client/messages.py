@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import confluent_kafka
 
+Place = tuple[str, int]
+"""A topic and the number of one of its partitions."""
 Headers = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
 
 

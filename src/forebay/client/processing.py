@@ -36,7 +36,8 @@ def process(
     """Send what `transform` makes of each message; returns how many messages were processed.
 
     Ends when nothing came for `idle_s`, or when `stop()`, asked between batches, says so; by default never.
-    An exception of `transform` is raised, with the batch undone in exactly-once mode.
+    An exception is raised with the batch undone: called again, this goes on with the same messages. Only in
+    at-most-once mode are they gone.
     """
     check_modes(consumer.delivery, producer.delivery)
     if producer.delivery == "exactly-once":
@@ -67,14 +68,22 @@ def _once(consumer: Consumer, producer: Producer, transform: Transform, batch_ma
     batch = consumer.take(batch_max, wait_s)
     if not batch:
         return 0
+    try:
+        _deliver(consumer, producer, transform, batch)
+    except BaseException:
+        consumer.rewind()  # or asking for the next batch would say that this one is done
+        raise
+    return len(batch)
+
+
+def _deliver(consumer: Consumer, producer: Producer, transform: Transform, batch: list[Message]) -> None:
     if producer.delivery == "exactly-once":
         with producer.transaction(consumer):
             _send(producer, transform, batch)
-        return len(batch)
+        return
     _send(producer, transform, batch)
     producer.flush()
     consumer.commit()
-    return len(batch)
 
 
 def _send(producer: Producer, transform: Transform, batch: list[Message]) -> None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +29,8 @@ Callback = Callable[[KafkaError | None, confluent_kafka.Message], None]
 QUEUE_SECONDS_MAX = 60.0
 """How long `send` waits for room in the queue."""
 _SLICE_SECONDS = 0.5
-_GIVE_UP_SECONDS = 5.0
+GIVE_UP_SECONDS = 5.0
+"""How long a producer that is closed because of an error tries to deliver what is queued."""
 # An aborted transaction throws away what was on its way: that is no failure.
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
@@ -56,9 +58,12 @@ class Producer:
         with kafka_errors():
             self._raw = confluent_kafka.Producer(chosen)
         self.transactions = Transactions(self._raw)
+        self._failures_lock = threading.Lock()
         self._failed = 0
         self._first_failure: KafkaError | None = None
         self._closed = False
+        self._useless = False
+        """A fatal error was told once, and nothing can be delivered any more."""
 
     @property
     def raw(self) -> confluent_kafka.Producer:
@@ -138,27 +143,40 @@ class Producer:
         return True
 
     def note_delivery(self, error: KafkaError | None, _: confluent_kafka.Message) -> None:
+        """Called by any thread that polls."""
         if error is None or error.code() in _PURGED:
             return
-        self._failed += 1
-        if self._first_failure is None:
-            self._first_failure = error
+        with self._failures_lock:
+            self._failed += 1
+            if self._first_failure is None:
+                self._first_failure = error
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until everything sent is acknowledged or has failed; raises DeliveryFailed for the latter."""
+        self.wait_for_reports(timeout_s)
+        self.raise_failures()
+
+    def wait_for_reports(
+        self, timeout_s: float | None = None, given_up: Callable[[], bool] = lambda: False
+    ) -> None:
+        """As `flush`, without telling of failures. Ends soon after `given_up()`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while left := self._flush(_SLICE_SECONDS if deadline is None else _until(deadline)):
-            if deadline is not None and time.monotonic() >= deadline:
+            if given_up() or (deadline is not None and time.monotonic() >= deadline):
                 raise ClientError(f"{left} messages are still on their way", retriable=True)
-        self.raise_failures()
 
     def _flush(self, timeout_s: float) -> int:
         with kafka_errors():
             return self._raw.flush(timeout_s)
 
+    def _forget_failures(self) -> tuple[int, KafkaError | None]:
+        with self._failures_lock:
+            forgotten = self._failed, self._first_failure
+            self._failed, self._first_failure = 0, None
+        return forgotten
+
     def raise_failures(self) -> None:
-        count, first = self._failed, self._first_failure
-        self._failed, self._first_failure = 0, None
+        count, first = self._forget_failures()
         if first is not None:
             failure = DeliveryFailed(
                 f"{count} messages were not delivered: {first.str()}", code=first.code(), name=first.name()
@@ -175,44 +193,60 @@ class Producer:
         With a consumer, so do its offsets: everything it handed out is committed in the same transaction, and
         handed out again if that is rolled back. TransactionAborted means: rolled back, do it again.
         """
-        self.begin()
+        self.check_may_begin()
         try:
+            self.transactions.begin()
             yield
             self.transactions.commit(consumer.progress() if consumer is not None else None)
         except BaseException as error:
-            if self.roll_back(error) and consumer is not None:
-                consumer.rewind()
+            try:
+                self.roll_back(error)
+            finally:
+                if consumer is not None:
+                    consumer.conclude(self.transactions.outcome)
             raise
-        finally:
-            if self.transactions.committed and consumer is not None:
-                consumer.settle()
+        if consumer is not None:
+            consumer.conclude("committed")
 
-    def begin(self) -> None:
+    def check_may_begin(self) -> None:
+        """Raises what is a mistake of the program: then no transaction has begun, nor is one undone."""
         if self.delivery != "exactly-once":
             raise ClientError(f"delivery={self.delivery!r} has no transactions: write 'exactly-once'")
-        self.transactions.begin()
+        if self._closed:
+            raise ClientError("the producer is closed", fatal=True)
+        self.transactions.check_none_open()
 
-    def roll_back(self, error: BaseException) -> bool:
-        """Abort because of this error, which stays the one to be raised; whether that has worked."""
-        if isinstance(error, ClientError) and error.fatal:
-            self._closed, self.transactions.open = True, False  # said once, and nothing can be delivered
-        if not self.transactions.open:
-            return False
+    def roll_back(self, error: BaseException) -> None:
+        """Abort because of this error, which stays the one to be raised. Then see `transactions.outcome`."""
         try:
             self.transactions.abort()
         except ClientError as trouble:
-            error.add_note(f"the transaction could not be aborted, and ends by its timeout: {trouble}")
-            return False
-        self._failed, self._first_failure = 0, None
-        return True
+            self._useless = self._useless or trouble.fatal
+            if not (isinstance(error, ClientError) and error.fatal):
+                error.add_note(f"the transaction could not be aborted, and ends by its timeout: {trouble}")
+        self._useless = self._useless or self.transactions.undecided
+        self._closed = self._closed or self._useless
+        self._forget_failures()
 
     # -- life ------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
+    def close(self, given_up: Callable[[], bool] = lambda: False) -> None:
         """Deliver what is queued. Raises DeliveryFailed if some of it could not be."""
-        if not self._closed:
-            self._closed = True
-            self.flush()
+        self._closed = True
+        if not self._useless:
+            self.wait_for_reports(None, given_up)
+            self.raise_failures()
+
+    def give_up(self) -> None:
+        """Close without keeping the caller waiting: what is not delivered soon is thrown away.
+
+        Whoever waits for the report of such a message is told.
+        """
+        self._closed = True
+        with contextlib.suppress(ClientError):
+            if self._flush(GIVE_UP_SECONDS):
+                self._raw.purge()
+                self._flush(_SLICE_SECONDS)
 
     def __enter__(self) -> Self:
         return self
@@ -223,10 +257,7 @@ class Producer:
         if error is None:
             self.close()
             return
-        # What went wrong in the block is what the caller must hear of; do not keep it waiting.
-        self._closed = True
-        with contextlib.suppress(ClientError):
-            self._flush(_GIVE_UP_SECONDS)
+        self.give_up()  # what went wrong in the block is what the caller must hear of
 
 
 def _until(deadline: float) -> float:

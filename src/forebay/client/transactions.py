@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import confluent_kafka
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from forebay.client.errors import ClientError, error_of, from_kafka, kafka_errors
 
@@ -23,61 +23,106 @@ Progress = tuple[list[TopicPartition], Any]
 """Offsets to commit, and the group member who does it (`Consumer.progress`)."""
 
 
+Outcome = Literal["committed", "aborted", "unknown"]
+"""How a transaction ended. Unknown: it may be committed or not, and only the coordinator knows."""
+
+
 class Transactions:
     def __init__(self, raw: confluent_kafka.Producer) -> None:
         self._raw = raw
         self._initialised = False
+        self._must_abort = False
+        """A roll-back did not come to its end."""
         self.open = False
         self.committed = False
         """How the last transaction ended."""
+        self._commit_asked = False
+        self.undecided = False
+        """A commit got no answer: nothing can follow it in this producer."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the last transaction ended, after `commit` or `abort`, however they went."""
+        if self.committed:
+            return "committed"
+        return "unknown" if self._commit_asked else "aborted"
 
     def init(self) -> None:
-        """Take over the transactional id: an earlier producer is fenced, what it left open is aborted."""
+        """Take over the transactional id: what was left open, here or by an earlier producer, is aborted."""
         if not self._initialised:
-            self._repeat(self._raw.init_transactions)
+            # Not the right state for it: a call that raised had done it all the same.
+            self._repeat(self._raw.init_transactions, unless=KafkaError._STATE)
             self._initialised = True
+        if self._must_abort:
+            self._abort()
 
     def begin(self) -> None:
-        if self.open:
-            raise ClientError("a transaction is open already")
+        """May have begun also when it raises: then `abort` it."""
+        self.check_none_open()
+        self.committed, self._commit_asked = False, False
         self.init()
+        self.open = True
         with kafka_errors():
             self._raw.begin_transaction()
-        self.open, self.committed = True, False
+
+    def check_none_open(self) -> None:
+        if self.open:
+            raise ClientError("a transaction is open already")
 
     def commit(self, progress: Progress | None) -> None:
-        """Messages and offsets become visible together. TransactionAborted asks for `abort`."""
+        """Messages and offsets become visible together. After an error, `abort`."""
         if progress is not None and progress[0]:
             offsets, member = progress
             self._repeat(lambda timeout_s: self._raw.send_offsets_to_transaction(offsets, member, timeout_s))
+        self._commit_asked = True
         try:
             self._repeat(self._raw.commit_transaction)
         except ClientError as error:
             if error.retriable:
-                raise ClientError(
-                    f"whether the transaction was committed is not known ({error}): close the producer; "
-                    "a new one with its transactional id ends what is pending, and the group's committed "
-                    "offsets tell which way it went",
-                    code=error.code,
-                    name=error.name,
-                    fatal=True,
-                ) from error
+                self.open, self.undecided = False, True
+                raise _undecided(error) from error
             raise
         self.open, self.committed = False, True
 
     def abort(self) -> None:
-        self.open = False
-        self._repeat(self._raw.abort_transaction)
+        """End it, unless it is committed; `outcome` then says how. If this raises, `init` does it again."""
+        if not self.open:
+            return
+        self.open, self._must_abort = False, True
+        self._abort()
 
-    def _repeat(self, call: Callable[[float], None]) -> None:
-        """Until it succeeds, fails for good, or the time is up: then the last error, still retriable."""
+    def _abort(self) -> None:
+        if self._repeat(self._raw.abort_transaction, unless=KafkaError._STATE):
+            self._commit_asked = False  # refused or not, it is aborted now
+        # Else there is none: it was never begun, or has ended without our hearing how.
+        self._must_abort = False
+
+    def _repeat(self, call: Callable[[float], None], unless: int | None = None) -> bool:
+        """Until it succeeds, fails for good, or the time is up: then the last error, still retriable.
+
+        False when the error is the one that is expected.
+        """
         deadline = time.monotonic() + SECONDS_MAX
         while True:
             try:
                 call(_CALL_SECONDS)
-                return
+                return True
             except KafkaException as exception:
                 error = error_of(exception)
-                if not error.retriable() or time.monotonic() >= deadline:
+                if error.code() == unless and not error.fatal():
+                    return False
+                # A conflict is with a call that did not come to its end, and that only the same call resumes.
+                is_final = not error.retriable() or error.code() == KafkaError._CONFLICT
+                if is_final or time.monotonic() >= deadline:
                     raise from_kafka(error) from None
             time.sleep(_PAUSE_SECONDS)
+
+
+def _undecided(error: ClientError) -> ClientError:
+    return ClientError(
+        f"whether the transaction was committed is not known ({error}): close the producer; a new one with "
+        "its transactional id ends what is pending, and the group's committed offsets tell which way it went",
+        code=error.code,
+        name=error.name,
+        fatal=True,
+    )
