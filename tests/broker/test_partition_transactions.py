@@ -325,6 +325,35 @@ def test_a_marker_that_is_not_written_is_undone(bench: Bench) -> None:
     assert partition.last_stable_offset == 2
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_numbers_of_an_ended_transaction_stay_used_over_a_restart(bench: Bench, clean: bool) -> None:
+    def outcome(sequence: int) -> int | ErrorCode:
+        try:
+            return bench.partition.append(bench.batch(1, 0, sequence), NOW_MS)[0]
+        except KafkaError as error:
+            return error.code
+
+    def stop_and_start() -> None:
+        bench.partition.write()
+        if clean:
+            save_producers(bench.partition.log, bench.partition.producers, sync=True)
+            bench.partition.log.close()
+            bench.checkpoint = bench.partition.log.recovery_point
+        bench.unplug()
+        bench.disk = FaultyDisk()
+        bench.partition = bench.open(clean=clean)
+
+    bench.send(1)
+    bench.end(1, commit=False)
+    stop_and_start()
+    assert outcome(0) == ErrorCode.UNKNOWN_PRODUCER_ID
+    bench.sequences[1] = (0, 1)
+    bench.send(1)
+    stop_and_start()
+    assert outcome(0) == ErrorCode.UNKNOWN_PRODUCER_ID
+    assert outcome(1) == 2, "where it was appended first"
+
+
 def test_records_deleted_from_under_a_transaction_do_not_hold_readers_back(bench: Bench) -> None:
     bench.send(1)
     bench.send(9, transactional=False)

@@ -1,8 +1,7 @@
 """The short way for repeated Produce requests must answer exactly as the ordinary way does.
 
-A connection takes the short way from the third like request on. The same requests under client ids that
-alternate never do, which makes the ordinary way the oracle: both connections are sent the same, and their
-answers are compared byte for byte.
+A connection takes the short way from the third like request on (`support/clients/both_ways.py`).
+test_produce_repeats_transactional.py has the same for transactions.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import random
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,6 +25,7 @@ from forebay.wire.messages.incremental_alter_configs import (
 )
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.local_broker import LocalBroker, local_broker
+from support.clients.both_ways import ACKS_ALL, NOW, Pair
 from support.clients.wire_client import (
     LATEST,
     PRODUCE,
@@ -41,51 +40,13 @@ from support.clients.wire_client import (
     read_all,
 )
 
-NOW = 1_700_000_000_000
 TOPIC_RESOURCE = 2
-ACKS_ALL = -1
 
 
 @pytest.fixture
 def client(broker: BrokerProcess) -> Iterator[WireClient]:
     with WireClient(broker.bootstrap) as client:
         yield client
-
-
-class Pair:
-    """Two topics of names of the same length, each with a connection; `repeating` takes the short way."""
-
-    def __init__(self, bootstrap: str, admin: WireClient, topic: str, partitions: int = 1, **configs: str):
-        self.names = (f"{topic}-short", f"{topic}-plain")
-        self.ids = tuple(create(admin, name, partitions, **configs) for name in self.names)
-        self.clients = (WireClient(bootstrap), WireClient(bootstrap))
-        self._sent = 0
-
-    def close(self) -> None:
-        for client in self.clients:
-            client.close()
-
-    def send(self, data: bytes | None, version: int, **how: Any) -> None:
-        self._sent += 1
-        for number, client in enumerate(self.clients):
-            topic = self.names[number] if version < 13 else self.ids[number]
-            client_id = f"client-{self._sent % 2 if number else 0}"
-            client.socket.sendall(client.frame(produce(topic, data, **how), version, client_id))
-
-    def compare(self, count: int) -> list[Any]:
-        """The answers to the next requests, which must be the same on both connections."""
-        answers = []
-        for _ in range(count):
-            short, plain = (client.read_frame() for client in self.clients)
-            assert short == self._renamed(plain)
-            answers.append(only_partition(self.clients[0].decode(short)))
-            self.clients[1].decode(plain)
-        return answers
-
-    def _renamed(self, answer: bytes) -> bytes:
-        answer = answer.replace(self.names[1].encode(), self.names[0].encode())
-        answer = answer.replace(self.ids[1].hex().encode(), self.ids[0].hex().encode())
-        return answer.replace(self.ids[1], self.ids[0])
 
 
 @pytest.fixture
@@ -368,23 +329,16 @@ def local(tmp_path: Path) -> Iterator[LocalBroker]:
         yield running
 
 
-def test_the_short_way_is_really_taken(local: LocalBroker) -> None:
+@pytest.mark.parametrize("transactional_id", [None, "t"])
+def test_the_short_way_is_really_taken(local: LocalBroker, transactional_id: str | None) -> None:
     with WireClient(local.bootstrap) as client:
         create(client, "taken")
         memos = []
         for _ in range(3):
-            append(client, "taken", batch())
+            append(client, "taken", batch(), transactional_id=transactional_id)
             memos.append(local.on_loop(lambda broker: [c.memo for c in broker.server._connections]))
         assert memos[0] == [None]
         assert memos[1] == memos[2] != [None]
-
-
-def test_transactional_requests_never_take_the_short_way(local: LocalBroker) -> None:
-    with WireClient(local.bootstrap) as client:
-        create(client, "ordinary")
-        for _ in range(4):
-            client.call(produce("ordinary", batch(), acks=ACKS_ALL, transactional_id="t"), PRODUCE)
-        assert local.on_loop(lambda broker: [c.memo for c in broker.server._connections]) == [None]
 
 
 @pytest.mark.parametrize("configs", [{}, {"message_timestamp_type": "LogAppendTime"}], ids=["sent", "append"])

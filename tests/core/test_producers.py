@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay.core.admission import APPEND, Decision, Refused, Repeats, admit, admit_marker
 from forebay.core.open_transactions import CompletedTxn
-from forebay.core.producers import Duplicate, ProducerTable
-from forebay.errors import ErrorCode, KafkaError, ProtocolError
+from forebay.core.producers import ProducerTable
+from forebay.errors import ErrorCode, ProtocolError
 from forebay.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader, EndTxnMarker, crc32c
 
 TOP = 2**31 - 1
@@ -45,73 +46,77 @@ def end(
     return table.accept_marker(header, EndTxnMarker(producer, epoch, commit, 0))
 
 
+def decide(table: ProducerTable, header: BatchHeader) -> Decision:
+    return admit(table.find(header.producer_id), header)
+
+
 def refusal(table: ProducerTable, header: BatchHeader) -> ErrorCode:
-    with pytest.raises(KafkaError) as caught:
-        table.check(header)
-    return caught.value.code
+    decision = decide(table, header)
+    assert isinstance(decision, Refused)
+    return decision.code
 
 
 def test_an_unknown_producer_may_start_anywhere() -> None:
-    assert ProducerTable().check(batch(41, epoch=3)) is None
+    assert decide(ProducerTable(), batch(41, epoch=3)) is APPEND
 
 
 def test_the_next_sequence_is_fresh_and_others_are_not() -> None:
     table = table_of(batch(0, 3, offset=10))
-    assert table.check(batch(3)) is None
+    assert decide(table, batch(3)) is APPEND
     assert refusal(table, batch(4)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert refusal(table, batch(2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     # The same start with another length is not the same batch.
     assert refusal(table, batch(0, 2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_duplicate_is_answered_with_its_first_offset() -> None:
+def test_a_repeat_is_answered_with_its_first_offset() -> None:
     table = table_of(batch(0, 3, offset=10, timestamp=5), batch(3, 2, offset=20, timestamp=6))
-    assert table.check(batch(0, 3, timestamp=99)) == Duplicate(10, 5)
-    assert table.check(batch(3, 2)) == Duplicate(20, 6)
+    assert decide(table, batch(0, 3, timestamp=99)) == Repeats(10, 5)
+    assert decide(table, batch(3, 2)) == Repeats(20, 6)
 
 
 def test_five_batches_are_remembered() -> None:
     table = table_of(*(batch(i, offset=100 + i) for i in range(7)))
     for i in range(2, 7):
-        assert table.check(batch(i)) == Duplicate(100 + i, 1000)
+        assert decide(table, batch(i)) == Repeats(100 + i, 1000)
     assert refusal(table, batch(1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert table.check(batch(7)) is None
+    assert decide(table, batch(7)) is APPEND
 
 
 def test_sequences_wrap() -> None:
     table = table_of(batch(TOP - 1, 2, offset=5))
-    assert table.check(batch(0)) is None
+    assert decide(table, batch(0)) is APPEND
     assert refusal(table, batch(1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     across = table_of(batch(TOP, 3, offset=5))
-    assert across.check(batch(2)) is None
-    assert across.check(batch(TOP, 3)) == Duplicate(5, 1000)
+    assert decide(across, batch(2)) is APPEND
+    assert decide(across, batch(TOP, 3)) == Repeats(5, 1000)
     reloaded = ProducerTable.from_bytes(across.to_bytes())
-    assert reloaded.check(batch(2)) is None
-    assert reloaded.check(batch(TOP, 3)) == Duplicate(5, 1000)
+    assert decide(reloaded, batch(2)) is APPEND
+    assert decide(reloaded, batch(TOP, 3)) == Repeats(5, 1000)
 
 
 def test_epochs() -> None:
     table = table_of(batch(0, epoch=2), batch(1, epoch=2))
     assert refusal(table, batch(2, epoch=1)) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert refusal(table, batch(2, epoch=3)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert table.check(batch(0, epoch=3)) is None
+    assert decide(table, batch(0, epoch=3)) is APPEND
     table.accept(batch(0, epoch=3, offset=50))
-    assert table.check(batch(0, epoch=3)) == Duplicate(50, 1000)
+    assert decide(table, batch(0, epoch=3)) == Repeats(50, 1000)
     assert refusal(table, batch(2, epoch=2)) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def test_producers_do_not_mix_and_batches_without_one_leave_no_trace() -> None:
     table = table_of(batch(0, producer=1), batch(0, producer=2), batch(-1, producer=-1, epoch=-1))
     assert len(table) == 2
-    assert table.check(batch(1, producer=1)) is None
+    assert decide(table, batch(1, producer=1)) is APPEND
 
 
 def test_check_changes_nothing() -> None:
     table = table_of(batch(0))
     before = table.to_bytes()
-    table.check(batch(1))
-    table.check(batch(0))
-    table.check(batch(0, producer=99))
+    decide(table, batch(1))
+    decide(table, batch(0))
+    decide(table, batch(0, producer=99))
     assert table.to_bytes() == before
 
 
@@ -123,7 +128,7 @@ def test_expiry_spares_the_recent_and_open_transactions() -> None:
     )
     assert table.expire(2500, 1500) == 1
     assert [state.producer_id for state in table] == [2, 3]
-    assert table.check(batch(55, producer=1)) is None
+    assert decide(table, batch(55, producer=1)) is APPEND
 
 
 def test_the_longest_unused_goes_when_there_are_too_many() -> None:
@@ -165,11 +170,9 @@ def test_markers_are_fenced() -> None:
     table = table_of(batch(0, epoch=2, attributes=TRANSACTIONAL))
 
     def code(epoch: int, coordinator_epoch: int, *, bumps_epoch: bool = False) -> ErrorCode | None:
-        try:
-            table.check_marker(EndTxnMarker(7, epoch, True, coordinator_epoch), bumps_epoch=bumps_epoch)
-        except KafkaError as error:
-            return error.code
-        return None
+        marker = EndTxnMarker(7, epoch, True, coordinator_epoch)
+        decision = admit_marker(table.find(7), marker, bumps_epoch=bumps_epoch)
+        return decision.code if isinstance(decision, Refused) else None
 
     assert code(1, 0) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert code(2, 0) is None
@@ -188,22 +191,22 @@ def test_a_marker_ends_the_transaction_and_keeps_the_numbering() -> None:
     assert state.txn_first_offset == 8
     assert end(table, offset=11) == CompletedTxn(7, 8, 11, commit=True, last_stable_offset=12)
     assert state.txn_first_offset == -1
-    assert table.check(batch(3)) is None
+    assert decide(table, batch(3)) is APPEND
     # A marker of a higher epoch starts the numbering anew.
     assert end(table, offset=12, epoch=1) is None
-    assert table.check(batch(0, epoch=1)) is None
+    assert decide(table, batch(0, epoch=1)) is APPEND
     assert refusal(table, batch(3, epoch=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_truncation_takes_the_numbering_back() -> None:
     table = table_of(*(batch(i * 2, 2, offset=i * 2) for i in range(8)))
     table.truncate(12)
-    assert table.check(batch(12, 2)) is None
-    assert table.check(batch(10, 2)) == Duplicate(10, 1000)
+    assert decide(table, batch(12, 2)) is APPEND
+    assert decide(table, batch(10, 2)) == Repeats(10, 1000)
     table.truncate(0)
     # Six batches were forgotten and only five remembered: the numbering is known as far as that.
-    assert table.check(batch(6, 2)) is None
-    assert ProducerTable.from_bytes(table.to_bytes()).check(batch(6, 2)) is None
+    assert decide(table, batch(6, 2)) is APPEND
+    assert decide(ProducerTable.from_bytes(table.to_bytes()), batch(6, 2)) is APPEND
 
 
 def test_the_snapshot_has_kafkas_layout() -> None:
@@ -241,17 +244,17 @@ class Oracle:
         self.epoch = -1
         self.history: list[BatchHeader] = []
 
-    def expected(self, header: BatchHeader) -> Duplicate | ErrorCode | None:
+    def expected(self, header: BatchHeader) -> Decision | ErrorCode:
         if not self.history or header.producer_epoch > self.epoch:
             fine = not self.history or header.base_sequence == 0
-            return None if fine else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            return APPEND if fine else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if header.producer_epoch < self.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         for old in self.history[-5:]:
             if (old.base_sequence, old.record_count) == (header.base_sequence, header.record_count):
-                return Duplicate(old.base_offset, old.max_timestamp)
+                return Repeats(old.base_offset, old.max_timestamp)
         following = (self.history[-1].last_sequence + 1) % 2**31
-        return None if header.base_sequence == following else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        return APPEND if header.base_sequence == following else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def accept(self, header: BatchHeader) -> None:
         if header.producer_epoch != self.epoch:
@@ -259,11 +262,9 @@ class Oracle:
         self.history.append(header)
 
 
-def outcome(table: ProducerTable, header: BatchHeader) -> Duplicate | ErrorCode | None:
-    try:
-        return table.check(header)
-    except KafkaError as error:
-        return error.code
+def outcome(table: ProducerTable, header: BatchHeader) -> Decision | ErrorCode:
+    decision = decide(table, header)
+    return decision.code if isinstance(decision, Refused) else decision
 
 
 steps = st.lists(
@@ -294,7 +295,7 @@ def test_any_history_decides_as_the_oracle(start: int, steps: list[tuple[str, in
             header = batch(sequence, count, epoch=epoch, offset=offset, timestamp=offset)
         expected = oracle.expected(header)
         assert outcome(table, header) == expected
-        if expected is None:
+        if expected is APPEND:
             header = header._replace(base_offset=offset)
             table.accept(header)
             oracle.accept(header)

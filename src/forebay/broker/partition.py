@@ -19,11 +19,13 @@ from collections.abc import Callable
 from forebay.broker.acks import PendingAcks
 from forebay.broker.waiters import FetchWait
 from forebay.config import TopicConfig
+from forebay.core import admission
+from forebay.core.admission import APPEND, VERIFY, Decision, Refused, Repeats
 from forebay.core.append import AppendPolicy, patch_place, place, placed, restore, validate
 from forebay.core.examination import examine_at_once
 from forebay.core.fetch_session import FetchTarget
 from forebay.core.image import PartitionState
-from forebay.core.producers import Duplicate, ProducerTable
+from forebay.core.producers import ProducerTable
 from forebay.core.replica import Leadership
 from forebay.core.verification import Verifications
 from forebay.errors import ErrorCode, KafkaError, StorageError
@@ -33,7 +35,6 @@ from forebay.storage.txn_index import AbortedTxn
 from forebay.storage.writer import LogConfig
 from forebay.wire.batch import (
     NO_TIMESTAMP,
-    TRANSACTIONAL,
     BatchHeader,
     EndTxnMarker,
     build_marker,
@@ -286,16 +287,18 @@ class Partition:
         log, policy = self.log, self.policy
         header = validate(records, policy, now_ms)
         assert records is not None
-        known = header.producer_id >= 0
+        producer_id = header.producer_id
+        known = producer_id >= 0
         if known:
-            try:
-                duplicate = self.producers.check(header)
-            except KafkaError as error:
-                raise self._excused(error) from None
-            if duplicate is not None:
-                return duplicate.base_offset, _append_time(duplicate, policy)
-            if header.attributes & TRANSACTIONAL or self.producers.transactional:
-                self._check_transaction(header, guard)
+            verified = None if guard is None else self.verifications.verified_from(producer_id, guard)
+            decision = admission.admit(self.producers.find(producer_id), header, verified)
+            if decision is not APPEND:
+                if isinstance(decision, Repeats):
+                    return (
+                        decision.base_offset,
+                        decision.timestamp if policy.log_append_time else NO_TIMESTAMP,
+                    )
+                raise self._refusal(header, decision, asked=guard is not None)
         received, sent = records, header
         if not policy.stores_unread:
             records, header = self._as_stored(records, header, now_ms, examined)
@@ -309,7 +312,7 @@ class Partition:
         if known:
             self.producers.accept(placed(header, base_offset, self.leader_epoch))
             if guard is not None:
-                self.verifications.begun(header.producer_id)
+                self.verifications.begun(producer_id)
         return base_offset, now_ms if policy.log_append_time else NO_TIMESTAMP
 
     def _as_stored(
@@ -323,20 +326,26 @@ class Partition:
             patch_append_time(batch, 0, now_ms)
         return batch, read_header(batch)
 
-    def _excused(self, error: KafkaError) -> KafkaError:
-        """A batch that follows one which a full disk refused is not out of order: both will be sent again.
+    def _refusal(self, header: BatchHeader, decision: Decision, *, asked: bool) -> KafkaError:
+        if isinstance(decision, Refused):
+            if decision.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self.log.offline is not None:
+                # A batch that follows one which a full disk refused is not out of order: both will be sent
+                # again. Told that it is, a producer begins a new epoch, and sends what may be stored already.
+                return StorageError(self.log.offline)
+            return decision.error()
+        assert decision is VERIFY
+        reason = "ended before the batch could be appended" if asked else "does not include this partition"
+        return KafkaError(
+            ErrorCode.INVALID_TXN_STATE, f"the transaction of producer {header.producer_id} {reason}"
+        )
 
-        Told that it is, a producer begins a new epoch, and sends under it what may be stored already.
-        """
-        if error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self.log.offline is not None:
-            return StorageError(self.log.offline)
-        return error
+    def decide(self, header: BatchHeader) -> Decision:
+        """What would become of a client's batch whose transaction nobody has verified."""
+        return admission.admit(self.producers.find(header.producer_id), header)
 
-    def _check_transaction(self, header: BatchHeader, guard: object | None) -> None:
-        producers, producer_id = self.producers, header.producer_id
-        producers.check_transaction(header, verified=guard is not None)
-        if guard is not None and not producers.in_transaction(producer_id, header.producer_epoch):
-            self.verifications.check(producer_id, guard, header.base_sequence)
+    def check_own(self, producer_id: int, producer_epoch: int) -> None:
+        """Raise KafkaError unless a coordinator may write for this producer in this epoch."""
+        admission.require(admission.admit_own(self.producers.find(producer_id), producer_epoch))
 
     def append_own(self, batch: memoryview) -> int:
         """Queue a batch that a coordinator on this broker has made, with a producer's id or without.
@@ -348,7 +357,7 @@ class Partition:
         header = read_header(batch)
         known = header.producer_id >= 0
         if known:
-            self.producers.check_epoch(header.producer_id, header.producer_epoch)
+            self.check_own(header.producer_id, header.producer_epoch)
         header = place(batch, header, self.log.end_offset, self.leader_epoch)
         self.log.append(batch, header)
         if known:
@@ -364,7 +373,9 @@ class Partition:
         if not self.is_leader:
             raise self.not_leader()
         producers, log = self.producers, self.log
-        producers.check_marker(marker, bumps_epoch=bumps_epoch)
+        admission.require(
+            admission.admit_marker(producers.find(marker.producer_id), marker, bumps_epoch=bumps_epoch)
+        )
         batch = memoryview(build_marker(marker, timestamp=now_ms))
         header = place(batch, read_header(batch), log.end_offset, self.leader_epoch)
         log.append(batch, header)
@@ -424,7 +435,3 @@ class Partition:
         if epoch < self.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {epoch} is over")
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {epoch} is not known here yet")
-
-
-def _append_time(duplicate: Duplicate, policy: AppendPolicy) -> int:
-    return duplicate.timestamp if policy.log_append_time else NO_TIMESTAMP

@@ -5,8 +5,9 @@ partition's index and the batch differ. So a connection remembers the rest of it
 and the response to it. A request that begins with that prefix needs no decoding, and its response no
 encoding: the numbers are put into a copy.
 
-Nothing is decided here. The batch goes through Partition.append like any other; whatever is unusual (an
-error, an answer that must wait, an unknown partition) is left to the ordinary way, before anything changed.
+Nothing is decided here. The batch goes through Partition.append like any other, and so to the one decision
+of `core/admission.py`; whatever is unusual (an error, an answer that must wait, an unknown partition, a batch
+that begins a transaction) is left to the ordinary way, before anything changed.
 """
 
 from __future__ import annotations
@@ -192,9 +193,6 @@ def remember(broker: Broker, context: RequestContext, request: ProduceRequest, f
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
         return
     if context.api_version < _REPEATED_FROM or request.acks not in (1, ACKS_ALL):
-        return
-    if request.transactional_id is not None:
-        # They have more to be checked than a batch tells: chaos has seen acknowledged messages lost this way.
         return
     records = request.topic_data[0].partition_data[0].records
     if records is None:

@@ -79,7 +79,7 @@ class StepRunner(Generic[M]):
         if step.producer is None:
             return False
         try:
-            shard.partition.producers.check_epoch(*step.producer)
+            shard.partition.check_own(*step.producer)
         except KafkaError as error:
             commit.replies = [
                 (ticket, self._failure(ticket.request, ticket.info, error.code))

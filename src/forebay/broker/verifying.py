@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from forebay.core.admission import VERIFY
 from forebay.errors import ErrorCode, KafkaError
 from forebay.storage.checkpoint import TopicPartition
 from forebay.wire.batch import HEADER_SIZE, BatchHeader, read_header
@@ -120,7 +121,7 @@ def verify(
 def _unverified(
     broker: Broker, version: int, request: ProduceRequest
 ) -> Iterator[tuple[Partition, BatchHeader]]:
-    """Partitions where a transaction would begin. What is wrong in other ways is found when appending."""
+    """Partitions where a transaction would begin. Whatever is refused anyway is told so when appending."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             header = _header(data)
@@ -130,7 +131,7 @@ def _unverified(
                 partition = find_partition(broker, version, topic, data)
             except KafkaError:
                 continue
-            if not partition.producers.in_transaction(header.producer_id, header.producer_epoch):
+            if partition.decide(header) is VERIFY:
                 yield partition, header
 
 

@@ -5,14 +5,13 @@ numbering, answers a batch that it has already with the offset it got the first 
 everything else. It remembers the last five batches of each producer, which is how many a client may have
 in flight.
 
-`check` decides and changes nothing, `accept` records what has been appended. Replaying the log through
-`accept` rebuilds the table, so that recovery and normal running share one path. A producer that is not
-known (its state has expired, or its messages are gone) may start at any number, as in Kafka.
+What may be appended is decided in `core/admission.py`; this is the state that it looks at. `accept` records
+what has been appended. Replaying the log through `accept` rebuilds the table, so that recovery and normal
+running share one path. A producer that is not known (its state has expired, or its messages are gone) may
+start at any number, as in Kafka.
 
 A transactional batch begins a transaction of its producer on the partition, a marker (a control batch that
-only transaction coordinators write) ends it. A batch may begin one only when somebody has made sure that
-the coordinator knows of it: without that, the transaction could never end, and readers of committed
-messages would wait for it for ever.
+only transaction coordinators write) ends it.
 
 The snapshot is Kafka's file format, in which a producer's last batch stands. We write an entry for each of
 the batches remembered, oldest first: Kafka, reading it, keeps the last; we keep them all, and so a client
@@ -22,13 +21,13 @@ that sends its five batches again after a restart gets five answers and no error
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import NamedTuple
 
 from forebay.core.open_transactions import CompletedTxn, OpenTransactions
-from forebay.errors import ErrorCode, KafkaError, ProtocolError
+from forebay.errors import ProtocolError
 from forebay.wire.batch import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -49,19 +48,16 @@ _CRC_END = 6
 _ENTRY = Struct(">qhiqiqiq")
 
 
-class Duplicate(NamedTuple):
-    """Where and when the batch was appended the first time."""
-
-    base_offset: int
-    timestamp: int
-
-
 class AppendedBatch(NamedTuple):
     base_sequence: int
     last_sequence: int
     last_offset: int
     offset_delta: int
     timestamp: int
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,11 +81,12 @@ class ProducerState:
         """Of the last record in this epoch; -1 when there is none."""
         return self.batches[-1].last_sequence if self.batches else self.next_sequence - 1
 
-    def duplicate_of(self, header: BatchHeader) -> Duplicate | None:
+    def remembered(self, header: BatchHeader) -> AppendedBatch | None:
+        """The batch of this epoch that has the same numbers, if it is one of the last few."""
         first, last = header.base_sequence, header.last_sequence
         for batch in self.batches:
             if batch.base_sequence == first and batch.last_sequence == last:
-                return Duplicate(batch.last_offset - batch.offset_delta, batch.timestamp)
+                return batch
         return None
 
     def begin_epoch(self, epoch: int) -> None:
@@ -112,11 +109,13 @@ class ProducerState:
 
 
 class ProducerTable:
-    __slots__ = ("_producers", "_producers_max", "transactional", "transactions")
+    __slots__ = ("_producers", "_producers_max", "find", "transactional", "transactions")
 
     def __init__(self, *, producers_max: int = PRODUCERS_MAX) -> None:
         self._producers: OrderedDict[int, ProducerState] = OrderedDict()
         """Longest unused first: those go when there are too many."""
+        self.find: Callable[[int], ProducerState | None] = self._producers.get
+        """What is known of a producer, by its id. An attribute, for the sake of the hot path."""
         self._producers_max = producers_max
         self.transactions: OpenTransactions[ProducerState] = OpenTransactions()
         self.transactional = False
@@ -128,69 +127,10 @@ class ProducerTable:
     def __iter__(self) -> Iterator[ProducerState]:
         return iter(self._producers.values())
 
-    def check(self, header: BatchHeader) -> Duplicate | None:
-        """None when the batch may be appended, a Duplicate when it has been; else raises KafkaError."""
-        state = self._producers.get(header.producer_id)
-        if state is None:
-            return None
-        if header.producer_epoch != state.producer_epoch:
-            _check_new_epoch(header, state)
-            return None
-        if header.base_sequence == state.next_sequence:
-            return None
-        duplicate = state.duplicate_of(header)
-        if duplicate is None:
-            raise KafkaError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {header.producer_id} sent sequence {header.base_sequence} where "
-                f"{state.next_sequence} comes next: a batch before it was lost",
-            )
-        return duplicate
-
     def in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether the producer has begun a transaction here, in this epoch."""
         state = self._producers.get(producer_id)
         return state is not None and state.in_transaction and state.producer_epoch == producer_epoch
-
-    def check_transaction(self, header: BatchHeader, *, verified: bool) -> None:
-        """Refuse a batch that would begin a transaction unverified, or that is in none while one is open."""
-        if header.attributes & TRANSACTIONAL:
-            if not verified and not self.in_transaction(header.producer_id, header.producer_epoch):
-                raise KafkaError(
-                    ErrorCode.INVALID_TXN_STATE,
-                    f"producer {header.producer_id} has no transaction that includes this partition",
-                )
-            return
-        state = self._producers.get(header.producer_id)
-        if state is not None and state.in_transaction:
-            raise KafkaError(
-                ErrorCode.INVALID_TXN_STATE,
-                f"producer {header.producer_id} has an open transaction and sent a batch outside of it",
-            )
-
-    def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
-        """The one rule for batches without sequences, which coordinators write for a producer."""
-        state = self._producers.get(producer_id)
-        if state is not None and producer_epoch < state.producer_epoch:
-            raise _stale_epoch(producer_epoch, state)
-
-    def check_marker(self, marker: EndTxnMarker, *, bumps_epoch: bool) -> None:
-        """Refuse a marker from a coordinator, or for an epoch of the producer, that is over.
-
-        With `bumps_epoch` every transaction has an epoch of its own and its marker carries the next: a
-        marker with the epoch of the open transaction is a late one, of the transaction before.
-        """
-        state = self._producers.get(marker.producer_id)
-        if state is None:
-            return
-        late = bumps_epoch and state.in_transaction and marker.producer_epoch == state.producer_epoch
-        if late or marker.producer_epoch < state.producer_epoch:
-            raise _stale_epoch(marker.producer_epoch, state)
-        if marker.coordinator_epoch < state.coordinator_epoch:
-            raise KafkaError(
-                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"coordinator epoch {marker.coordinator_epoch} is over, {state.coordinator_epoch} has begun",
-            )
 
     def accept_marker(self, header: BatchHeader, marker: EndTxnMarker) -> CompletedTxn | None:
         """Record a marker that has been appended; the transaction that it ended, if one was open."""
@@ -322,25 +262,6 @@ class ProducerTable:
         if last_offset >= 0:
             base_sequence = (last_sequence - offset_delta) & SEQUENCE_MASK
             state.remember(AppendedBatch(base_sequence, last_sequence, last_offset, offset_delta, timestamp))
-
-
-def _check_new_epoch(header: BatchHeader, state: ProducerState) -> None:
-    if header.producer_epoch < state.producer_epoch:
-        raise _stale_epoch(header.producer_epoch, state)
-    if header.base_sequence != 0:
-        raise KafkaError(
-            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"producer {header.producer_id} began epoch {header.producer_epoch} at sequence "
-            f"{header.base_sequence}, not 0: a batch before it was lost",
-        )
-
-
-def _stale_epoch(epoch: int, state: ProducerState) -> KafkaError:
-    return KafkaError(
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        f"epoch {epoch} of producer {state.producer_id} is over, {state.producer_epoch} has begun: "
-        "another instance took its place, or its transaction has ended",
-    )
 
 
 def _check_snapshot(data: bytes) -> None:

@@ -6,14 +6,12 @@ takes the guards away, and a batch whose guard is gone is refused.
 
 A question may also fail where the next one succeeds. Of a producer that the partition does not know, any
 sequence would be taken as the first; so the lowest that was asked for is kept, and a batch that comes before
-it has been appended is out of order.
+it has been appended is out of order (`core/admission.py` decides that).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-
-from forebay.errors import ErrorCode, KafkaError
 
 _PRODUCERS_MAX = 1_000
 
@@ -44,20 +42,10 @@ class Verifications:
             del self._asked[next(iter(self._asked))]  # its batches will be refused, and sent again
         return guard
 
-    def check(self, producer_id: int, guard: object, base_sequence: int) -> None:
-        """Whether the batch with this guard may begin a transaction; raises KafkaError if not."""
+    def verified_from(self, producer_id: int, guard: object) -> int | None:
+        """The lowest sequence asked for, if the transaction has not ended since this guard was given."""
         asked = self._asked.get(producer_id)
-        if asked is None or guard not in asked.guards:
-            raise KafkaError(
-                ErrorCode.INVALID_TXN_STATE,
-                f"the transaction of producer {producer_id} ended before the batch could be appended",
-            )
-        if base_sequence > asked.lowest_sequence:
-            raise KafkaError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {producer_id} sent sequence {base_sequence} where {asked.lowest_sequence} comes "
-                "first: it could not be appended before",
-            )
+        return asked.lowest_sequence if asked is not None and guard in asked.guards else None
 
     def failed(self, producer_id: int, guard: object) -> None:
         """The coordinator has said no."""

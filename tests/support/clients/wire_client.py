@@ -137,6 +137,7 @@ def batch(
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
+    attributes: int = 0,
 ) -> bytes:
     now = int(time.time() * 1000) if timestamp is None else timestamp
     return bytes(
@@ -146,6 +147,7 @@ def batch(
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
+            attributes=attributes,
         )
     )
 

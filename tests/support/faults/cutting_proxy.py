@@ -28,8 +28,9 @@ class CuttingProxy(Proxy):
     def rule(self) -> Rule:
         left = self._chance.randint(*self._range)
 
-        def passing(size: int) -> int:
+        def passing(chunk: bytes, _: bool) -> int:
             nonlocal left
+            size = len(chunk)
             with self._counting:
                 allowed = min(size, left)
                 left -= allowed

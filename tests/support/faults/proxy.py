@@ -19,8 +19,9 @@ _CONNECT_SECONDS = 10
 _JOIN_SECONDS = 10
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
-Rule = Callable[[int], int]
-"""How many of so many bytes may pass; when it is not all of them, both sides get a reset."""
+Rule = Callable[[bytes, bool], int]
+"""How many of these bytes may pass; when it is not all of them, both sides get a reset. The flag says whether
+they are on their way to the broker."""
 
 
 class Proxy:
@@ -59,7 +60,7 @@ class Proxy:
 
     def rule(self) -> Rule:
         """For a new connection, both ways together."""
-        return lambda size: size
+        return lambda chunk, _: len(chunk)
 
     # -- threads ---------------------------------------------------------------------------------------
 
@@ -86,14 +87,14 @@ class Proxy:
             _shut(arrived)
             return
         server.settimeout(None)
-        self._run(_carry, server, client, rule)
-        _carry(client, server, rule)
+        self._run(_carry, server, client, rule, False)
+        _carry(client, server, rule, True)
 
 
-def _carry(source: socket.socket, sink: socket.socket, rule: Rule) -> None:
+def _carry(source: socket.socket, sink: socket.socket, rule: Rule, to_broker: bool) -> None:
     with contextlib.suppress(OSError):
         while chunk := source.recv(_CHUNK):
-            passing = rule(len(chunk))
+            passing = rule(chunk, to_broker)
             sink.sendall(chunk[:passing])
             if passing < len(chunk):
                 _reset(source)

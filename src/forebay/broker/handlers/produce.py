@@ -165,6 +165,9 @@ class _Appending:
             raise
         except KafkaError as error:
             result.fail(error)
+            if error.code == ErrorCode.UNKNOWN_PRODUCER_ID and result.partition is not None:
+                # Java compares it with its last acknowledged offset; without it, it sends the same for ever.
+                result.log_start_offset = result.partition.log.start_offset
             return
         if partition.log.end_offset > end_offset:
             assert data.records is not None

@@ -46,7 +46,7 @@ async def _verify(
 ) -> None:
     """Make sure that the partition is in the producer's transaction; raises KafkaError if it is not."""
     producer_id, epoch = request.producer_id, request.producer_epoch
-    partition.producers.check_epoch(producer_id, epoch)
+    partition.check_own(producer_id, epoch)
     if partition.producers.in_transaction(producer_id, epoch):
         return
     at = (partition.topic, partition.index)
@@ -56,8 +56,13 @@ async def _verify(
     if at in verdict:
         partition.verifications.failed(producer_id, guard)
         raise _for_client(verdict[at], version)
-    if not partition.producers.in_transaction(producer_id, epoch):
-        partition.verifications.check(producer_id, guard, 0)
+    if partition.producers.in_transaction(producer_id, epoch):
+        return
+    if partition.verifications.verified_from(producer_id, guard) is None:
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"the transaction of producer {producer_id} ended before its offsets could be written",
+        )
 
 
 async def _ask(broker: Broker, question: Verification) -> Verdict:
