@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from threading import Thread
 
@@ -215,3 +216,115 @@ def test_a_directory_of_another_topic_is_put_aside(tmp_path: Path) -> None:
     assert data.partitions() == [("t", 0)]
     new.close()
     data.close()
+
+
+def test_what_is_known_of_logs_that_are_not_open_stays(tmp_path: Path) -> None:
+    data = open_dir(tmp_path)
+    logs = {("t", n): data.open_log("t", n, LogConfig()) for n in range(3)}
+    for key, log in logs.items():
+        fill(log, 10)
+        log.advance_start(3)
+        log.close()
+        data.write_first_dirty_offset(*key, log, 5)
+    data.write_checkpoints(logs, dict.fromkeys(logs, 8))
+    data.close(clean=True)
+
+    data = open_dir(tmp_path)
+    opened = {("t", 0): data.open_log("t", 0, LogConfig())}
+    shutil.rmtree(tmp_path / "t-2")
+    data.write_checkpoints(opened, {("t", 0): 9})
+    for name, offsets in {
+        "recovery-point-offset-checkpoint": "t 0 10\nt 1 10\n",
+        "log-start-offset-checkpoint": "t 0 3\nt 1 3\n",
+        "replication-offset-checkpoint": "t 0 9\nt 1 8\n",
+        "cleaner-offset-checkpoint": "t 0 5\nt 1 5\n",
+    }.items():
+        assert (tmp_path / name).read_text() == f"0\n2\n{offsets}", name
+    data.close()
+
+
+class TestUnchecked:
+    """Logs that this process could not open, or was not asked to: its clean stop says nothing of them."""
+
+    def crashed(self, path: Path) -> list[bytes]:
+        """A log of ten batches, the last of them torn in its middle."""
+        data = open_dir(path)
+        data.claim("cluster", 1)
+        data.accept_power_loss()
+        log = data.open_log("t", 0, LogConfig())
+        made = fill(log, 10)
+        file = path / "t-0" / "00000000000000000000.log"
+        torn = bytearray(file.read_bytes())
+        torn[-30:] = bytes(30)
+        file.write_bytes(torn)
+        data.close()
+        return made
+
+    def gap(self, path: Path) -> None:
+        """Take a whole segment out of the log of three."""
+        data = open_dir(path)
+        data.claim("cluster", 1)
+        data.accept_power_loss()
+        log = data.open_log("t", 0, LogConfig(segment_bytes=300))
+        fill(log, 6)
+        assert [info.base_offset for info in log.segments()] == [0, 2, 4]
+        (path / "t-0" / "00000000000000000002.log").unlink()
+        data.close()
+
+    def pass_by(self, path: Path) -> None:
+        """A process that opens another log only, and stops in good order."""
+        data = open_dir(path)
+        data.distrust("t", 0)
+        data.accept_power_loss()
+        other = data.open_log("other", 0, LogConfig())
+        other.close()
+        data.write_checkpoints({("other", 0): other}, {})
+        data.close(clean=True)
+        assert (path / ".kafka_cleanshutdown").exists()
+
+    def test_is_checked_after_the_clean_stop_of_others(self, tmp_path: Path) -> None:
+        made = self.crashed(tmp_path)
+        for _ in range(2):
+            self.pass_by(tmp_path)
+        data = open_dir(tmp_path)
+        log = data.open_log("t", 0, LogConfig())
+        assert log.end_offset == 9
+        assert read_all(log) == b"".join(made[:9])
+        assert not (tmp_path / "t-0" / ".unchecked").exists()
+        assert data.open_log("other", 0, LogConfig()).report.scanned_bytes == 0
+        data.close()
+
+    def test_remembers_that_power_was_lost(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.gap(tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr(RealDisk, "boot_id", lambda _self: "the next boot")
+            self.pass_by(tmp_path)
+            open_dir(tmp_path).close()  # and another process is killed
+            self.pass_by(tmp_path)
+            data = open_dir(tmp_path)
+            assert not data.power_lost
+            log = data.open_log("t", 0, LogConfig())
+            assert (log.end_offset, log.report.removed_segments) == (2, 1)
+            data.close()
+
+    def test_a_loss_of_power_that_was_told_still_counts_for_what_is_opened_later(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.gap(tmp_path)
+        monkeypatch.setattr(RealDisk, "boot_id", lambda _self: "the next boot")
+        data = open_dir(tmp_path)
+        data.accept_power_loss()
+        assert data.open_log("t", 0, LogConfig()).end_offset == 2
+        data.close()
+
+    def test_where_it_cannot_be_noted_no_stop_is_clean(self, tmp_path: Path) -> None:
+        made = self.crashed(tmp_path)
+        (tmp_path / "t-0" / ".unchecked.tmp").mkdir()  # the note cannot be written
+        data = open_dir(tmp_path)
+        data.distrust("t", 0)
+        data.close(clean=True)
+        assert not (tmp_path / ".kafka_cleanshutdown").exists()
+        (tmp_path / "t-0" / ".unchecked.tmp").rmdir()
+        data = open_dir(tmp_path)
+        assert read_all(data.open_log("t", 0, LogConfig())) == b"".join(made[:9])
+        data.close()

@@ -82,6 +82,13 @@ class Membership:
             log.warning("the lease is lost; other brokers lead now, and this one joins them again")
             await self._register_again()
 
+    async def withdraw(self, partitions: Container[TopicPartition]) -> None:
+        """Leave the in-sync sets of partitions that cannot be opened here, so that others lead them."""
+        try:
+            await self._depart(damaged=True, only=partitions)
+        except StoreError as error:
+            log.warning("cannot leave the in-sync sets of damaged logs", extra={"reason": str(error)})
+
     async def leave(self) -> None:
         """Hand all leaderships over, as far as that can be done quickly, and go."""
         broker = self._broker

@@ -1,7 +1,8 @@
 """The partitions that this broker holds, kept in step with the cluster image: which, and in which role.
 
 A partition whose log cannot be opened is remembered with the reason: clients that ask for it are told, and
-the others are served.
+the others are served. Its checkpoints stay as they are, and its log is checked whenever it is opened next,
+however orderly this broker stops. The same holds for directories of partitions that are not this broker's.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from forebay.broker.producer_state import load_producers, save_producers
 from forebay.broker.waiters import release
 from forebay.config import TopicConfig
 from forebay.core.image import ClusterImage, PartitionState, TopicImage
-from forebay.errors import ErrorCode, KafkaError, StorageError
+from forebay.errors import ErrorCode, ForebayError, KafkaError, StorageError
 from forebay.storage.checkpoint import TopicPartition
 from forebay.storage.epochs import LeaderEpochs
 
@@ -104,7 +105,7 @@ class Replicas:
     def open_all(self, image: ClusterImage) -> None:
         """Open what the image assigns to this broker. Blocks; done before the broker serves."""
         wanted = list(self._assigned(image))
-        self._warn_of_strays({(topic.name, state.index) for topic, state in wanted})
+        self._keep_strays({(topic.name, state.index) for topic, state in wanted})
         with self._broker.ports.executor(_OPENING_THREADS, "forebay-open") as pool:
             opened = list(pool.map(lambda item: self._open(image, *item), wanted))
         for partition, (_, state) in zip(opened, wanted, strict=True):
@@ -142,13 +143,14 @@ class Replicas:
         for key in list(self._unopened)[:_OPENED_PER_TURN]:
             del self._unopened[key]
             topic, state = image.topics.get(key[0]), image.partition(*key)
-            wanted = topic is not None and state is not None and self._broker.node_id in state.replicas
-            if not wanted or key in self._partitions:
+            if not self._is_assigned(image, key) or key in self._partitions:
                 continue
             assert topic is not None and state is not None
             partition = self._open(image, topic, state)
             if partition is not None:
                 self._take_role(partition, state)
+            elif not self._broker.config.cluster.embedded:
+                self._broker.spawn(self._broker.membership.withdraw({key}))
         if self._unopened:
             self._broker.loop.call_soon(self._open_more)
         else:
@@ -185,11 +187,16 @@ class Replicas:
             log_ = self._data.open_log(
                 *key, log_config(config), topic_id=topic.topic_id, clock=self._broker.clock
             )
-            epochs = LeaderEpochs(self._disk, log_.directory)
-            producers = load_producers(log_, epochs)
-        except (OSError, StorageError) as error:
+            try:
+                epochs = LeaderEpochs(self._disk, log_.directory)
+                producers = load_producers(log_, epochs)
+            except BaseException:
+                log_.discard()
+                raise
+        except (OSError, ForebayError) as error:
             log.exception("a partition cannot be opened", extra={"partition": f"{topic.name}-{state.index}"})
             self._broken[key] = StorageError(f"partition {state.index} of {topic.name!r}: {error}")
+            self._data.distrust(*key)
             return None
         self._broken.pop(key, None)
         partition = self._partitions[key] = Partition(
@@ -218,7 +225,11 @@ class Replicas:
             if topic is None or self._broker.node_id not in topic.partitions[partition.index].replicas:
                 del self._partitions[key]
                 self._drop(partition)
-        self._broken = {key: error for key, error in self._broken.items() if key[0] in image.topics}
+        self._broken = {key: error for key, error in self._broken.items() if self._is_assigned(image, key)}
+
+    def _is_assigned(self, image: ClusterImage, key: TopicPartition) -> bool:
+        state = image.partition(*key)
+        return state is not None and self._broker.node_id in state.replicas
 
     def _drop(self, partition: Partition) -> None:
         partition.closed = True
@@ -239,10 +250,15 @@ class Replicas:
     def _config(self, image: ClusterImage, topic: str) -> TopicConfig:
         return TopicConfig.resolve(self._broker.config, image.topic_config(topic).overrides)
 
-    def _warn_of_strays(self, wanted: set[TopicPartition]) -> None:
-        """Data of topics that the store does not know is left alone: only an administrator may delete it."""
+    def _keep_strays(self, wanted: set[TopicPartition]) -> None:
+        """Data of topics that the store does not know is left alone: only an administrator may delete it.
+
+        A partition that was moved away while this broker was down leaves its directory too; it may come back.
+        """
         for topic, index in self._data.partitions():
             if (topic, index) not in wanted:
+                if not self._data.clean:
+                    self._data.distrust(topic, index)
                 log.warning(
                     "a directory belongs to no topic of this cluster; remove it if you do not need it",
                     extra={"directory": self._data.directory(topic, index)},

@@ -6,7 +6,10 @@
   nothing that was written, because the system still had it.
 - `.kafka_cleanshutdown` exists only between a clean stop and the next start: its absence means that logs
   are checked.
-- The checkpoint files are read once and written by `write_checkpoints`, for all logs together.
+- `.unchecked` in a partition's directory says that the log was not opened since an unclean stop, or could
+  not be: a clean stop of the others says nothing about it (`distrust`). It says whether power was lost.
+- The checkpoint files are read once and written by `write_checkpoints`, for all logs together. Entries of
+  directories whose logs are not open stay as they are.
 
 A recovery point on disk must never be larger than its log, or the log would be taken for damaged. So it
 is written after the data is synced, dropped before a directory of the same name is made again, and
@@ -20,7 +23,7 @@ import os
 import re
 import threading
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 
 from forebay.clock import Clock
@@ -47,11 +50,14 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 META = "meta.properties"
 BOOT_ID = "boot-id"
+UNCHECKED = ".unchecked"
 
 _PARTITION_NAME = re.compile(r"(.+)-(\d+)")
 _DELETED_SUFFIX = "-delete"
 _STRAY_SUFFIX = "-stray"
 _NAME_CHARS_KEPT = 200
+_POWER_LOST = b"power lost\n"
+_PROCESS_ENDED = b"process ended\n"
 
 
 class DataDirLocked(StorageError):
@@ -75,6 +81,10 @@ class DataDir:
         self.clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN}")
         self.power_lost = bool(self._meta) and not self.clean and self._booted_since()
         """Whether writes that nobody synced may be gone."""
+        self._began_without_power = self.power_lost
+        """The same, of logs that have not been opened since: the loss lasts until they are checked."""
+        self._vouches = True
+        """Whether every log that is not in order is known to be so by its directory."""
         self._points = {
             name: read_offsets(disk, f"{path}/{name}")
             for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANED_OFFSETS)
@@ -189,16 +199,41 @@ class DataDir:
             self._disk.mkdirs(directory)
         if topic_id is not None and read_topic_id(self._disk, directory) is None:
             write_topic_id(self._disk, directory, topic_id)
-        return Log.open(
+        unchecked = self._read_unchecked(directory)
+        log = Log.open(
             self._disk,
             directory,
             config,
             clock=clock,
             start_offset=self._points[LOG_START_OFFSETS].get(key, 0),
             recovery_point=self._points[RECOVERY_POINTS].get(key, 0),
-            clean=self.clean,
-            power_lost=self.power_lost,
+            clean=self.clean and unchecked is None,
+            power_lost=self._began_without_power or unchecked == _POWER_LOST,
         )
+        if unchecked is not None:
+            self._disk.remove(f"{directory}/{UNCHECKED}")
+        return log
+
+    def distrust(self, topic: str, partition: int) -> None:
+        """Have a log that is not in use here checked when it is next opened, however this broker stops.
+
+        It could not be opened, or it has not been opened since an unclean stop. Blocks; any thread.
+        """
+        directory = self.directory(topic, partition)
+        reason = _POWER_LOST if self._began_without_power else _PROCESS_ENDED
+        try:
+            if self._disk.exists(directory) and self._read_unchecked(directory) not in (reason, _POWER_LOST):
+                self._disk.write_atomic(f"{directory}/{UNCHECKED}", reason)
+        except OSError as error:
+            self._vouches = False
+            logger.warning(
+                "a log cannot be marked as unchecked, so that all are checked at the next start",
+                extra={"directory": directory, "reason": str(error)},
+            )
+
+    def _read_unchecked(self, directory: str) -> bytes | None:
+        path = f"{directory}/{UNCHECKED}"
+        return self._disk.read_bytes(path) if self._disk.exists(path) else None
 
     def delete_log(self, topic: str, partition: int, log: Log) -> str:
         """Close a log and move it out of the way; the path is for `Disk.remove_tree`, in any thread."""
@@ -228,21 +263,24 @@ class DataDir:
     def write_checkpoints(
         self, logs: Mapping[TopicPartition, Log], high_watermarks: Mapping[TopicPartition, int]
     ) -> None:
-        """Write down how far all logs have come. Blocks; any thread, also while logs are deleted."""
+        """Write down how far all logs have come. Blocks; any thread, also while logs are deleted.
+
+        What is known of logs that are on the disk and not open stays: they may be opened another time.
+        """
         with self._write_lock:
             # Of one that is deleted meanwhile, nothing may be left to a new log of the same name (`_forget`).
             here = {key: log for key, log in logs.items() if not log.discarded}
-            self._write(RECOVERY_POINTS, {key: log.recovery_point for key, log in here.items()})
-            self._write(LOG_START_OFFSETS, {key: log.start_offset for key, log in here.items()})
+            away = self._known_and_away(logs)
+            self._write_known(RECOVERY_POINTS, away, {key: log.recovery_point for key, log in here.items()})
+            self._write_known(LOG_START_OFFSETS, away, {key: log.start_offset for key, log in here.items()})
             # A log may have been truncated since its high watermark was taken note of.
             committed = {
                 key: min(high_watermarks[key], log.end_offset)
                 for key, log in here.items()
                 if key in high_watermarks
             }
-            self._write(HIGH_WATERMARKS, committed)
-            cleaned = self._points[CLEANED_OFFSETS]
-            self._write(CLEANED_OFFSETS, {key: cleaned[key] for key in cleaned if key in here})
+            self._write_known(HIGH_WATERMARKS, away, committed)
+            self._write_known(CLEANED_OFFSETS, away | here.keys(), {})
 
     @contextmanager
     def lowered(self, topic: str, partition: int, offset: int) -> Iterator[None]:
@@ -258,9 +296,12 @@ class DataDir:
             yield
 
     def close(self, *, clean: bool = False) -> None:
-        """Give the directory up; `clean` if every log closed without error and checkpoints are written."""
+        """Give the directory up; `clean` if every open log closed without error and checkpoints are written.
+
+        Logs that were not open are checked at their next opening if they are marked (`distrust`).
+        """
         # A stop before the loss of power was seen to must not make the next start forget it.
-        if clean and not self.power_lost:
+        if clean and self._vouches and not self.power_lost:
             self._disk.write_atomic(f"{self.path}/{CLEAN_SHUTDOWN}", b"")
         self._lock.release()
 
@@ -270,6 +311,16 @@ class DataDir:
             for name, offsets in self._points.items():
                 if key in offsets:
                     self._write(name, {other: offset for other, offset in offsets.items() if other != key})
+
+    def _known_and_away(self, logs: Mapping[TopicPartition, Log]) -> Set[TopicPartition]:
+        """The partitions that have checkpoints and a directory, but no log among these."""
+        known: set[TopicPartition] = set().union(*self._points.values())
+        return {key for key in known - logs.keys() if self._disk.exists(self.directory(*key))}
+
+    def _write_known(self, name: str, away: Set[TopicPartition], offsets: dict[TopicPartition, int]) -> None:
+        """Write a checkpoint of these offsets, and of those that are known of the logs in `away`."""
+        known = {key: offset for key, offset in self._points[name].items() if key in away}
+        self._write(name, known | offsets)
 
     def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
         if offsets != self._points[name]:

@@ -117,11 +117,11 @@ class Log(SwappingLog):
             self._segments.close()
 
     def discard(self) -> None:
-        """Close without writing anything: the log is being deleted."""
+        """Close without writing anything: the log is being deleted, or cannot be used."""
         self.discarded = True
         self._pending.clear()
         self.forget_swap()
-        self._take_offline(f"{self.directory} is deleted")
+        self._take_offline(f"{self.directory} is no longer in use")
         self._segments.close()
 
     # --- reading -------------------------------------------------------------------------------------------

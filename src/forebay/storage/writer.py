@@ -136,7 +136,7 @@ class LogWriter:
         self._final = False
         self.directory = directory
         self.discarded = False
-        """Deleted: nothing that is known of it may be written down any more."""
+        """Deleted or given up: nothing that is known of it may be written down any more."""
         self.report: RecoveryReport = opened.report
         self.offline: str | None = None
         self.before_sync: Callable[[], None] | None = None

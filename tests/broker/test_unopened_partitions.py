@@ -1,0 +1,109 @@
+"""Partitions that a broker cannot open: nothing of them is forgotten, and nothing is taken for good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forebay.errors import ErrorCode
+from forebay.storage.faults import FaultyDisk
+from forebay.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
+from forebay.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from support.brokers.local_broker import local_broker
+from support.brokers.local_cluster import eventually, local_cluster
+from support.clients.wire_client import (
+    CREATE_TOPICS,
+    EARLIEST,
+    PRODUCE,
+    WireClient,
+    append,
+    batch,
+    create,
+    offset_at,
+    only_partition,
+    produce,
+    read,
+    read_all,
+    values_of,
+)
+
+TOPIC, OTHER = "t", "other"
+DELETE_RECORDS = 2
+
+
+def delete_below(client: WireClient, offset: int) -> None:
+    wanted = DeleteRecordsTopic(
+        name=TOPIC, partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)]
+    )
+    answer = client.call(DeleteRecordsRequest(topics=[wanted], timeout_ms=5000), DELETE_RECORDS)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("spoiled", ["leader-epoch-checkpoint", "partition.metadata"])
+def test_a_clean_stop_forgets_nothing_of_a_partition_that_could_not_be_opened(
+    tmp_path: Path, spoiled: str
+) -> None:
+    """Stopping is an orderly matter for the other partitions only."""
+    directory = tmp_path / f"{TOPIC}-0"
+    log = directory / "00000000000000000000.log"
+    with local_broker(tmp_path) as broker, WireClient(broker.bootstrap) as client:
+        create(client, TOPIC)
+        create(client, OTHER)
+        for number in range(10):
+            append(client, TOPIC, batch(b"%d" % number))
+        delete_below(client, 4)
+    tear(tmp_path, log)
+    file = directory / spoiled
+    whole = file.read_bytes()
+    file.write_text("spoiled")
+    for _ in range(2):
+        with local_broker(tmp_path) as broker, WireClient(broker.bootstrap) as client:
+            assert read(client, TOPIC).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert append(client, OTHER, batch(b"fine")).error_code == ErrorCode.NONE
+    file.write_bytes(whole)
+    with local_broker(tmp_path) as broker, WireClient(broker.bootstrap) as client:
+        assert offset_at(client, TOPIC, EARLIEST) == 4, "what was deleted stays deleted"
+        found = read_all(client, TOPIC)
+        assert found == [(number, b"%d" % number) for number in range(4, 10)]
+        assert values_of(log.read_bytes()) == [(number, b"%d" % number) for number in range(10)]
+
+
+def tear(data: Path, log: Path) -> None:
+    """As if the broker had been killed in the middle of a write."""
+    (data / ".kafka_cleanshutdown").unlink()
+    whole = log.read_bytes()
+    next_batch = bytearray(whole[-len(whole) // 10 :])
+    next_batch[:8] = (10).to_bytes(8, "big")
+    next_batch[-5:] = bytes(5)
+    log.write_bytes(whole + next_batch)
+
+
+async def test_a_new_partition_that_cannot_be_made_is_led_by_another(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path / "cluster", make_disk=FaultyDisk) as cluster:
+        for node in cluster.nodes:
+            disk = cluster[node].disk
+            assert isinstance(disk, FaultyDisk)
+            if node == 1:
+                disk.break_path("create", "/t-0/")
+        assigned = [1, 2, 3]
+        topic = CreatableTopic(
+            name=TOPIC,
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=assigned)],
+        )
+        (made,) = (await cluster.ask(2, CreateTopicsRequest(topics=[topic]), CREATE_TOPICS)).topics
+        assert made.error_code == ErrorCode.NONE
+        await eventually(lambda: cluster.leader(TOPIC) == 2)
+        assert 1 not in cluster.state(TOPIC).isr
+        answer = await cluster.ask(2, produce(TOPIC, batch(b"taken"), acks=-1), PRODUCE)
+        assert only_partition(answer).error_code == ErrorCode.NONE
