@@ -19,6 +19,8 @@ from support.clients.wire_client import batch, create_topic, only_partition, pro
 ACKS_ALL = -1
 PRODUCE, CREATE_TOPICS = 9, 7
 TOPIC = "t"
+ALONE = {"default.replication.factor": "1", "forebay.flush.policy": "interval"}
+"""With these acks=all waits for nothing."""
 
 
 @pytest.fixture
@@ -83,3 +85,29 @@ async def test_who_waits_for_a_leader_that_is_replaced_is_sent_elsewhere(cluster
         answers = await asyncio.gather(*asked)
     assert {answer.error_code for answer in answers} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
     assert (await append(cluster)).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("settings", [{}, ALONE], ids=["three replicas", "one replica, no flush"])
+@pytest.mark.parametrize("acks", [1, ACKS_ALL])
+async def test_without_a_lease_repeated_batches_are_not_acknowledged_either(
+    tmp_path: Path, settings: dict[str, str], acks: int
+) -> None:
+    """Nothing is written for them, but others may have taken this broker's place, and lack what it has."""
+    async with local_cluster(tmp_path, settings) as cluster:
+        (made,) = (await cluster.ask(1, create_topic(TOPIC), CREATE_TOPICS)).topics
+        assert made.error_code == ErrorCode.NONE
+        leader = await eventually(lambda: cluster.leader(TOPIC))
+        data = batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0)
+
+        async def send() -> tuple[int, int]:
+            answer = only_partition(await cluster.ask(leader, produce(TOPIC, data, acks=acks), PRODUCE))
+            return answer.error_code, answer.base_offset
+
+        assert [await send() for _ in range(3)] == [(ErrorCode.NONE, 0)] * 3
+        membership = cluster[leader].membership
+        lease, membership.lease = membership.lease, None
+        try:
+            assert [await send() for _ in range(3)] == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)] * 3
+        finally:
+            membership.lease = lease
+        assert await send() == (ErrorCode.NONE, 0)

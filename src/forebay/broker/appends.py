@@ -104,9 +104,11 @@ class Appends:
         self._answered.append((partition, response, numbers_at))
 
     def finish(self) -> None:
-        """Write everything queued in this event, then settle its requests."""
-        if not self._dirty and not self._requests:
-            self._answered.clear()
+        """Write everything queued in this event, then settle its requests.
+
+        Repeats write nothing, and are acknowledged all the same: only with a lease.
+        """
+        if not (self._dirty or self._requests or self._answered):
             return
         failed = self._write()
         if failed:
