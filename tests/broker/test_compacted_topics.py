@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from forebay.broker.broker import Broker
 from forebay.broker.partition import Partition
+from forebay.storage.cleaner import Cleaner, CleaningTask
+from forebay.storage.disk import Disk
+from forebay.storage.segment import Segment
+from forebay.storage.txn_index import AbortedTxn
 from forebay.wire.batch import HEADER_SIZE, build_batch, records, split
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from forebay.wire.records import Record
@@ -265,6 +269,72 @@ def test_a_damaged_log_is_left_alone_and_others_are_not(tmp_path: Path) -> None:
         assert eventually(lambda: len(everything(client, "good")) == 1)
         assert eventually(lambda: not is_cleaning(broker))
         assert path.read_bytes() == data
+
+
+def cleanings(broker: LocalBroker) -> int:
+    return broker.on_loop(lambda running: running.metrics.logs_compacted)
+
+
+def test_a_log_with_a_gap_between_segments_is_cleaned_once_and_others_get_their_turn(tmp_path: Path) -> None:
+    idle = {**EAGER, "log.cleaner.enable": "false"}
+    with local_broker(tmp_path, idle) as broker, WireClient(broker.bootstrap) as client:
+        create(client, "gap", 1, **COMPACTED)
+        create(client, "good", 1, **COMPACTED)
+    directory = tmp_path / "gap-0"
+    for path in directory.glob("0*"):
+        path.unlink()
+    now = int(time.time() * 1000)
+    for offset in (0, 50, 90):
+        made = build_batch([Record(offset, now, b"a", b"%d" % offset)], base_offset=offset)
+        (directory / f"{offset:020d}.log").write_bytes(made)
+    with local_broker(tmp_path, EAGER) as broker, WireClient(broker.bootstrap) as client:
+        assert put(client, "gap", (b"a", b"new")) == 91
+        assert eventually(lambda: first_dirty(broker, "gap") == 90)
+        put(client, "good", (b"a", b"1"))
+        put(client, "good", (b"a", b"2"))
+        before = cleanings(broker)
+        wait_until_clean(broker, "good")
+        assert cleanings(broker) <= before + 1
+        assert table(client, "gap") == {b"a": b"new"}
+
+
+class Futile(Cleaner):
+    """A cleaning of the topic `bad` changes nothing, and nobody has thought of the reason."""
+
+    def __init__(self, disk: Disk, directory: str, task: CleaningTask, pace: Callable[[int], None]) -> None:
+        super().__init__(disk, directory, task, pace)
+        self._is_bad = "bad" in directory
+        self._first_dirty = task.plan.first_dirty_offset
+
+    def read_keys(self, aborted: Sequence[AbortedTxn]) -> list[list[Segment]]:
+        groups = super().read_keys(aborted)
+        if self._is_bad:
+            self.end_offset = self._first_dirty
+        return groups
+
+
+def test_a_log_that_does_not_get_cleaner_is_left_alone_until_there_is_more_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.broker.compaction.Cleaner", Futile)
+    with local_broker(tmp_path, EAGER) as broker, WireClient(broker.bootstrap) as client:
+        create(client, "bad", 1, **COMPACTED)
+        create(client, "good", 1, **COMPACTED)
+
+        def dirty(topic: str) -> None:
+            put(client, topic, (b"a", b"1"))
+            put(client, topic, (b"a", b"2"))
+
+        dirty("bad")
+        roll(broker, "bad")
+        assert eventually(lambda: cleanings(broker) == 1)
+        for turn in range(3):
+            dirty("good")
+            wait_until_clean(broker, "good")
+            assert cleanings(broker) == turn + 2
+        dirty("bad")
+        roll(broker, "bad")
+        assert eventually(lambda: cleanings(broker) == 5)
 
 
 @pytest.fixture(scope="module")

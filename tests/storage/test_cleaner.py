@@ -14,8 +14,9 @@ from forebay.storage.disk import RealDisk
 from forebay.storage.log import Log, LogConfig
 from forebay.storage.segment import CorruptBatch
 from forebay.storage.txn_index import AbortedTxn
-from forebay.wire.batch import TRANSACTIONAL, read_header
+from forebay.wire.batch import TRANSACTIONAL, build_batch, read_header
 from forebay.wire.compression import Codec
+from forebay.wire.records import Record
 from support.machines.compacting import add_marker, add_records, compact, messages, table, task_for
 from support.machines.storing import bytes_of, headers, read_all
 
@@ -23,11 +24,11 @@ CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100, file_delete_del
 
 
 class Bench:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, **options: bool) -> None:
         self.path = path
         self.disk = RealDisk()
         self.clock = ManualClock()
-        self.log = self.open()
+        self.log = self.open(**options)
         self.first_dirty = 0
 
     def open(self, **options: int) -> Log:
@@ -72,6 +73,24 @@ def test_the_latest_of_each_key_stays_at_its_offset_and_time(bench: Bench) -> No
     assert [record.timestamp for record in messages(bench.log)] == [102, 300, 301]
     assert bench.log.end_offset == 6
     assert bench.first_dirty == 6
+
+
+def test_a_gap_between_segments_is_clean(tmp_path: Path) -> None:
+    """As a follower left it that began a segment at the offset of the next batch of a compacted log."""
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    for offset, key in ((0, b"a"), (50, b"a"), (90, b"b")):
+        made = build_batch([Record(offset, 1000, key, b"%d" % offset)], base_offset=offset)
+        (directory / f"{offset:020d}.log").write_bytes(made)
+    bench = Bench(directory, clean=True)
+    bench.log.roll()
+    bench.compact(end_offset=50)
+    assert bench.first_dirty == 50
+    bench.compact(buffer_bytes=1)  # room for one key
+    assert bench.first_dirty == 90
+    bench.compact()
+    assert bench.first_dirty == bench.log.end_offset == 91
+    assert bench.left() == [(50, "a=50"), (90, "b=90")]
 
 
 def test_the_active_segment_stays_as_it_is(bench: Bench) -> None:

@@ -4,7 +4,8 @@ The loop decides what may be cleaned and swaps segments; a thread reads and rewr
 The thread shares the interpreter with the loop, so it works in short stretches and pauses after each, and it
 obeys log.cleaner.io.max.bytes.per.second.
 
-A log with a damaged batch is left alone until the broker starts again: its damage must not be rewritten.
+A log with a damaged batch is left alone until the broker starts again: its damage must not be rewritten. One
+that a cleaning made no cleaner is left alone until there is more to clean.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class Compactor:
         self._pool = broker.ports.executor(1, "forebay-clean")
         self._pace: Pace | None = None
         self._damaged: set[Log] = set()
+        self._futile: dict[Log, int] = {}
+        """Logs that a cleaning up to this offset made no cleaner."""
         self.cleaning: Partition | None = None
         """The partition that is being compacted now."""
         self._closed = False
@@ -91,7 +94,7 @@ class Compactor:
         has_lag_limit = config.max_compaction_lag_ms < _NO_LAG_LIMIT
         if has_lag_limit:
             log_.roll_if_due(self._broker.now_ms())
-        return plan_compaction(
+        plan = plan_compaction(
             log_.segments(),
             CompactionPolicy(
                 min_dirty_ratio=config.min_cleanable_dirty_ratio,
@@ -105,14 +108,17 @@ class Compactor:
             last_stable_offset=partition.last_stable_offset,
             first_dirty_timestamp=log_.first_timestamp_from(first_dirty) if has_lag_limit else None,
         )
+        is_futile = plan is not None and self._futile.get(log_) == plan.end_offset
+        return None if is_futile else plan
 
     # -- cleaning ------------------------------------------------------------------------------------
 
     async def _try(self, partition: Partition, plan: CompactionPlan) -> bool:
         """Whether the log is cleaner than it was."""
         self.cleaning = partition
+        self._futile.pop(partition.log, None)
         try:
-            await self._clean(partition, plan)
+            end_offset = await self._clean(partition, plan)
         except Stopped:
             return False
         except CorruptBatch as error:
@@ -124,9 +130,17 @@ class Compactor:
             return False
         finally:
             self.cleaning = None
+        if end_offset <= plan.first_dirty_offset:
+            self._futile[partition.log] = plan.end_offset
+            log.warning(
+                "a log is no cleaner after compaction",
+                extra={"partition": str(partition), "from": plan.first_dirty_offset, "to": plan.end_offset},
+            )
+            return False
         return True
 
-    async def _clean(self, partition: Partition, plan: CompactionPlan) -> None:
+    async def _clean(self, partition: Partition, plan: CompactionPlan) -> int:
+        """The offset up to which the log is clean."""
         log_ = partition.log
         pace = self._pace = Pace(
             self._broker.clock.monotonic, lambda: self._broker.config.cleaner.bytes_per_second_max
@@ -159,6 +173,7 @@ class Compactor:
                 freed_bytes += sum(segment.size for segment in group) - new.size
         await self._note(partition, cleaner.end_offset)
         self._tell(partition, freed_bytes)
+        return cleaner.end_offset
 
     async def _swap(self, partition: Partition, group: list[Segment], new: Segment) -> None:
         log_ = partition.log

@@ -88,7 +88,7 @@ class Cleaner:
         return self._groups()
 
     def _note_keys(self, offsets: OffsetMap, track: TransactionTrack) -> None:
-        first_dirty = self._task.plan.first_dirty_offset
+        first_dirty, end_offset = self._task.plan.first_dirty_offset, self._task.plan.end_offset
         for segment in self._task.segments:
             if segment.next_base <= first_dirty:
                 continue
@@ -97,6 +97,9 @@ class Cleaner:
                     batch, header, offsets, track, self._task.pass_over, self._task.max_output_bytes
                 ):
                     return
+            # It was read to its end. There may be a gap before the next segment, and nothing in it is dirty.
+            # (The next segment may have gone meanwhile, the end that was planned has not.)
+            offsets.end_offset = max(offsets.end_offset, min(segment.next_base, end_offset))
 
     def _groups(self) -> list[list[Segment]]:
         reached = [segment for segment in self._task.segments if segment.base_offset < self.end_offset]
