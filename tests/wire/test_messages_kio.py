@@ -8,6 +8,7 @@ insists that both sides agree on which fields a version has.
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from dataclasses import Field, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -51,6 +52,7 @@ ListTransactions 0-1  OffsetDelete 0-0  DescribeLogDirs 1-4  DescribeClientQuota
 AlterClientQuotas 0-1  DescribeUserScramCredentials 0-0  AlterUserScramCredentials 0-0
 DescribeTopicPartitions 0-0  ConsumerGroupHeartbeat 0-1  ConsumerGroupDescribe 0-1
 ShareGroupHeartbeat 1-1  ShareGroupDescribe 1-1  ShareFetch 1-2  ShareAcknowledge 1-2
+AlterReplicaLogDirs 1-2  DescribeQuorum 0-2  ListConfigResources 0-1
 """
 
 
@@ -58,6 +60,24 @@ def test_the_version_ranges_are_those_of_a_current_broker() -> None:
     words = VERSIONS.split()
     expected = dict(zip(words[::2], words[1::2], strict=True))
     assert {a.name: f"{a.min_version}-{a.max_version}" for a in map(api, API_KEYS)} == expected
+
+
+@pytest.mark.parametrize("key", API_KEYS, ids=lambda key: str(api(key).name))
+def test_there_is_no_error_message_without_an_error(key: int) -> None:
+    """Left out, it is null wherever it may be: some clients take an empty text for a failure."""
+    for struct in structs_in(api(key).response):
+        for name, field in struct.FIELDS.items():
+            if name.endswith("error_message"):
+                assert field.nullable
+                assert field.default is None
+
+
+def structs_in(cls: type[Struct]) -> Iterator[type[Struct]]:
+    yield cls
+    for field in cls.FIELDS.values():
+        inner = field.struct or (field.element.struct if field.element else None)
+        if inner is not None:
+            yield from structs_in(inner)
 
 
 @pytest.mark.parametrize("key", API_KEYS, ids=lambda key: str(api(key).name))

@@ -8,8 +8,9 @@ A message is a class whose annotated attributes are given field specifiers:
         member_id: str = string()
         group_instance_id: str | None = string("3+", nullable="3+", default=None)
 
-Names, types, versions, tags and defaults are those of Kafka's message definitions, in snake case. One class
-covers all versions; `codec` compiles it for each version that is spoken.
+Names, types, versions, tags and defaults are those of Kafka's message definitions, in snake case; but for
+an `error_message` that may be null, which is null unless there is an error to tell of. One class covers all
+versions; `codec` compiles it for each version that is spoken.
 
 A broker imports dozens of these modules before it serves, so declaring is cheap: the metaclass only moves
 the specifiers out of the way, because a slot cannot share its name with a class attribute. The constructor

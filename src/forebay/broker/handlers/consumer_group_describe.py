@@ -21,7 +21,9 @@ async def handle(
     answers: list[ConsumerGroupDescribeResponse] = await broker.groups.ask_each(
         context,
         request.group_ids,
-        lambda own: ConsumerGroupDescribeRequest(group_ids=own),
+        lambda own: ConsumerGroupDescribeRequest(
+            group_ids=own, include_authorized_operations=request.include_authorized_operations
+        ),
         GroupShard.consumer_group_describe,
     )
     return ConsumerGroupDescribeResponse(groups=[group for answer in answers for group in answer.groups])

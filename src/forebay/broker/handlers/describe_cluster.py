@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.core.access import ON_CLUSTER, operations
 from forebay.errors import ErrorCode
 from forebay.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -32,6 +33,9 @@ def handle(
     return DescribeClusterResponse(
         cluster_id=broker.image.cluster_id,
         controller_id=broker.controller_id,
+        cluster_authorized_operations=operations(
+            ON_CLUSTER, asked=request.include_cluster_authorized_operations
+        ),
         brokers=[
             DescribeClusterBroker(broker_id=broker_id, host=host, port=port, rack=rack)
             for broker_id, host, port, rack in broker.addresses_for(context.connection)

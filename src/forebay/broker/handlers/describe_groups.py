@@ -18,7 +18,9 @@ async def handle(
     answers: list[DescribeGroupsResponse] = await broker.groups.ask_each(
         context,
         request.groups,
-        lambda own: DescribeGroupsRequest(groups=own),
+        lambda own: DescribeGroupsRequest(
+            groups=own, include_authorized_operations=request.include_authorized_operations
+        ),
         GroupShard.describe_groups,
     )
     return DescribeGroupsResponse(groups=[group for answer in answers for group in answer.groups])

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.core.access import ON_TOPIC
 from forebay.core.image import NO_LEADER, ClusterImage, PartitionState, TopicImage
 from forebay.core.topics import INTERNAL_TOPICS
 from forebay.errors import ErrorCode
@@ -79,6 +80,7 @@ def _topic(
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[_partition(image, state) for state in states],
+        topic_authorized_operations=ON_TOPIC,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.core.access import ON_CLUSTER, ON_TOPIC, operations
 from forebay.core.image import NO_LEADER, PartitionState, TopicImage
 from forebay.core.topics import INTERNAL_TOPICS
 from forebay.errors import ErrorCode, KafkaError
@@ -27,13 +28,13 @@ def handle(
     broker: Broker, context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
     if _wants_all(context, request):
-        topics = [_topic(broker, topic) for topic in broker.image.topics.values()]
-        return _response(broker, context, topics)
-    assert request.topics is not None
+        allowed = _allowed(request)
+        topics = [_topic(broker, topic, allowed) for topic in broker.image.topics.values()]
+        return _response(broker, context, request, topics)
     missing = _missing(broker, request)
     if missing and request.allow_auto_topic_creation and broker.config.topics.auto_create:
-        return _create_then_describe(broker, context, request.topics, missing)
-    return _response(broker, context, _described(broker, request.topics, {}))
+        return _create_then_describe(broker, context, request, missing)
+    return _response(broker, context, request, _described(broker, request, {}))
 
 
 def _wants_all(context: RequestContext, request: MetadataRequest) -> bool:
@@ -47,7 +48,7 @@ def _missing(broker: Broker, request: MetadataRequest) -> list[str]:
 
 
 async def _create_then_describe(
-    broker: Broker, context: RequestContext, wanted: list[MetadataRequestTopic], missing: list[str]
+    broker: Broker, context: RequestContext, request: MetadataRequest, missing: list[str]
 ) -> MetadataResponse:
     errors: dict[str, ErrorCode] = {}
     for name in dict.fromkeys(missing):
@@ -56,17 +57,23 @@ async def _create_then_describe(
         except KafkaError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 errors[name] = error.code
-    return _response(broker, context, _described(broker, wanted, errors))
+    return _response(broker, context, request, _described(broker, request, errors))
 
 
 def _described(
-    broker: Broker, wanted: list[MetadataRequestTopic], errors: dict[str, ErrorCode]
+    broker: Broker, request: MetadataRequest, errors: dict[str, ErrorCode]
 ) -> list[MetadataResponseTopic]:
-    return [_wanted_topic(broker, topic, errors) for topic in wanted]
+    allowed = _allowed(request)
+    return [_wanted_topic(broker, topic, errors, allowed) for topic in request.topics or ()]
+
+
+def _allowed(request: MetadataRequest) -> int:
+    """What a client that asks for it may do with a topic."""
+    return operations(ON_TOPIC, asked=request.include_topic_authorized_operations)
 
 
 def _wanted_topic(
-    broker: Broker, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode]
+    broker: Broker, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode], allowed: int
 ) -> MetadataResponseTopic:
     if wanted.name is None:
         by_id = broker.image.topic_by_id(wanted.topic_id)
@@ -74,20 +81,21 @@ def _wanted_topic(
             return MetadataResponseTopic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id
             )
-        return _topic(broker, by_id)
+        return _topic(broker, by_id, allowed)
     by_name = broker.image.topics.get(wanted.name)
     if by_name is None:
         code = errors.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return MetadataResponseTopic(error_code=code, name=wanted.name, topic_id=ZERO_UUID)
-    return _topic(broker, by_name)
+    return _topic(broker, by_name, allowed)
 
 
-def _topic(broker: Broker, topic: TopicImage) -> MetadataResponseTopic:
+def _topic(broker: Broker, topic: TopicImage, allowed: int) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[_partition(broker, partition) for partition in topic.partitions],
+        topic_authorized_operations=allowed,
     )
 
 
@@ -106,7 +114,7 @@ def _partition(broker: Broker, state: PartitionState) -> MetadataResponsePartiti
 
 
 def _response(
-    broker: Broker, context: RequestContext, topics: list[MetadataResponseTopic]
+    broker: Broker, context: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
 ) -> MetadataResponse:
     return MetadataResponse(
         brokers=[
@@ -116,6 +124,9 @@ def _response(
         cluster_id=broker.image.cluster_id,
         controller_id=broker.controller_id,
         topics=topics,
+        cluster_authorized_operations=operations(
+            ON_CLUSTER, asked=request.include_cluster_authorized_operations
+        ),
     )
 
 

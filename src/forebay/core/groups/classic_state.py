@@ -300,7 +300,8 @@ class ClassicState(Group):
             return commit_timestamp if self.state_timestamp < 0 else self.state_timestamp
         return commit_timestamp if self.state is State.STABLE and self.topics is not None else None
 
-    def described(self) -> DescribedGroup:
+    def described(self, allowed: int) -> DescribedGroup:
+        """`allowed`: the operations to tell of, see `core.access`."""
         protocol = self.protocol if self.state is State.STABLE else None
         return DescribedGroup(
             group_id=self.group_id,
@@ -318,6 +319,7 @@ class ClassicState(Group):
                 )
                 for member in self.members.values()
             ],
+            authorized_operations=allowed,
         )
 
     def joined(self, member_id: str, *, leader: str | None = None, skip: bool = False) -> JoinGroupResponse:

@@ -265,7 +265,8 @@ class ConsumerBase(Group):
             draft.delete()
         return draft.records
 
-    def described(self) -> DescribedGroup:
+    def described(self, allowed: int) -> DescribedGroup:
+        """`allowed`: the operations to tell of, see `core.access`."""
         state = self.state
         return DescribedGroup(
             group_id=self.group_id,
@@ -274,6 +275,7 @@ class ConsumerBase(Group):
             assignment_epoch=state.assignment_epoch,
             assignor_name=self._assignor(state),
             members=[self._described(member) for member in state.members.values()],
+            authorized_operations=allowed,
         )
 
     def _described(self, member: ConsumerMember) -> Member:

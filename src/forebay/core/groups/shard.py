@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from forebay.config import GroupsConfig
+from forebay.core.access import ON_GROUP, operations
 from forebay.core.groups import commits
 from forebay.core.groups.classic import ClassicGroup
 from forebay.core.groups.classic_state import KEY_VERSION as CLASSIC_KEY_VERSION
@@ -166,13 +167,14 @@ class GroupShard:
     def consumer_group_describe(
         self, ticket: Ticket, request: ConsumerGroupDescribeRequest, _info: RequestInfo, _: Now
     ) -> Step:
-        groups = [self._described_consumer(group_id) for group_id in request.group_ids]
+        allowed = operations(ON_GROUP, asked=request.include_authorized_operations)
+        groups = [self._described_consumer(group_id, allowed) for group_id in request.group_ids]
         return self._done(Step(replies=[(ticket, ConsumerGroupDescribeResponse(groups=groups))]))
 
-    def _described_consumer(self, group_id: str) -> DescribedConsumerGroup:
+    def _described_consumer(self, group_id: str, allowed: int) -> DescribedConsumerGroup:
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            return group.described()
+            return group.described(allowed)
         return DescribedConsumerGroup(
             group_id=group_id,
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
@@ -261,13 +263,14 @@ class GroupShard:
     def describe_groups(
         self, ticket: Ticket, request: DescribeGroupsRequest, info: RequestInfo, _: Now
     ) -> Step:
-        groups = [self._described(group_id, info) for group_id in request.groups]
+        allowed = operations(ON_GROUP, asked=request.include_authorized_operations)
+        groups = [self._described(group_id, info, allowed) for group_id in request.groups]
         return self._done(Step(replies=[(ticket, DescribeGroupsResponse(groups=groups))]))
 
-    def _described(self, group_id: str, info: RequestInfo) -> DescribedGroup:
+    def _described(self, group_id: str, info: RequestInfo, allowed: int) -> DescribedGroup:
         group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):
-            return group.described()
+            return group.described(allowed)
         is_told = info.api_version >= _NOT_FOUND_FROM
         return DescribedGroup(
             group_id=group_id,

@@ -28,7 +28,7 @@ class AlterClientQuotasRequest(Request, api_key=49, versions=(0, 1), flexible=1)
 
 class ResponseEntryData(Struct):
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
     entity: list[EntityData] = array(EntityData)
 
 

@@ -23,7 +23,7 @@ class AlterConfigsRequest(Request, api_key=33, versions=(0, 2), flexible=2):
 
 class AlterConfigsResourceResponse(Struct):
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
     resource_type: int = int8()
     resource_name: str = string()
 

@@ -24,7 +24,7 @@ class AlterPartitionReassignmentsRequest(Request, api_key=45, versions=(0, 1), f
 class ReassignablePartitionResponse(Struct):
     partition_index: int = int32()
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
 
 
 class ReassignableTopicResponse(Struct):
@@ -36,5 +36,5 @@ class AlterPartitionReassignmentsResponse(Response, api_key=45, versions=(0, 1),
     throttle_time_ms: int = int32()
     allow_replication_factor_change: bool = boolean("1+", default=True)
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
     responses: list[ReassignableTopicResponse] = array(ReassignableTopicResponse)

@@ -26,7 +26,7 @@ class AlterUserScramCredentialsRequest(Request, api_key=51, versions=(0, 0), fle
 class AlterUserScramCredentialsResult(Struct):
     user: str = string()
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
 
 
 class AlterUserScramCredentialsResponse(Response, api_key=51, versions=(0, 0), flexible=0):

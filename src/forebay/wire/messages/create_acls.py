@@ -21,7 +21,7 @@ class CreateAclsRequest(Request, api_key=30, versions=(1, 3), flexible=2):
 
 class AclCreationResult(Struct):
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
 
 
 class CreateAclsResponse(Response, api_key=30, versions=(1, 3), flexible=2):

@@ -41,7 +41,7 @@ class CreatableTopicResult(Struct):
     name: str = string()
     topic_id: bytes = uuid("7+")
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
     topic_config_error_code: int = int16("5+", tag=0)
     num_partitions: int = int32("5+", default=-1)
     replication_factor: int = int16("5+", default=-1)

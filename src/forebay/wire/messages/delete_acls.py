@@ -21,7 +21,7 @@ class DeleteAclsRequest(Request, api_key=31, versions=(1, 3), flexible=2):
 
 class DeleteAclsMatchingAcl(Struct):
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
     resource_type: int = int8()
     resource_name: str = string()
     pattern_type: int = int8(default=3)
@@ -33,7 +33,7 @@ class DeleteAclsMatchingAcl(Struct):
 
 class DeleteAclsFilterResult(Struct):
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
     matching_acls: list[DeleteAclsMatchingAcl] = array(DeleteAclsMatchingAcl)
 
 

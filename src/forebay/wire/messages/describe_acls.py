@@ -32,5 +32,5 @@ class DescribeAclsResource(Struct):
 class DescribeAclsResponse(Response, api_key=29, versions=(1, 3), flexible=2):
     throttle_time_ms: int = int32()
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
     resources: list[DescribeAclsResource] = array(DescribeAclsResource)

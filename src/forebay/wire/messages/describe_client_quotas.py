@@ -34,5 +34,5 @@ class EntryData(Struct):
 class DescribeClientQuotasResponse(Response, api_key=48, versions=(0, 1), flexible=1):
     throttle_time_ms: int = int32()
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
     entries: list[EntryData] | None = array(EntryData, nullable="0+")

@@ -36,7 +36,7 @@ class DescribeConfigsResourceResult(Struct):
 
 class DescribeConfigsResult(Struct):
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
     resource_type: int = int8()
     resource_name: str = string()
     configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)

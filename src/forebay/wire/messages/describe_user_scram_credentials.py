@@ -21,12 +21,12 @@ class CredentialInfo(Struct):
 class DescribeUserScramCredentialsResult(Struct):
     user: str = string()
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
     credential_infos: list[CredentialInfo] = array(CredentialInfo)
 
 
 class DescribeUserScramCredentialsResponse(Response, api_key=50, versions=(0, 0), flexible=0):
     throttle_time_ms: int = int32()
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
     results: list[DescribeUserScramCredentialsResult] = array(DescribeUserScramCredentialsResult)

@@ -19,7 +19,7 @@ class ElectLeadersRequest(Request, api_key=43, versions=(0, 2), flexible=2):
 class PartitionResult(Struct):
     partition_id: int = int32()
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
 
 
 class ReplicaElectionResult(Struct):

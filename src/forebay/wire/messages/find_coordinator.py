@@ -17,13 +17,13 @@ class Coordinator(Struct):
     host: str = string()
     port: int = int32()
     error_code: int = int16()
-    error_message: str | None = string(nullable="4+")
+    error_message: str | None = string(nullable="4+", default=None)
 
 
 class FindCoordinatorResponse(Response, api_key=10, versions=(0, 6), flexible=3):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("0-3")
-    error_message: str | None = string("1-3", nullable="1+")
+    error_message: str | None = string("1-3", nullable="1+", default=None)
     node_id: int = int32("0-3")
     host: str = string("0-3")
     port: int = int32("0-3")

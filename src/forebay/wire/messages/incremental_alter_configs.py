@@ -24,7 +24,7 @@ class IncrementalAlterConfigsRequest(Request, api_key=44, versions=(0, 1), flexi
 
 class AlterConfigsResourceResponse(Struct):
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
     resource_type: int = int8()
     resource_name: str = string()
 

@@ -32,5 +32,5 @@ class OngoingTopicReassignment(Struct):
 class ListPartitionReassignmentsResponse(Response, api_key=46, versions=(0, 0), flexible=0):
     throttle_time_ms: int = int32()
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
     topics: list[OngoingTopicReassignment] = array(OngoingTopicReassignment)

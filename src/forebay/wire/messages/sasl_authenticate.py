@@ -11,6 +11,6 @@ class SaslAuthenticateRequest(Request, api_key=36, versions=(0, 2), flexible=2):
 
 class SaslAuthenticateResponse(Response, api_key=36, versions=(0, 2), flexible=2):
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
     auth_bytes: bytes = binary()
     session_lifetime_ms: int = int64("1+")

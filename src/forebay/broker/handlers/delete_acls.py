@@ -1,0 +1,25 @@
+"""DeleteAcls: refused filter by filter, since there is no authorizer that has access rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.handlers.describe_acls import NO_AUTHORIZER
+from forebay.errors import ErrorCode
+from forebay.wire.messages.delete_acls import (
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+
+def handle(_: Broker, _context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+    refused = DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
+
+
+ENDPOINT = Endpoint(31, 1, 3, handle)

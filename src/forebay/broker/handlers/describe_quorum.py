@@ -1,0 +1,30 @@
+"""DescribeQuorum: there is none to describe, and this says so.
+
+It is served for its answer alone. Of an API that is not served, kafka-metadata-quorum only says that the node
+does not support it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.errors import ErrorCode
+from forebay.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, _context: RequestContext, _request: DescribeQuorumRequest
+) -> DescribeQuorumResponse:
+    store = "in its own data directory" if broker.config.cluster.embedded else "in etcd"
+    return DescribeQuorumResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        error_message=f"there is no KRaft quorum: Forebay keeps its metadata {store}; "
+        "`forebay cluster describe` shows brokers and controller",
+    )
+
+
+ENDPOINT = Endpoint(55, 0, 2, handle)
