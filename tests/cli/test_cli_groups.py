@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.forebay_command import Done, forebay
@@ -200,6 +203,42 @@ def test_a_reset_of_what_is_not_there(group: Group) -> None:
     assert "there is no topic" in group("reset-offsets", "--to-latest", "--topic", "nowhere").err
     done = group("reset-offsets", "--to-latest", "--topic", f"{group.name}:7")
     assert f"topic {group.name} has no partition 7: it has 0 to 1" in done.err
+
+
+def fail_for_partition_1(monkeypatch: pytest.MonkeyPatch, kind: str, code: int) -> None:
+    """Its look-ups of this kind of offset are answered with an error."""
+    real = AdminClient.list_offsets
+
+    def list_offsets(self: AdminClient, wanted: dict[TopicPartition, Any], **options: Any) -> Any:
+        futures = real(self, wanted, **options)
+        for place, spec in wanted.items():
+            if place.partition == 1 and type(spec).__name__ == kind:
+                futures[place] = Future()
+                futures[place].set_exception(KafkaException(KafkaError(code)))
+        return futures
+
+    monkeypatch.setattr(AdminClient, "list_offsets", list_offsets)
+
+
+@pytest.mark.parametrize("failing", ["EarliestSpec", "LatestSpec", "TimestampSpec"])
+def test_a_reset_that_cannot_ask_every_partition_changes_none(
+    group: Group, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    fail_for_partition_1(monkeypatch, failing, KafkaError.LEADER_NOT_AVAILABLE)
+    done = group("reset-offsets", "--to-time", "30m", "--execute")
+    assert done.code == 1
+    assert "nothing was changed" in done.err
+    assert f"{group.name}-1: Broker: Leader not available (LEADER_NOT_AVAILABLE)" in done.err
+    monkeypatch.undo()
+    assert group.committed() == {0: 4, 1: 2}
+
+
+def test_a_reset_names_what_is_there_no_more(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_for_partition_1(monkeypatch, "LatestSpec", KafkaError.UNKNOWN_TOPIC_OR_PART)
+    done = group.ok("reset-offsets", "--to-latest", "--execute")
+    assert f"left out: {group.name}-1 is there no more" in done.err
+    monkeypatch.undo()
+    assert group.committed() == {0: 10, 1: 2}
 
 
 def test_delete(group: Group) -> None:

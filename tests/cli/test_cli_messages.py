@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import signal
 import subprocess
 import time
@@ -87,6 +88,37 @@ def test_where_to_begin(bootstrap: str, topic: str) -> None:
     assert consume_all(bootstrap, topic, "--from", "1h").out == "a\nb\nc\nd\n"
     assert consume_all(bootstrap, topic, "--from", "2099-01-01").out == ""
     assert consume_all(bootstrap, topic, "--from", "1", "--count", "2").out == "b\nc\n"
+
+
+def test_from_an_offset_beyond_the_end_only_what_comes_there(bootstrap: str, topic: str) -> None:
+    ok(forebay("produce", topic, bootstrap=bootstrap, stdin="a\nb\nc\n"))
+    assert consume_all(bootstrap, topic, "--from", "3").out == ""
+    assert consume_all(bootstrap, topic, "--from", "100").out == ""
+    assert ok(forebay("consume", topic, "--from", "100", "--timeout", "1", bootstrap=bootstrap)).out == ""
+    child = subprocess.Popen(
+        command("consume", topic, "--from", "4", "--count", "1"),
+        stdout=subprocess.PIPE,
+        env=environment(bootstrap),
+        text=True,
+    )
+    try:
+        line = None
+        while line is None:  # offset 3 is not printed, and perhaps comes before the command has begun
+            ok(forebay("produce", topic, bootstrap=bootstrap, stdin="next\n"))
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                line, _ = child.communicate(timeout=0.5)
+        assert line == "next\n"
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_from_beginning_as_kafka_s_tools_have_it(bootstrap: str, topic: str) -> None:
+    ok(forebay("produce", topic, bootstrap=bootstrap, stdin="a\nb\n"))
+    assert consume_all(bootstrap, topic, "--from-beginning").out == "a\nb\n"
+    done = forebay("consume", topic, "--from-beginning", "--from", "end", bootstrap=bootstrap)
+    assert done.code == 2
+    assert "exclude each other" in done.err
 
 
 def test_from_a_time_between_two_messages(bootstrap: str, topic: str) -> None:

@@ -30,6 +30,9 @@ BATCH_MESSAGES = 500
     "--from", "start", default="beginning", metavar="WHERE", show_default=True, help=f"{POSITION_HELP}."
 )
 @click.option(
+    "--from-beginning", is_flag=True, help="The same as --from beginning, as Kafka's tools have it."
+)
+@click.option(
     "--partition",
     "only",
     metavar="N",
@@ -55,6 +58,7 @@ BATCH_MESSAGES = 500
 def consume(
     topic: str,
     start: str,
+    from_beginning: bool,
     only: tuple[int, ...],
     count: int | None,
     exit_at_end: bool,
@@ -73,6 +77,8 @@ def consume(
     """
     if as_json and text is not None:
         raise click.UsageError("--json and --format exclude each other")
+    if from_beginning and start != "beginning":
+        raise click.UsageError("--from and --from-beginning exclude each other")
     try:
         position = parse_position(start, time.time_ns() // 1_000_000)
         writer = json_line if as_json else compile_format(r"%v\n" if text is None else text)
@@ -84,7 +90,8 @@ def consume(
         ends = _ends(consumer, starts) if exit_at_end else None
         if ends is not None:
             starts = [place for place in starts if place.partition in ends]
-        reader = Reader(consumer, starts, ends=ends, count=count, timeout_s=timeout_s)
+        floor = position.offset if isinstance(position, Offset) else 0
+        reader = Reader(consumer, starts, floor=floor, ends=ends, count=count, timeout_s=timeout_s)
         reader.run(writer, sys.stdout.buffer)
     except KeyboardInterrupt:
         return
@@ -131,7 +138,9 @@ def _starts(
             case End():
                 place.offset = OFFSET_END
             case Offset(offset):
-                place.offset = offset
+                # Beyond the end there is nothing to fetch yet, and the broker refuses to wait there.
+                low, high = _watermarks(consumer, place)
+                place.offset = min(max(low, offset), high)
             case Last(count):
                 low, high = _watermarks(consumer, place)
                 place.offset = max(low, high - count)
@@ -145,9 +154,15 @@ def _at_time(consumer: Consumer, places: Iterable[TopicPartition], timestamp_ms:
     for place in (asked := list(places)):
         place.offset = timestamp_ms
     try:
-        return consumer.offsets_for_times(asked, timeout=REQUEST_SECONDS)
+        found = consumer.offsets_for_times(asked, timeout=REQUEST_SECONDS)
     except KafkaException as error:
         raise failed(error) from None
+    for place in found:
+        if place.error is not None:
+            raise CommandError(
+                f"{place.topic}-{place.partition}: {place.error.str().rstrip('.')} ({place.error.name()})"
+            )
+    return found
 
 
 def _ends(consumer: Consumer, starts: Iterable[TopicPartition]) -> dict[int, int]:
@@ -181,11 +196,13 @@ class Reader:
         consumer: Consumer,
         starts: list[TopicPartition],
         *,
+        floor: int,
         ends: dict[int, int] | None,
         count: int | None,
         timeout_s: float | None,
     ) -> None:
         self._consumer = consumer
+        self._floor = floor
         self._ends = ends
         self._open = {place.partition for place in starts}
         self._left = count
@@ -225,14 +242,14 @@ class Reader:
         return [first, *(self._consumer.consume(most - 1, 0) if most > 1 else ())]
 
     def _wanted(self, message: Message) -> bool:
-        """Whether the message lies before the end; the last one before it closes its partition."""
+        """Whether it lies between floor and end; the last message before the end closes its partition."""
         partition, offset = message.partition() or 0, message.offset() or 0
         if self._ends is None:
-            return True
+            return offset >= self._floor
         end = self._ends[partition]
         if offset >= end - 1:
             self._open.discard(partition)
-        return offset < end
+        return self._floor <= offset < end
 
     def _note(self, error: KafkaError, message: Message) -> None:
         from confluent_kafka import KafkaError

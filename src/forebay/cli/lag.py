@@ -10,12 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, settle
+from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, error_of, settle
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
     from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, ConsumerGroupListing
 
 Place = tuple[str, int]
@@ -75,27 +75,36 @@ def committed_offsets(admin: AdminClient, group: str) -> dict[Place, int]:
     return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
 
-def log_offsets(admin: AdminClient, places: Iterable[Place], spec: Any) -> dict[Place, int]:
-    """A partition without an answer (a deleted one, say) is left out; so is a time without a message."""
+class LogOffsets(NamedTuple):
+    """What a look-up found in the logs."""
+
+    found: dict[Place, int]
+    """Without the partitions that have no message at a time that was asked for."""
+    problems: dict[Place, KafkaError]
+    """Why a partition gave no answer: deleted, for example, or without a leader."""
+
+
+def log_offsets(admin: AdminClient, places: Iterable[Place], spec: Any) -> LogOffsets:
     from confluent_kafka import KafkaException, TopicPartition
 
+    looked_up = LogOffsets({}, {})
     wanted = {TopicPartition(topic, partition): spec for topic, partition in places}
     if not wanted:
-        return {}
-    found: dict[Place, int] = {}
+        return looked_up
     for place, future in admin.list_offsets(wanted, request_timeout=REQUEST_SECONDS).items():
         try:
             offset = future.result(timeout=REQUEST_SECONDS * 2).offset
-        except KafkaException:
+        except KafkaException as error:
+            looked_up.problems[place.topic, place.partition] = error_of(error)
             continue
         except TimeoutError:
             raise CommandError("the broker did not answer in time: try again, or look at its log") from None
         if offset >= 0:
-            found[place.topic, place.partition] = offset
-    return found
+            looked_up.found[place.topic, place.partition] = offset
+    return looked_up
 
 
-def ends_of(admin: AdminClient, places: Sequence[Place]) -> tuple[dict[Place, int], dict[Place, int]]:
+def ends_of(admin: AdminClient, places: Sequence[Place]) -> tuple[LogOffsets, LogOffsets]:
     """The first offset and the next one to be written, of each partition."""
     from confluent_kafka.admin import OffsetSpec
 
@@ -115,8 +124,8 @@ def group_lag(
             topic=topic,
             partition=partition,
             committed=committed.get((topic, partition)),
-            start_offset=starts.get((topic, partition)),
-            end_offset=ends.get((topic, partition)),
+            start_offset=starts.found.get((topic, partition)),
+            end_offset=ends.found.get((topic, partition)),
         )
         for topic, partition in places
     ]

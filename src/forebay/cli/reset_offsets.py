@@ -7,17 +7,26 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, settle
-from forebay.cli.lag import Place, committed_offsets, describe_group, ends_of, group_state, log_offsets
+from forebay.cli.lag import (
+    LogOffsets,
+    Place,
+    committed_offsets,
+    describe_group,
+    ends_of,
+    group_state,
+    log_offsets,
+)
 from forebay.cli.output import json_option, print_json, print_table
 from forebay.cli.positions import TIME_HELP, parse_time
 
 if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient
 
 _OFFSET_MAX = 2**63 - 1
@@ -30,6 +39,8 @@ class Logs(NamedTuple):
     starts: Mapping[Place, int]
     ends: Mapping[Place, int]
     at_time: Mapping[Place, int]
+    gone: Set[Place]
+    """Partitions that are there no more: their topic was deleted."""
 
 
 Target = Callable[[Logs, Place], int]
@@ -76,7 +87,12 @@ def reset_offsets(
     places = _chosen(client, admin, topics) if topics else sorted(committed)
     if not places:
         raise CommandError(f"group {name} has committed nothing yet: say with --topic what to reset")
-    rows = _plan(places, _logs(admin, places, committed, timestamp_ms), target)
+    logs = _logs(admin, places, committed, timestamp_ms)
+    rows = _plan(places, logs, target)
+    for topic, partition in sorted(logs.gone):
+        click.echo(f"left out: {topic}-{partition} is there no more", err=True)
+    if not rows:
+        raise CommandError(f"nothing is there any more of what group {name} has committed")
     if execute:
         _refuse_active(admin, name)
         _alter(admin, name, rows)
@@ -114,16 +130,36 @@ def _logs(
     from confluent_kafka.admin import OffsetSpec
 
     starts, ends = ends_of(admin, places)
-    if timestamp_ms is None:
-        return Logs(committed, starts, ends, {})
-    return Logs(committed, starts, ends, log_offsets(admin, places, OffsetSpec.for_timestamp(timestamp_ms)))
+    at_time = LogOffsets({}, {})
+    if timestamp_ms is not None:
+        at_time = log_offsets(admin, places, OffsetSpec.for_timestamp(timestamp_ms))
+    gone = _check(starts.problems | ends.problems | at_time.problems)
+    return Logs(committed, starts.found, ends.found, at_time.found, gone)
+
+
+def _check(problems: Mapping[Place, KafkaError]) -> set[Place]:
+    """Those that are there no more. Any other problem ends the command: a part of a reset is none."""
+    from confluent_kafka import KafkaError
+
+    gone = {place for place, error in problems.items() if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART}
+    unknown = [
+        f"{topic}-{partition}: {error.str().rstrip('.')} ({error.name()})"
+        for (topic, partition), error in sorted(problems.items())
+        if (topic, partition) not in gone
+    ]
+    if unknown:
+        raise CommandError(
+            "\n".join(
+                ["nothing was changed, these partitions cannot be asked for their offsets now:", *unknown]
+            )
+        )
+    return gone
 
 
 def _plan(places: Sequence[Place], logs: Logs, target: Target) -> list[dict[str, Any]]:
-    """Partitions that are there no more are left out."""
     rows = []
     for place in places:
-        if place not in logs.starts or place not in logs.ends:
+        if place in logs.gone:
             continue
         new_offset = min(max(target(logs, place), logs.starts[place]), logs.ends[place])
         rows.append(
@@ -167,8 +203,6 @@ def _alter(admin: AdminClient, name: str, rows: Sequence[Mapping[str, Any]]) -> 
     from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
     places = [TopicPartition(row["topic"], row["partition"], row["new_offset"]) for row in rows]
-    if not places:
-        return
     request = ConsumerGroupTopicPartitions(name, places)
     done = settle(admin.alter_consumer_group_offsets([request], request_timeout=REQUEST_SECONDS)[name])
     problems = [
