@@ -56,6 +56,12 @@ class Server:
     def listen(self, host: str, port: int) -> Address:
         """Bind now; connections wait in the backlog until start()."""
         self._listener = self._network.listen(host, port, self._accept)
+        return self.address
+
+    @property
+    def address(self) -> Address:
+        """What it is bound to, with the port that was chosen where any would do."""
+        assert self._listener is not None, "listen first"
         return self._listener.address
 
     def start(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from forebay.broker.dispatch import Endpoint, RequestContext
@@ -9,6 +10,7 @@ from forebay.broker.log_levels import levels
 from forebay.config import (
     ConfigEntry,
     ConfigType,
+    Listener,
     Source,
     describe_all_brokers,
     describe_broker,
@@ -32,18 +34,21 @@ if TYPE_CHECKING:
 
 
 def handle(
-    broker: Broker, _context: RequestContext, request: DescribeConfigsRequest
+    broker: Broker, context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
-        results=[_resource(broker, request, resource) for resource in request.resources]
+        results=[_resource(broker, context, request, resource) for resource in request.resources]
     )
 
 
 def _resource(
-    broker: Broker, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    broker: Broker,
+    context: RequestContext,
+    request: DescribeConfigsRequest,
+    resource: DescribeConfigsResource,
 ) -> DescribeConfigsResult:
     try:
-        entries = _entries(broker, resource)
+        entries = _entries(broker, context, resource)
     except KafkaError as error:
         return DescribeConfigsResult(
             error_code=error.code,
@@ -60,21 +65,37 @@ def _resource(
     )
 
 
-def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+def _entries(broker: Broker, context: RequestContext, resource: DescribeConfigsResource) -> list[ConfigEntry]:
     if resource.resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
-        return _of_brokers(broker, resource)
+        return _of_brokers(broker, context, resource)
     kind = kind_of(resource.resource_type)
     name = kind.find(broker.image, resource.resource_name)
     describe = describe_topic if resource.resource_type == ResourceType.TOPIC else describe_group
     return describe(broker.config, kind.overrides(broker.image, name))
 
 
-def _of_brokers(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+def _of_brokers(
+    broker: Broker, context: RequestContext, resource: DescribeConfigsResource
+) -> list[ConfigEntry]:
     of_loggers = resource.resource_type == ResourceType.BROKER_LOGGER
     if not resource.resource_name and not of_loggers:
         return describe_all_brokers(broker.image.broker_config(ALL_BROKERS).overrides)
     check_own_id(broker, resource.resource_name)
-    return _loggers() if of_loggers else describe_broker(broker.config)
+    return _loggers() if of_loggers else _own_settings(broker, context)
+
+
+def _own_settings(broker: Broker, context: RequestContext) -> list[ConfigEntry]:
+    """Addresses are shown as they are in force: the port that was chosen, and what this client is told."""
+    listener = broker.config.node.listeners[0]
+    host, port = broker.address_for(context.connection)
+    in_force = {
+        "listeners": str(replace(listener, port=broker.server.address[1])),
+        "advertised.listeners": str(Listener(name=listener.name, host=host, port=port)),
+    }
+    return [
+        replace(entry, value=in_force.get(entry.name, entry.value))
+        for entry in describe_broker(broker.config)
+    ]
 
 
 def check_own_id(broker: Broker, name: str) -> None:
