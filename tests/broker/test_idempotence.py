@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from forebay.broker.housekeeping import Housekeeping
+from forebay.clock import ManualClock
 from forebay.errors import ErrorCode
 from support.brokers.broker_process import BrokerProcess
+from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.wire_client import (
     LATEST,
     PRODUCE,
@@ -129,3 +134,71 @@ def test_the_state_of_producers_survives(
         assert outcome(client, "kept", numbered(13))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert outcome(client, "kept", numbered(12)) == (0, 12)
         assert [value for _, value in read_all(client, "kept")] == [b"%d" % n for n in range(13)]
+
+
+# -- forgetting ----------------------------------------------------------------------------------------------
+
+YEARS_AGO_MS = 1_300_000_000_000
+DAY_MS = 24 * 3600 * 1000
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def local(tmp_path: Path, clock: ManualClock) -> Iterator[LocalBroker]:
+    with local_broker(tmp_path / "data", clock=clock) as running:
+        yield running
+
+
+def look_for_silent_producers(local: LocalBroker) -> None:
+    done = asyncio.run_coroutine_threadsafe(Housekeeping(local.broker).expire_producers(), local.broker.loop)
+    done.result(30)
+
+
+def old(sequence: int) -> bytes:
+    return batch(
+        b"%d" % sequence,
+        timestamp=YEARS_AGO_MS,
+        producer_id=PRODUCER,
+        producer_epoch=0,
+        base_sequence=sequence,
+    )
+
+
+def test_a_producer_of_old_messages_is_not_forgotten_while_it_sends(
+    local: LocalBroker, clock: ManualClock
+) -> None:
+    """As one that replays an archive: its timestamps are years old, its retries are a moment old."""
+    with WireClient(local.bootstrap) as client:
+        create(client, "replayed", retention_ms="-1")
+        for sequence in range(5):
+            assert outcome(client, "replayed", old(sequence)) == (0, sequence)
+            clock.advance(DAY_MS - 1)
+            look_for_silent_producers(local)
+            assert outcome(client, "replayed", old(sequence)) == (0, sequence), "the same again"
+        assert offset_at(client, "replayed", LATEST) == 5
+
+
+def test_a_silent_producer_is_forgotten_after_a_day(local: LocalBroker, clock: ManualClock) -> None:
+    with WireClient(local.bootstrap) as client:
+        create(client, "silent", retention_ms="-1")
+        assert outcome(client, "silent", old(0)) == (0, 0)
+        for _ in range(2):
+            assert outcome(client, "silent", old(0)) == (0, 0)
+            look_for_silent_producers(local)
+            clock.advance(DAY_MS)
+        look_for_silent_producers(local)
+        assert outcome(client, "silent", old(7)) == (0, 1), "a producer that is not known may begin anywhere"
+
+
+def test_a_restart_forgets_no_producer(fresh_broker: BrokerProcess) -> None:
+    with WireClient(fresh_broker.bootstrap) as client:
+        create(client, "restarted", retention_ms="-1")
+        assert outcome(client, "restarted", old(0)) == (0, 0)
+    fresh_broker.stop()
+    fresh_broker.start()
+    with WireClient(fresh_broker.bootstrap) as client:
+        assert outcome(client, "restarted", old(0)) == (0, 0)

@@ -7,7 +7,7 @@ but the log, and must be the same from state that was kept and from state that w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import pytest
@@ -22,7 +22,7 @@ from forebay.core.admission import (
     admit_marker,
     admit_own,
 )
-from forebay.core.producers import ProducerTable
+from forebay.core.producers import ProducerState, ProducerTable
 from forebay.errors import ErrorCode
 from forebay.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader, EndTxnMarker
 
@@ -165,13 +165,17 @@ def _timed(entry: Entry) -> Entry:
     return Entry(entry.header._replace(base_timestamp=time, max_timestamp=time), entry.marker)
 
 
+def accept(table: ProducerTable, entry: Entry) -> None:
+    if entry.marker is None:
+        table.accept(entry.header)
+    else:
+        table.accept_marker(entry.header, entry.marker)
+
+
 def replayed(log: Log) -> ProducerTable:
     table = ProducerTable()
-    for header, marker in log.entries:
-        if marker is None:
-            table.accept(header)
-        else:
-            table.accept_marker(header, marker)
+    for entry in log.entries:
+        accept(table, entry)
     return table
 
 
@@ -179,10 +183,7 @@ def reloaded_each_time(log: Log) -> ProducerTable:
     """As a broker that is stopped and started after every batch."""
     table = ProducerTable()
     for entry in log.entries:
-        if entry.marker is None:
-            table.accept(entry.header)
-        else:
-            table.accept_marker(entry.header, entry.marker)
+        accept(table, entry)
         table = ProducerTable.from_bytes(table.to_bytes())
     return table
 
@@ -218,6 +219,26 @@ def test_stopping_after_every_batch_changes_no_decision() -> None:
         for header, verified in PROBES:
             first = header.base_sequence if verified else None
             assert without_time(admit(loaded, header, first)) == without_time(admit(kept, header, first))
+
+
+def test_what_could_not_be_written_leaves_no_trace() -> None:
+    """Any stretch at the end of any short history is undone as if it had never been accepted."""
+    for log in histories(Log(), DEPTH):
+        for kept in range(len(log.entries)):
+            table = replayed(Log(log.entries[:kept]))
+            expected = decisive(table)
+            unstable = table.transactions.first_unstable_offset(0)
+            table.written()
+            for entry in log.entries[kept:]:
+                accept(table, entry)
+            table.truncate(log.entries[kept].header.base_offset)
+            assert decisive(table) == expected
+            assert table.transactions.first_unstable_offset(0) == unstable
+
+
+def decisive(table: ProducerTable) -> list[ProducerState]:
+    """What decisions depend on: all but the time of a producer's last batch, which is only shown."""
+    return [replace(state.copy(), last_timestamp=0) for state in table]
 
 
 def test_only_a_batch_of_the_open_transaction_is_ever_repeated() -> None:

@@ -120,15 +120,44 @@ def test_check_changes_nothing() -> None:
     assert table.to_bytes() == before
 
 
+DAY_MS = 24 * 3600 * 1000
+
+
 def test_expiry_spares_the_recent_and_open_transactions() -> None:
     table = table_of(
-        batch(0, producer=1, timestamp=1000),
-        batch(0, producer=2, timestamp=2000),
-        batch(0, producer=3, timestamp=1000, attributes=TRANSACTIONAL, offset=4),
+        batch(0, producer=1),
+        batch(0, producer=2),
+        batch(0, producer=3, attributes=TRANSACTIONAL, offset=4),
     )
-    assert table.expire(2500, 1500) == 1
-    assert [state.producer_id for state in table] == [2, 3]
+    assert table.expire(0, DAY_MS) == 0
+    table.accept(batch(1, producer=2, offset=5))
+    assert table.expire(DAY_MS - 1, DAY_MS) == 0
+    assert table.expire(DAY_MS, DAY_MS) == 1
+    assert [state.producer_id for state in table] == [3, 2]
     assert decide(table, batch(55, producer=1)) is APPEND
+    assert table.expire(2 * DAY_MS - 2, DAY_MS) == 0
+    assert table.expire(2 * DAY_MS - 1, DAY_MS) == 1, "found silent for the first time a day before"
+    end(table, producer=3, offset=6)
+    assert table.expire(9 * DAY_MS, DAY_MS) == 0, "its transaction has only just ended"
+    assert table.expire(10 * DAY_MS, DAY_MS) == 1
+
+
+@pytest.mark.parametrize("timestamp", [-1, 0, 1_000, 2**62])
+def test_expiry_does_not_look_at_the_timestamps_of_clients(timestamp: int) -> None:
+    now_ms = 1_700_000_000_000
+    table = table_of(batch(0, timestamp=timestamp))
+    assert table.expire(now_ms, DAY_MS) == 0
+    table.accept(batch(1, timestamp=timestamp, offset=1))
+    assert table.expire(now_ms + DAY_MS, DAY_MS) == 0
+    assert table.expire(now_ms + 2 * DAY_MS, DAY_MS) == 1
+
+
+def test_a_loaded_table_forgets_nobody_at_once() -> None:
+    table = table_of(batch(0, timestamp=1))
+    table.expire(0, DAY_MS)
+    loaded = ProducerTable.from_bytes(table.to_bytes())
+    assert loaded.expire(10 * DAY_MS, DAY_MS) == 0
+    assert loaded.expire(11 * DAY_MS, DAY_MS) == 1
 
 
 def test_the_longest_unused_goes_when_there_are_too_many() -> None:
@@ -207,6 +236,29 @@ def test_truncation_takes_the_numbering_back() -> None:
     # Six batches were forgotten and only five remembered: the numbering is known as far as that.
     assert decide(table, batch(6, 2)) is APPEND
     assert decide(ProducerTable.from_bytes(table.to_bytes()), batch(6, 2)) is APPEND
+
+
+def test_truncation_takes_back_what_only_a_copy_remembers() -> None:
+    table = table_of(batch(0, 2, offset=0), batch(0, producer=8, offset=2, attributes=TRANSACTIONAL))
+    table.written()
+    before = table.to_bytes()
+    table.accept(batch(0, epoch=1, offset=3))  # a new epoch
+    table.accept(batch(1, epoch=1, offset=4))
+    table.accept(batch(0, producer=9, offset=5))  # a new producer
+    end(table, producer=8, epoch=1, offset=6, commit=False)  # a marker that ends a transaction
+    end(table, producer=8, epoch=2, offset=7)  # and one that ends nothing
+    table.truncate(3)
+    assert table.to_bytes() == before
+    assert table.find(9) is None
+    assert table.transactions.first_unstable_offset(3) == 2
+
+
+def test_what_was_written_before_a_write_failed_stays() -> None:
+    table = table_of(batch(0, offset=0), batch(0, epoch=1, offset=1), batch(0, producer=9, offset=2))
+    before = {state.producer_id: state.copy() for state in table}
+    table.accept(batch(0, epoch=2, offset=3))
+    table.truncate(3)
+    assert {state.producer_id: state for state in table} == before
 
 
 def test_the_snapshot_has_kafkas_layout() -> None:

@@ -107,7 +107,7 @@ class Housekeeping:
         self._broker.server.close_idle()
 
     async def expire_producers(self) -> None:
-        now_ms = self._broker.now_ms()
+        now_ms = int(self._broker.clock.monotonic() * 1000)
         expiration_ms = self._broker.config.storage.producer_id_expiration_ms
         for partition in self._broker.replicas.all():
             partition.producers.expire(now_ms, expiration_ms)

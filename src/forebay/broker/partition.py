@@ -404,6 +404,8 @@ class Partition:
         except StorageError:
             self.producers.truncate(self.log.end_offset)
             raise
+        else:
+            self.producers.written()
         finally:
             self._written = self.log.end_offset
             if self.commits_at_once:

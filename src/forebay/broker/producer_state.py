@@ -56,6 +56,7 @@ def _newest_snapshot(log_: Log) -> tuple[int, ProducerTable]:
 
 def _replay(log_: Log, table: ProducerTable, batch: memoryview, header: BatchHeader) -> None:
     aborted = accept_batch(table, batch, header)
+    table.written()
     if header.is_control:
         table.transactions.settle(header.next_offset)
     if aborted is not None:

@@ -195,7 +195,8 @@ _TOPICS = (
     int_key(
         "producer.id.expiration.ms",
         86_400_000,
-        "An idempotent producer that is silent for this long is forgotten.",
+        "An idempotent producer that appends nothing to a partition for this long is forgotten there. The "
+        "broker's own time counts, from its start on; timestamps of messages do not.",
         1,
         dynamic=True,
     ),

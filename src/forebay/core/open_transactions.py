@@ -5,17 +5,13 @@ until its marker is committed, that is, below the high watermark: only then can 
 more. The first offset of all unstable transactions bounds the last stable offset.
 
 Batches begin transactions in the order of the log, so an insertion-ordered dict is sorted by first offset.
-A transaction that has ended keeps the state its producer had before, so that a marker that could not be
-written is undone.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Generic, NamedTuple, TypeVar
-
-S = TypeVar("S")
+from typing import NamedTuple
 
 
 class CompletedTxn(NamedTuple):
@@ -28,19 +24,18 @@ class CompletedTxn(NamedTuple):
     """As it will be once the marker is committed."""
 
 
-class _Ending(NamedTuple, Generic[S]):
+class _Ending(NamedTuple):
     first_offset: int
     last_offset: int
-    before: S
 
 
-class OpenTransactions(Generic[S]):
+class OpenTransactions:
     __slots__ = ("_ending", "_open")
 
     def __init__(self) -> None:
         self._open: dict[int, int] = {}
         """First offset by producer id, ascending."""
-        self._ending: deque[_Ending[S]] = deque()
+        self._ending: deque[_Ending] = deque()
         """Ended by a marker that may not be committed yet, in the order of the markers."""
 
     def __len__(self) -> int:
@@ -53,10 +48,10 @@ class OpenTransactions(Generic[S]):
         """Take these (producer id, first offset), in any order, for all that are open."""
         self._open = dict(sorted(transactions, key=lambda transaction: transaction[1]))
 
-    def end(self, producer_id: int, last_offset: int, before: S) -> tuple[int, int]:
+    def end(self, producer_id: int, last_offset: int) -> tuple[int, int]:
         """The first offset of the producer's transaction, and the last stable offset after it."""
         first_offset = self._open.pop(producer_id)
-        self._ending.append(_Ending(first_offset, last_offset, before))
+        self._ending.append(_Ending(first_offset, last_offset))
         return first_offset, next(iter(self._open.values()), last_offset + 1)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
@@ -72,13 +67,7 @@ class OpenTransactions(Generic[S]):
         while self._ending and self._ending[0].last_offset < high_watermark:
             self._ending.popleft()
 
-    def undo(self, offset: int) -> list[S]:
-        """The states before the markers at this offset and after it, the last marker's first."""
-        undone: list[S] = []
+    def undo(self, offset: int) -> None:
+        """Forget the markers at this offset and after it; `load` then says what is open again."""
         while self._ending and self._ending[-1].last_offset >= offset:
-            undone.append(self._ending.pop().before)
-        return undone
-
-    def clear(self) -> None:
-        self._open.clear()
-        self._ending.clear()
+            self._ending.pop()

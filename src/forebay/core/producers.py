@@ -71,6 +71,10 @@ class ProducerState:
     """First offset of the open transaction."""
     batches: list[AppendedBatch] = field(default_factory=list)
     """The last few, oldest first."""
+    was_heard: bool = field(default=True, compare=False)
+    """Whether anything was appended since `expire` looked last."""
+    silent_since_ms: int = field(default=0, compare=False)
+    """If not: when it looked first and found nothing new."""
 
     @property
     def in_transaction(self) -> bool:
@@ -100,6 +104,9 @@ class ProducerState:
             del self.batches[0]
         self.next_sequence = (batch.last_sequence + 1) & SEQUENCE_MASK
 
+    def copy(self) -> ProducerState:
+        return replace(self, batches=self.batches.copy())
+
     def truncate(self, offset: int) -> None:
         """Forget the batches at this offset and after it. Numbering is gapless, so it goes back with them."""
         while self.batches and self.batches[-1].last_offset >= offset:
@@ -109,7 +116,7 @@ class ProducerState:
 
 
 class ProducerTable:
-    __slots__ = ("_producers", "_producers_max", "find", "transactional", "transactions")
+    __slots__ = ("_before", "_producers", "_producers_max", "find", "transactional", "transactions")
 
     def __init__(self, *, producers_max: int = PRODUCERS_MAX) -> None:
         self._producers: OrderedDict[int, ProducerState] = OrderedDict()
@@ -117,7 +124,10 @@ class ProducerTable:
         self.find: Callable[[int], ProducerState | None] = self._producers.get
         """What is known of a producer, by its id. An attribute, for the sake of the hot path."""
         self._producers_max = producers_max
-        self.transactions: OpenTransactions[ProducerState] = OpenTransactions()
+        self._before: list[tuple[int, int, ProducerState | None]] = []
+        """Offset, producer id and what was known of the producer before the batch there, for batches that may
+        have to be undone and say too little for it: the first of a producer or an epoch, and markers."""
+        self.transactions = OpenTransactions()
         self.transactional = False
         """Whether there has been any transaction: if not, nobody need look for open ones."""
 
@@ -135,18 +145,14 @@ class ProducerTable:
     def accept_marker(self, header: BatchHeader, marker: EndTxnMarker) -> CompletedTxn | None:
         """Record a marker that has been appended; the transaction that it ended, if one was open."""
         self.transactional = True
-        before = self._producers.get(header.producer_id)
-        if before is not None and before.in_transaction:
-            before = replace(before, batches=before.batches.copy())
-        state = self._state_of(header)
+        state = self._state_of(header, is_marker=True)
         state.last_timestamp = header.max_timestamp
         state.coordinator_epoch = marker.coordinator_epoch
         if not state.in_transaction:
             return None
-        assert before is not None
         state.txn_first_offset = NO_OFFSET
         last_offset = header.base_offset
-        first_offset, stable_offset = self.transactions.end(header.producer_id, last_offset, before)
+        first_offset, stable_offset = self.transactions.end(header.producer_id, last_offset)
         return CompletedTxn(header.producer_id, first_offset, last_offset, marker.commit, stable_offset)
 
     def accept(self, header: BatchHeader) -> None:
@@ -166,15 +172,21 @@ class ProducerTable:
                 AppendedBatch(sequence, last_sequence, header.base_offset + delta, delta, timestamp)
             )
 
-    def _state_of(self, header: BatchHeader) -> ProducerState:
-        producers = self._producers
-        state = producers.get(header.producer_id)
+    def _state_of(self, header: BatchHeader, *, is_marker: bool = False) -> ProducerState:
+        """The state to change for a batch that has been appended, in the epoch of the batch."""
+        producers, producer_id = self._producers, header.producer_id
+        state = producers.get(producer_id)
         if state is None:
-            state = ProducerState(producer_id=header.producer_id, producer_epoch=header.producer_epoch)
+            self._before.append((header.base_offset, producer_id, None))
+            state = ProducerState(producer_id=producer_id, producer_epoch=header.producer_epoch)
             self._add(state)
-        else:
-            producers.move_to_end(header.producer_id)
-            if state.producer_epoch != header.producer_epoch:
+            return state
+        producers.move_to_end(producer_id)
+        state.was_heard = True
+        is_new_epoch = state.producer_epoch != header.producer_epoch
+        if is_new_epoch or is_marker:
+            self._before.append((header.base_offset, producer_id, state.copy()))
+            if is_new_epoch:
                 state.begin_epoch(header.producer_epoch)
         return state
 
@@ -193,20 +205,38 @@ class ProducerTable:
             self._producers.move_to_end(producer_id)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that have been silent for so long and have no open transaction; how many."""
-        expired = [
-            state.producer_id
-            for state in self
-            if not state.in_transaction and now_ms - state.last_timestamp >= expiration_ms
-        ]
+        """Forget producers that have appended nothing for this long and have no open transaction; how many.
+
+        `now_ms` is of any clock that only goes forward. The timestamps of batches say nothing here: they are
+        the client's, and may be years old. A producer's silence counts from the first look that finds nothing
+        new, so that an append need not look at a clock, and state that was loaded is not forgotten at once.
+        """
+        expired: list[int] = []
+        for state in self:
+            if state.was_heard:
+                state.was_heard = False
+                state.silent_since_ms = now_ms
+            elif not state.in_transaction and now_ms - state.silent_since_ms >= expiration_ms:
+                expired.append(state.producer_id)
         for producer_id in expired:
             del self._producers[producer_id]
         return len(expired)
 
+    def written(self) -> None:
+        """What was accepted so far is in the log, and will not be undone by `truncate`."""
+        self._before.clear()
+
     def truncate(self, offset: int) -> None:
         """Undo what was accepted at this offset and after it, as when a write failed."""
-        for before in self.transactions.undo(offset):
-            self._producers[before.producer_id] = before
+        for changed_at, producer_id, before in reversed(self._before):
+            if changed_at < offset:
+                break
+            if before is None:
+                self._producers.pop(producer_id, None)
+            else:
+                self._producers[producer_id] = before
+        self._before.clear()
+        self.transactions.undo(offset)
         for state in self:
             state.truncate(offset)
         self._load_transactions()
@@ -216,10 +246,6 @@ class ProducerTable:
             (state.producer_id, state.txn_first_offset) for state in self if state.in_transaction
         )
         self.transactional = self.transactional or bool(self.transactions)
-
-    def clear(self) -> None:
-        self._producers.clear()
-        self.transactions.clear()
 
     def to_bytes(self) -> bytes:
         rows = [row for state in self for row in _rows(state)]
