@@ -10,7 +10,28 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import ErrorCode
-from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from forebay.storage.faults import FaultyDisk
+from forebay.wire.hashing import partition_for
+from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
+from forebay.wire.messages.list_groups import ListGroupsRequest
+from forebay.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from forebay.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster, retried
+from support.clients.transacting import (
+    COME_BACK,
+    ID,
+    OFFSETS,
+    TRANSACTIONS,
+    Producer,
+    give_leader,
+    make_topic,
+    read_committed,
+    take_leader,
+)
 from support.machines.tally import Faults, Tallies, Tally
 
 
@@ -105,3 +126,78 @@ async def test_a_load_that_fails_is_tried_again(tmp_path: Path, loads_to_fail: i
         assert faults.machines == 2 + loads_to_fail
         assert tally.machine is not None and tally.machine.numbers == [b"1"]
         assert await tally.add("2") == ErrorCode.NONE
+
+
+# -- logs that cannot be read ------------------------------------------------------------------------------
+
+
+def disk_of(cluster: LocalCluster) -> FaultyDisk:
+    disk = cluster[1].disk
+    assert isinstance(disk, FaultyDisk)
+    return disk
+
+
+async def new_term(cluster: LocalCluster, topic: str, index: int) -> None:
+    await cluster.lead(topic, index, 1)
+
+
+async def commit(cluster: LocalCluster, group: str, offset: int) -> int:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    topic = OffsetCommitRequestTopic(name="events", partitions=[partition])
+    response = await cluster.ask(1, OffsetCommitRequest(group_id=group, topics=[topic]), 8)
+    code: int = response.topics[0].partitions[0].error_code
+    return code
+
+
+async def committed(cluster: LocalCluster, group: str) -> int:
+    async def attempt() -> tuple[int, int]:
+        topic = OffsetFetchRequestTopic(name="events", partition_indexes=[0])
+        response = await cluster.ask(1, OffsetFetchRequest(group_id=group, topics=[topic]), 5)
+        offset = response.topics[0].partitions[0].committed_offset if response.topics else -1
+        return offset, response.error_code
+
+    offset: int = await retried(attempt, *COME_BACK)
+    return offset
+
+
+async def test_a_coordinator_whose_log_cannot_be_read_is_loaded_when_it_can(tmp_path: Path) -> None:
+    """Its broker lives, the groups of other partitions work, and nothing is forgotten."""
+    group, other = "group-0", next(f"group-{n}" for n in range(9) if home(f"group-{n}") != home("group-0"))
+    async with local_cluster(tmp_path, brokers=1, make_disk=FaultyDisk) as cluster:
+        await make_topic(cluster)
+        await cluster.ask(1, FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 6)
+        assert [await commit(cluster, each, 7) for each in (group, other)] == [0, 0]
+        disk_of(cluster).break_path("pread", f"{OFFSETS}-{home(group)}/")
+        await new_term(cluster, OFFSETS, home(group))
+        failures = cluster[1].metrics.coordinator_failures
+        await eventually(lambda: cluster[1].metrics.coordinator_failures > failures)
+        assert await commit(cluster, group, 8) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await commit(cluster, other, 8) == ErrorCode.NONE
+        listed = await cluster.ask(1, ListGroupsRequest(), 4)
+        assert listed.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert [each.group_id for each in listed.groups] == [other]
+        disk_of(cluster).repair()
+        assert await committed(cluster, group) == 7
+        assert await committed(cluster, other) == 8
+
+
+async def test_a_decided_transaction_gets_its_markers_after_a_load_that_failed(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, brokers=1, make_disk=FaultyDisk) as cluster:
+        topic = await make_topic(cluster)
+        producer = Producer(cluster, topic)
+        await producer.begin()
+        await producer.add(0)
+        assert await producer.send(0, b"kept") == ErrorCode.NONE
+        await take_leader(cluster, topic, 0)
+        await producer.end()
+        index = partition_for(ID, 4)
+        disk_of(cluster).break_path("pread", f"{TRANSACTIONS}-{index}/")
+        await new_term(cluster, TRANSACTIONS, index)
+        await eventually(lambda: cluster[1].metrics.coordinator_failures)
+        await give_leader(cluster, topic, 0, 1)
+        disk_of(cluster).repair()
+        assert await read_committed(cluster, topic, 0) == [b"kept"]
+
+
+def home(group: str) -> int:
+    return partition_for(group, 4)

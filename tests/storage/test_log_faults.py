@@ -189,3 +189,18 @@ def test_power_is_lost(tmp_path: Path, seed: int) -> None:
         disk.crash(lambda unsynced: chance.randint(0, unsynced))
         recovered = Log.open(FaultyDisk(), str(tmp_path), CONFIG, recovery_point=recovery_point)
         assert recovered.end_offset >= synced
+
+
+def test_a_log_that_cannot_be_read_is_a_storage_error_also_for_a_scan(bench: Bench) -> None:
+    made = fill(bench.log, 60)
+    bench.disk.break_path("pread", ".log")
+    with pytest.raises(StorageError, match="cannot read"):
+        list(bench.log.scan(0))
+    bench.disk.repair()
+    batches = bench.log.scan(0)
+    next(batches)
+    bench.disk.break_path("pread", ".log")
+    with pytest.raises(StorageError, match="cannot read"):
+        list(batches)
+    bench.disk.repair()
+    assert [bytes(batch) for batch, _ in bench.log.scan(0)] == made

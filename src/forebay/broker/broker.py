@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from forebay.broker.administration import new_topic_id
 from forebay.broker.appends import Appends
+from forebay.broker.background import Background
 from forebay.broker.cold_reads import ColdReads
 from forebay.broker.compaction import Compactor
 from forebay.broker.connection import Connection
@@ -109,7 +110,7 @@ class Broker:
         self.exporter = Exporter(self)
         self._stopping = asyncio.Event()
         self._clean = False
-        self._tasks: asyncio.TaskGroup | None = None
+        self.background = Background(self.metrics)
         # Made by run(), from what the data directory says.
         self.data: DataDir
         self.store: Store
@@ -197,19 +198,20 @@ class Broker:
         if self.config.node.metrics is not None:
             await self.exporter.start(*self.config.node.metrics)
         async with asyncio.TaskGroup() as tasks:
-            self._tasks = tasks
-            background = [tasks.create_task(self.metadata.follow())]
+            self.background.open(tasks)
+            following = self.background.need(self.metadata.follow(), "following the cluster's metadata")
             self.metadata.listen(self._follow_config)
             self.metadata.listen(self.peers.follow)
             self.metadata.listen(self.replicas.follow)
             self.metadata.listen(self._follow_coordinators)
+            self.metadata.listen(self.controller.follow)
             await self.membership.join(address)
             self.groups.coordinator.follow()
             self.transactions.coordinator.follow()
-            background += Housekeeping(self).start(tasks)
-            self.replication.start(tasks)
-            keeping = tasks.create_task(self.membership.keep())
-            governing = tasks.create_task(self.controller.run())
+            duties = Housekeeping(self).start()
+            self.replication.start()
+            keeping = self.background.need(self.membership.keep(), "keeping the broker's lease")
+            governing = self.background.keep(self.controller.run, "being the controller")
             self.server.start()
             on_ready(address)
             await self._stopping.wait()
@@ -219,11 +221,10 @@ class Broker:
             self.replication.close()
             self.groups.coordinator.close()
             self.transactions.close()
-            for task in background:
+            for task in (following, *duties):
                 task.cancel()
             await asyncio.sleep(_LAST_WORDS_S)
-            # From here on nothing new begins, else it would come to a task group that has finished.
-            self._tasks = None
+            self.background.close()
             self.peers.close()
             self.server.close()
 
@@ -248,13 +249,6 @@ class Broker:
         )
         self.server.configure(self.config.socket)
         self.replication.configure()
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run the rest of a request beside the event loop's other work."""
-        if self._tasks is None:
-            work.close()  # the broker is being stopped, and nobody waits for it any more
-        else:
-            self._tasks.create_task(work)
 
     def uptime_ms(self) -> int:
         """Time that only goes forward: what one measures how long something takes by."""

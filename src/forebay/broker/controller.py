@@ -43,7 +43,6 @@ class Controller:
 
     async def run(self) -> None:
         """Be elected, act, be replaced, and again; until cancelled, or the store is closed."""
-        self._broker.metadata.listen(self._follow)
         while True:
             lease = self._broker.membership.lease
             if lease is None or not lease.valid():
@@ -64,7 +63,7 @@ class Controller:
             self._trouble = str(error)
             log.warning("an election or a plan failed, trying on", extra={"reason": self._trouble})
 
-    def _follow(self, before: ClusterImage, after: ClusterImage) -> None:
+    def follow(self, before: ClusterImage, after: ClusterImage) -> None:
         same = (
             before.brokers is after.brokers
             and before.topics is after.topics

@@ -236,7 +236,7 @@ class Coordinator(Generic[M]):
         if partition.log.end_offset == partition.log.start_offset:
             self._begin(shard)  # nothing to replay: ready at once, for the client that waits for it
         else:
-            self._broker.spawn(self._load(shard))
+            self._broker.background.spawn(self._load(shard), f"loading the coordinator of {partition}")
 
     def _pauses_at(self, partition: Partition) -> bool:
         """Whether the last machine of this term has failed, and the next is not due yet."""

@@ -81,7 +81,7 @@ class Dispatcher:
         if outcome is None or isinstance(outcome, Reply):
             return
         if asyncio.iscoroutine(outcome):
-            self._broker.spawn(answer_with(context.defer(), outcome))
+            self._broker.background.spawn(answer_with(context.defer(), outcome), "answering a request")
             return
         connection.respond(response_frame(header.api_key, version, header.correlation_id, outcome))
 

@@ -35,7 +35,7 @@ class Housekeeping:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+    def start(self) -> list[asyncio.Task[None]]:
         storage, socket = self._broker.config.storage, self._broker.config.socket
         idle_check_ms = min(socket.idle_ms_max // _IDLE_CHECKS_PER_LIMIT, _IDLE_CHECK_MS_MAX)
         duties: list[tuple[int, Duty]] = [
@@ -49,7 +49,19 @@ class Housekeeping:
         cleaner = self._broker.config.cleaner
         if cleaner.enable:
             duties.append((cleaner.backoff_ms, self.compact))
-        return [tasks.create_task(_every(interval_ms, duty)) for interval_ms, duty in duties]
+        return [self._start(interval_ms, duty) for interval_ms, duty in duties]
+
+    def _start(self, interval_ms: int, duty: Duty) -> asyncio.Task[None]:
+        doing = f"housekeeping: {getattr(duty, '__name__', '')}"
+        return self._broker.background.keep(lambda: self._every(interval_ms, duty, doing), doing)
+
+    async def _every(self, interval_ms: int, duty: Duty, doing: str) -> None:
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            try:
+                await duty()
+            except Exception as error:
+                self._broker.background.failed(doing, error)
 
     async def sync(self) -> None:
         """Bound what a loss of power can take of messages that nobody waited for."""
@@ -111,19 +123,6 @@ class Housekeeping:
         expiration_ms = self._broker.config.storage.producer_id_expiration_ms
         for partition in self._broker.replicas.all():
             partition.producers.expire(now_ms, expiration_ms)
-
-
-async def _every(interval_ms: int, duty: Duty) -> None:
-    while True:
-        await asyncio.sleep(interval_ms / 1000)
-        name = getattr(duty, "__name__", "")
-        try:
-            await duty()
-        except OSError as error:
-            # The disk's trouble, not ours: it is full, for example. The next turn tries again.
-            log.warning("housekeeping has to wait", extra={"duty": name, "reason": str(error)})
-        except Exception:
-            log.exception("housekeeping failed", extra={"duty": name})
 
 
 def _remove_all(remove: Callable[[str], None], paths: list[str]) -> None:

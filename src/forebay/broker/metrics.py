@@ -30,6 +30,7 @@ _EXPORTED = {
     "isr_shrinks": "kafka_server_replicamanager_isrshrinks_total",
     "isr_expands": "kafka_server_replicamanager_isrexpands_total",
     "isr_updates_failed": "kafka_server_replicamanager_failedisrupdates_total",
+    "background_failures": "forebay_background_failures_total",
     "coordinator_failures": "forebay_coordinator_failures_total",
     "leases_lost": "forebay_leases_lost_total",
     "acks_refused": "forebay_acks_refused_without_lease_total",
@@ -61,6 +62,7 @@ class Metrics:
     isr_shrinks: int
     isr_expands: int
     isr_updates_failed: int
+    background_failures: int
     coordinator_failures: int
     leases_lost: int
     acks_refused: int

@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable
 
 from forebay.broker import logs
+from forebay.broker.background import BrokerEnded
 from forebay.broker.broker import Broker
 from forebay.broker.sockets import Address
 from forebay.config import BrokerConfig
@@ -26,7 +27,8 @@ def run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> int:
     try:
         asyncio.run(_run(config, on_ready))
     except ExceptionGroup as group:
-        raise group.exceptions[0] from group  # one is enough to say what is wrong
+        # One is enough to say what is wrong, and best the one that says what the broker ended for.
+        raise min(group.exceptions, key=lambda each: not isinstance(each, BrokerEnded)) from group
     return 0
 
 

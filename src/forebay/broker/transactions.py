@@ -79,7 +79,10 @@ class Transactions:
         try:
             leader = self.coordinator.leader_of(transactional_id)
             if leader != self._broker.node_id or question.add:
-                self._broker.spawn(self._verify_later(leader, question, answer))
+                self._broker.background.spawn(
+                    self._verify_later(leader, question, answer),
+                    f"verifying a transaction of {transactional_id!r}",
+                )
                 return
             machine = self.coordinator.at(self.coordinator.partition_for(transactional_id)).machine
         except KafkaError as error:
@@ -109,6 +112,10 @@ class Transactions:
         except KafkaError as error:
             answer(dict.fromkeys(question.partitions, error))
             return
+        except Exception:
+            unknown = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator could not be asked")
+            answer(dict.fromkeys(question.partitions, unknown))
+            raise
         assert isinstance(response, AddPartitionsToTxnResponse)
         answer(_verdict(_codes(response, question.partitions)))
 
@@ -126,7 +133,7 @@ class Transactions:
 
     def _perform(self, effect: Effect) -> None:
         assert isinstance(effect, WriteMarkers)
-        self._broker.spawn(self._run_errand(effect))
+        self._broker.background.spawn(self._run_errand(effect), _marking(effect))
 
     async def _run_errand(self, effect: WriteMarkers) -> None:
         task = asyncio.current_task()
@@ -141,7 +148,7 @@ class Transactions:
         """Write the markers of a decided transaction, again and again until every partition has its own."""
         left, delay_s = set(effect.partitions), _RETRY_S
         while left and self._still_wanted(effect):
-            errors = await self._write_to(effect, sorted(left))
+            errors = await self._try_to_write(effect, sorted(left))
             written = {at for at, error in errors.items() if self._is_settled(effect, at, error)}
             left -= written
             self._tell(effect, written)
@@ -154,6 +161,15 @@ class Transactions:
         # A broker that is out of touch for a while keeps its machines, and they do not ask again.
         shard = self._running(effect.transactional_id)
         return shard is not None and shard.machine.still_marking(effect)
+
+    async def _try_to_write(
+        self, effect: WriteMarkers, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        try:
+            return await self._write_to(effect, partitions)
+        except Exception as error:  # a decided transaction gets its markers, whatever goes wrong on the way
+            self._broker.background.failed(_marking(effect), error)
+            return {}
 
     async def _write_to(
         self, effect: WriteMarkers, partitions: list[TopicPartition]
@@ -198,6 +214,10 @@ class Transactions:
             return self.coordinator.at(self.coordinator.partition_for(transactional_id))
         except KafkaError:
             return None
+
+
+def _marking(effect: WriteMarkers) -> str:
+    return f"writing the markers of {effect.transactional_id!r}"
 
 
 def _verdict(errors: Mapping[TopicPartition, int]) -> Verdict:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from forebay.errors import ForebayError
 from forebay.sim.actors.client import Client
 from forebay.sim.actors.last import Found, LastAuditor, LastReader
 from forebay.sim.actors.members import SESSION_MS
@@ -221,4 +222,8 @@ class _Remarks(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         extra = {key: value for key, value in vars(record).items() if key not in self._plain}
         error = record.exc_info[1] if record.exc_info else None
-        self._world.remark(f"log {record.levelname} {record.getMessage()} {extra} {error or ''!r}")
+        line = f"{record.levelname} {record.getMessage()} {extra} {error or ''!r}"
+        self._world.remark(f"log {line}")
+        if error is not None and not isinstance(error, (ForebayError, OSError)):
+            # The broker goes on after a mistake of its own; here it is not to make one.
+            self._world.fail(f"an error that nobody expected: {line}")

@@ -252,13 +252,19 @@ class Log(SwappingLog):
                 self._old_hints, self._hints = self._hints, {}
 
     def scan(self, from_offset: int) -> Iterator[tuple[memoryview, BatchHeader]]:
-        """Every batch from the one that holds the offset, in chunks of bounded size. Blocks."""
+        """Every batch from the one that holds the offset, in chunks of bounded size. Blocks.
+
+        Raises StorageError when the disk does not give them.
+        """
         self._write_early()
         for segment in self._segments.from_offset(from_offset):
-            first = segment.find(from_offset)
-            if first is not None:
-                for _, batch, header in segment.batches(first.position):
-                    yield batch, header
+            try:
+                first = segment.find(from_offset)
+                if first is not None:
+                    for _, batch, header in segment.batches(first.position):
+                        yield batch, header
+            except OSError as error:
+                raise StorageError(f"cannot read {self.directory}: {error}") from error
 
     # --- aborted transactions ------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def handle(broker: Broker, context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
     # The requests of brokers are independent of each other: the next need not wait for this one's answer.
     reply = context.defer(pipelined=context.api_version >= replies.BATCHED_FROM)
-    broker.spawn(answer_with(reply, _add(broker, context, request)))
+    broker.background.spawn(answer_with(reply, _add(broker, context, request)), "answering a request")
     return reply
 
 

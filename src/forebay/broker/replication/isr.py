@@ -51,7 +51,7 @@ class InSyncReplicas:
         while True:
             await asyncio.sleep(interval_s)
             for number, partition in enumerate(self._broker.replicas.all()):
-                if partition.leadership is not None and self._proposal(partition) is not None:
+                if partition.leadership is not None and self._may_propose(partition):
                     self.consider(partition)
                 if number % _PARTITIONS_PER_STEP == 0:
                     await asyncio.sleep(0)
@@ -62,12 +62,20 @@ class InSyncReplicas:
             self._work.clear()
             partitions, self._wanted = list(self._wanted), {}
             try:
-                await self._propose(partitions)
+                await self._propose([each for each in partitions if self._may_propose(each)])
             except StoreError as error:
                 log.warning("the in-sync replicas could not be written", extra={"reason": str(error)})
                 for partition in partitions:
                     self.consider(partition)
                 await asyncio.sleep(_RETRY_S)
+
+    def _may_propose(self, partition: Partition) -> bool:
+        """Whether there is something to propose; one partition's trouble must not hold up all others."""
+        try:
+            return self._proposal(partition) is not None
+        except Exception as error:
+            self._broker.background.failed(f"looking at the in-sync replicas of {partition}", error)
+            return False
 
     # -- proposing -----------------------------------------------------------------------------------
 

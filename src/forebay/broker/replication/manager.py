@@ -42,25 +42,31 @@ class Replication:
         self._following: dict[Partition, Fetcher] = {}
         self._sessions: dict[int, FetchSession] = {}
         """In which each broker fetches from this one."""
-        self._tasks: asyncio.TaskGroup | None = None
-        """What fetchers run in, while this broker follows anybody."""
+        self._follows = False
+        """Whether fetchers run: not before this broker serves, nor when it leaves."""
         self._running: list[asyncio.Task[None]] = []
         broker.commit.on_failed = self._sync_failed
         self._fetching: list[asyncio.Task[None]] = []
 
-    def start(self, tasks: asyncio.TaskGroup) -> None:
+    def start(self) -> None:
         """Begin to fetch and to look after the in-sync sets, until `close`."""
-        self._tasks = tasks
+        self._follows = True
+        keep = self._broker.background.keep
         self._running += [
-            tasks.create_task(self.isr.run()),
-            tasks.create_task(self.isr.check_lag()),
-            tasks.create_task(self._expire_acks()),
+            keep(self.isr.run, "proposing in-sync replicas"),
+            keep(self.isr.check_lag, "looking for replicas that lag"),
+            keep(self._expire_acks, "ending waits for replicas"),
         ]
-        self._fetching += [tasks.create_task(fetcher.run()) for fetcher in self._fetchers.values()]
+        for fetcher in self._fetchers.values():
+            self._start(fetcher)
+
+    def _start(self, fetcher: Fetcher) -> None:
+        task = self._broker.background.keep(fetcher.run, f"fetching from broker {fetcher.leader}")
+        self._fetching.append(task)
 
     def stop_fetching(self) -> None:
         """Follow nobody any more: who leaves the in-sync sets would be taken back with its next fetch."""
-        self._tasks = None
+        self._follows = False
         for task in self._fetching:
             task.cancel()
         for fetcher in self._fetchers.values():
@@ -122,8 +128,8 @@ class Replication:
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
             fetcher = self._fetchers[leader] = Fetcher(self._broker, leader)
-            if self._tasks is not None:
-                self._fetching.append(self._tasks.create_task(fetcher.run()))
+            if self._follows:
+                self._start(fetcher)
         return fetcher
 
     # -- followers -----------------------------------------------------------------------------------

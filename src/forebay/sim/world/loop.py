@@ -142,7 +142,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         """End the process at once. Its coroutines are taken apart here: nothing they do counts any more."""
         self.alive = False
         pending = [task for task in asyncio.all_tasks(self) if isinstance(task, SimTask)]
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), self.world.ignoring():
             # What somebody was about to await has never been begun, and never will be.
             warnings.simplefilter("ignore", RuntimeWarning)
             for task in sorted(pending, key=lambda task: task.number):

@@ -1,0 +1,103 @@
+"""The tasks of a broker that no connection waits for, and what becomes of the broker when one fails.
+
+Most failures concern one partition, one peer or one request: the task is contained, what it was doing is
+logged and counted, and it is begun again after a pause if it was meant to go on. Only what the broker cannot
+live without, its lease and its view of the cluster, ends the broker, and its last line says which it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from forebay.broker.metrics import Metrics
+from forebay.errors import ForebayError
+
+log = logging.getLogger(__name__)
+
+_PAUSE_S = 0.5
+_PAUSE_S_MAX = 30.0
+"""How long to wait before a task that failed is begun again: twice as long each time, up to the second."""
+
+Work = Coroutine[Any, Any, None]
+
+
+class BrokerEnded(ForebayError):
+    """The broker cannot go on; the message says without what."""
+
+
+class Background:
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._tasks: asyncio.TaskGroup | None = None
+
+    def open(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
+
+    def close(self) -> None:
+        """From here on nothing new begins, else it would come to a task group that has finished."""
+        self._tasks = None
+
+    # -- kinds of tasks --------------------------------------------------------------------------------
+
+    def spawn(self, work: Work, doing: str) -> None:
+        """Do something once, beside the event loop's other work."""
+        if self._tasks is None:
+            work.close()  # the broker is being stopped, and nobody waits for it any more
+        else:
+            self._tasks.create_task(self._contain(work, doing))
+
+    def keep(self, begin: Callable[[], Work], doing: str) -> asyncio.Task[None]:
+        """Do something for as long as the broker serves; begun again when it fails."""
+        assert self._tasks is not None
+        return self._tasks.create_task(self._restart(begin, doing))
+
+    def need(self, work: Work, doing: str) -> asyncio.Task[None]:
+        """Do something that the broker cannot live without."""
+        assert self._tasks is not None
+        return self._tasks.create_task(_vital(work, doing))
+
+    # -- failures --------------------------------------------------------------------------------------
+
+    def failed(self, doing: str, error: Exception, **about: object) -> None:
+        """Tell and count that something went wrong which the broker can go on without."""
+        self._metrics.background_failures += 1
+        log.error(
+            "a background task failed",
+            extra={"doing": doing, **about, "reason": _describe(error)},
+            # What the world does to us needs no traceback; our own mistakes do.
+            exc_info=None if isinstance(error, (ForebayError, OSError)) else error,
+        )
+
+    async def _contain(self, work: Work, doing: str) -> None:
+        try:
+            await work
+        except Exception as error:
+            self.failed(doing, error)
+
+    async def _restart(self, begin: Callable[[], Work], doing: str) -> None:
+        pause_s, loop = _PAUSE_S, asyncio.get_running_loop()
+        while True:
+            began_s = loop.time()
+            try:
+                return await begin()
+            except Exception as error:
+                if loop.time() - began_s > _PAUSE_S_MAX:
+                    pause_s = _PAUSE_S  # it has worked for a while
+                self.failed(doing, error, again_in_s=pause_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+
+
+async def _vital(work: Work, doing: str) -> None:
+    try:
+        await work
+    except Exception as error:
+        log.critical("the broker ends", extra={"failed": doing}, exc_info=error)
+        raise BrokerEnded(f"the broker cannot go on: {doing} failed: {_describe(error)}") from error
+
+
+def _describe(error: Exception) -> str:
+    return str(error) if isinstance(error, ForebayError) else f"{type(error).__name__}: {error}"
