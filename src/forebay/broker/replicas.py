@@ -150,7 +150,9 @@ class Replicas:
             if partition is not None:
                 self._take_role(partition, state)
             elif not self._broker.config.cluster.embedded:
-                self._broker.spawn(self._broker.membership.withdraw({key}))
+                self._broker.background.spawn(
+                    self._broker.membership.withdraw({key}), f"leaving the in-sync set of {key[0]}-{key[1]}"
+                )
         if self._unopened:
             self._broker.loop.call_soon(self._open_more)
         else:
