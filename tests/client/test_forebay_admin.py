@@ -44,7 +44,7 @@ def test_what_exists_or_is_missing_can_be_fine(admin: Admin, forebay_topic: str)
 
 def test_a_group_its_offsets_and_its_lag(admin: Admin, forebay_broker: Broker, forebay_topic: str) -> None:
     servers, group, home = forebay_broker.bootstrap_servers, forebay_topic, (forebay_topic, 0)
-    with Producer(servers, delivery="at-most-once", profile="latency") as producer:
+    with Producer(servers, delivery="at-most-once", acks=1, profile="latency") as producer:
         for number in range(5):
             producer.send(forebay_topic, str(number))
     with Consumer(servers, forebay_topic, group=group, profile="latency") as consumer:

@@ -51,7 +51,10 @@ def copy_with_kills(
     """What was in the source, and what the copy has."""
     servers, sink = broker.bootstrap_servers, f"{topic}-copy"
     fed: list[str] = []
-    with Workers() as workers, Producer(servers, delivery="at-most-once", profile="latency") as producer:
+    with (
+        Workers() as workers,
+        Producer(servers, delivery="at-most-once", acks=1, profile="latency") as producer,
+    ):
         for turn, moment in enumerate([*moments, ""]):
             values = [f"{turn}.{number}" for number in range(FED)]
             for value in values:

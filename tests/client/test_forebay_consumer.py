@@ -18,7 +18,9 @@ Consume = Callable[..., Consumer]
 @pytest.fixture
 def consume(forebay_broker: Broker, forebay_topic: str) -> Consume:
     """A consumer of the test's topic, which has ten messages."""
-    with Producer(forebay_broker.bootstrap_servers, delivery="at-most-once", profile="latency") as producer:
+    with Producer(
+        forebay_broker.bootstrap_servers, delivery="at-most-once", acks=1, profile="latency"
+    ) as producer:
         for number in range(10):
             producer.send(forebay_topic, str(number))
 
@@ -125,7 +127,7 @@ def test_a_group_shares_the_partitions_and_a_leaver_s_go_to_who_stays(
             servers, topic, group=topic, profile="latency", settings={"heartbeat.interval.ms": 100}
         )
 
-    with member() as one, Producer(servers, delivery="at-most-once", profile="latency") as producer:
+    with member() as one, Producer(servers, delivery="at-most-once", acks=1, profile="latency") as producer:
         with member() as other:
             while not _share(one, other):
                 assert one.poll(0.05) is None
@@ -165,7 +167,7 @@ def test_batch_max_must_be_positive(consume: Consume) -> None:
 def test_commit_tells_when_the_group_has_moved_on(forebay_broker: Broker, forebay_topic: str) -> None:
     servers = forebay_broker.bootstrap_servers
     short = {"session.timeout.ms": 1000, "max.poll.interval.ms": 1000, "heartbeat.interval.ms": 100}
-    with Producer(servers, delivery="at-most-once", profile="latency") as producer:
+    with Producer(servers, delivery="at-most-once", acks=1, profile="latency") as producer:
         for number in range(5):
             producer.send(forebay_topic, str(number))
     with Consumer(servers, forebay_topic, group=forebay_topic, profile="latency", settings=short) as consumer:

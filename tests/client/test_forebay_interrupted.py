@@ -43,7 +43,7 @@ class Flow:
 
     def __init__(self, servers: str, topic: str) -> None:
         self.servers, self.source, self.sink = servers, topic, f"{topic}-sink"
-        with Producer(servers, profile="latency") as producer:
+        with Producer(servers, delivery="at-most-once", acks=1, profile="latency") as producer:
             for value in VALUES:
                 producer.send(topic, value)
 

@@ -27,12 +27,20 @@ def consuming(delivery: str = "at-least-once", settings: dict[str, Any] | None =
 
 def test_only_at_most_once_gives_up_acknowledges_and_retries() -> None:
     found = {mode: producing(mode) for mode in DELIVERIES}
-    assert found["at-most-once"]["acks"] == 1
+    assert found["at-most-once"]["acks"] == 0
     assert found["at-most-once"]["retries"] == 0
     for mode in ("at-least-once", "exactly-once"):
         assert found[mode]["acks"] == "all"
         assert found[mode]["enable.idempotence"] is True
         assert "retries" not in found[mode]
+
+
+def test_at_most_once_may_ask_the_leader_to_answer() -> None:
+    assert producer_settings("a:1", "at-most-once", "latency", None, None, 1)["acks"] == 1
+    with pytest.raises(ConfigError, match="0 or 1"):
+        producer_settings("a:1", "at-most-once", "latency", None, None, -1)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="all replicas"):
+        producer_settings("a:1", "at-least-once", "latency", None, None, 1)
 
 
 def test_only_exactly_once_has_a_transactional_id() -> None:

@@ -78,6 +78,17 @@ def test_close_tells_of_failures_too(forebay_broker: Broker, forebay_topic: str)
         producer.send(forebay_topic, "late")
 
 
+@pytest.mark.forebay_topic(config={"max.message.bytes": "1000"})
+def test_at_most_once_hears_of_refusals_with_acks_1_only(forebay_broker: Broker, forebay_topic: str) -> None:
+    servers = forebay_broker.bootstrap_servers
+    with Producer(servers, delivery="at-most-once", profile="latency") as producer:
+        assert producer.send_and_wait(Record(topic=forebay_topic, value="x" * 5000)).offset == -1
+    with Producer(servers, delivery="at-most-once", acks=1, profile="latency") as producer:
+        with pytest.raises(ClientError, match="size"):
+            producer.send_and_wait(Record(topic=forebay_topic, value="x" * 5000))
+        assert producer.send_and_wait(Record(topic=forebay_topic, value="fits")).offset == 0
+
+
 @pytest.mark.parametrize("delivery", ["at-most-once", "at-least-once"])
 @pytest.mark.parametrize("profile", ["throughput", "latency"])
 def test_many_messages_arrive_in_order(

@@ -43,7 +43,7 @@ def consumer_of(servers: str, topic: str, group: str = "") -> Consumer:
 
 
 def fill(servers: str, topic: str, count: int) -> None:
-    with Producer(servers, delivery="at-most-once", profile="latency") as producer:
+    with Producer(servers, delivery="at-most-once", acks=1, profile="latency") as producer:
         for number in range(count):
             producer.send(topic, str(number))
 
@@ -139,7 +139,7 @@ def test_a_partition_taken_away_in_a_transaction_aborts_it(servers: str, forebay
     Admin(servers).add_partitions(forebay_topic, 2)
     sink = f"{forebay_topic}-sink"
     with (
-        Producer(servers, delivery="at-most-once", profile="latency") as source,
+        Producer(servers, delivery="at-most-once", acks=1, profile="latency") as source,
         transactional(servers, sink) as producer,
         consumer_of(servers, forebay_topic) as consumer,
     ):

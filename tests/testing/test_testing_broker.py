@@ -22,7 +22,7 @@ EACH_KIND = pytest.mark.parametrize("process", [False, True], ids=["thread", "ch
 
 
 def write(broker: Broker, topic: str, value: str) -> None:
-    with Producer(broker.bootstrap_servers, delivery="at-most-once", profile="latency") as producer:
+    with Producer(broker.bootstrap_servers, delivery="at-most-once", acks=1, profile="latency") as producer:
         producer.send_and_wait(Record(topic=topic, value=value))
 
 

@@ -20,7 +20,7 @@ PROJECT = """
         assert forebay_topic not in names
         names.add(forebay_topic)
         servers = forebay_broker.bootstrap_servers
-        with Producer(servers, delivery="at-most-once", profile="latency") as producer:
+        with Producer(servers, delivery="at-most-once", acks=1, profile="latency") as producer:
             assert producer.send_and_wait(Record(topic=forebay_topic, value=name)).offset == 0
 
     @pytest.mark.forebay_topic(partitions=3, config={"retention.ms": "1000"})
@@ -69,5 +69,7 @@ def test_a_project_that_does_not_use_them_pays_nothing(pytester: pytest.Pytester
 
 def test_the_fixtures_work_here_too(forebay_broker: Broker, forebay_topic: str) -> None:
     assert Admin(forebay_broker.bootstrap_servers).topics()[forebay_topic] == 1
-    with Producer(forebay_broker.bootstrap_servers, delivery="at-most-once", profile="latency") as producer:
+    with Producer(
+        forebay_broker.bootstrap_servers, delivery="at-most-once", acks=1, profile="latency"
+    ) as producer:
         assert producer.send_and_wait(Record(topic=forebay_topic, value="x")).offset == 0

@@ -24,7 +24,7 @@ from forebay.client.async_consumer import AsyncConsumer
 from forebay.client.call_thread import CallThread, uninterrupted
 from forebay.client.errors import ClientError, from_kafka
 from forebay.client.messages import Headers, Message, Record
-from forebay.client.presets import Delivery, Profile, Settings
+from forebay.client.presets import Acks, Delivery, Profile, Settings
 from forebay.client.producer import QUEUE_SECONDS_MAX, Callback, Producer
 
 _log = logging.getLogger("forebay.client")
@@ -41,12 +41,18 @@ class AsyncProducer:
         *,
         delivery: Delivery = "at-least-once",
         profile: Profile = "throughput",
+        acks: Acks | None = None,
         transactional_id: str | None = None,
         settings: Settings | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._sync = Producer(
-            servers, delivery=delivery, profile=profile, transactional_id=transactional_id, settings=settings
+            servers,
+            delivery=delivery,
+            profile=profile,
+            acks=acks,
+            transactional_id=transactional_id,
+            settings=settings,
         )
         self._reports = _Reports(self._loop)
         self._calls = CallThread("producer")

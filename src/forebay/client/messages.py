@@ -19,6 +19,7 @@ class Message:
     topic: str
     partition: int
     offset: int
+    """-1 when it is not known: nobody tells it to a producer without acknowledges."""
     timestamp_ms: int
     """When it was created, or appended, as the topic says; -1 when it is not known."""
     key: bytes | None = None
@@ -48,7 +49,7 @@ def from_kafka(raw: confluent_kafka.Message) -> Message:
     return Message(
         topic=topic,
         partition=-1 if partition is None else partition,
-        offset=-1 if offset is None else offset,
+        offset=-1 if offset is None else max(offset, -1),
         timestamp_ms=raw.timestamp()[1],
         key=raw.key(),
         value=raw.value(),

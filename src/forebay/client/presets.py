@@ -17,11 +17,12 @@ from forebay.errors import ConfigError
 Delivery = Literal["at-most-once", "at-least-once", "exactly-once"]
 Profile = Literal["throughput", "latency"]
 Start = Literal["earliest", "latest"]
+Acks = Literal[0, 1]
 Settings = Mapping[str, Any]
 
 PRODUCER_DELIVERY: dict[str, dict[str, Any]] = {
-    # Not acks=0: an acknowledge costs little, and without it nobody would hear of what was refused.
-    "at-most-once": {"acks": 1, "enable.idempotence": False, "retries": 0},
+    # Fire and forget. With the argument acks=1 the leader answers, and what it refuses comes to light.
+    "at-most-once": {"acks": 0, "enable.idempotence": False, "retries": 0},
     # Idempotence keeps retries from doubling or reordering messages.
     "at-least-once": {"acks": "all", "enable.idempotence": True},
     "exactly-once": {"acks": "all", "enable.idempotence": True},
@@ -65,9 +66,10 @@ def producer_settings(
     profile: str,
     transactional_id: str | None,
     settings: Settings | None,
+    acks: Acks | None = None,
 ) -> dict[str, Any]:
     _check(delivery, profile)
-    decided = dict(PRODUCER_DELIVERY[delivery])
+    decided = {**PRODUCER_DELIVERY[delivery], **_chosen_acks(delivery, acks)}
     defaults = {**PRODUCER_DEFAULTS, **PRODUCER_PROFILE[profile]}
     if delivery == "exactly-once":
         decided["transactional.id"] = transactional_id
@@ -75,6 +77,16 @@ def producer_settings(
     elif transactional_id is not None:
         raise ConfigError(f"a transactional id belongs to delivery='exactly-once', not {delivery!r}")
     return _merge(servers, defaults, settings, {"transactional.id": None, **decided}, delivery)
+
+
+def _chosen_acks(delivery: str, acks: Acks | None) -> dict[str, Any]:
+    if acks is None:
+        return {}
+    if delivery != "at-most-once":
+        raise ConfigError(f"delivery={delivery!r} needs the acknowledge of all replicas: leave acks out")
+    if acks not in get_args(Acks):
+        raise ConfigError(f"acks={acks!r}: write 0 or 1")
+    return {"acks": acks}
 
 
 def _remembering_brokers() -> dict[str, Any]:

@@ -21,7 +21,7 @@ from forebay.client import messages
 from forebay.client.consumer import Consumer
 from forebay.client.errors import ClientError, DeliveryFailed, from_kafka, kafka_errors
 from forebay.client.messages import Headers, Message, Record
-from forebay.client.presets import Delivery, Profile, Settings, producer_settings
+from forebay.client.presets import Acks, Delivery, Profile, Settings, producer_settings
 from forebay.client.transactions import Transactions
 
 Callback = Callable[[KafkaError | None, confluent_kafka.Message], None]
@@ -44,17 +44,20 @@ class Producer:
         *,
         delivery: Delivery = "at-least-once",
         profile: Profile = "throughput",
+        acks: Acks | None = None,
         transactional_id: str | None = None,
         settings: Settings | None = None,
     ) -> None:
-        """`transactional_id`: for exactly-once, a name that stays the same over restarts and that one process
+        """`acks`: for at-most-once, 1 to hear of messages that the broker refused, and of their offsets.
+
+        `transactional_id`: for exactly-once, a name that stays the same over restarts and that one process
         at a time uses: a new process then fences the old one. Without it a name is made up, and what a
         crashed process left open is aborted by its timeout only.
         """
         self.delivery = delivery
         if delivery == "exactly-once" and transactional_id is None:
             transactional_id = f"forebay-{uuid.uuid4()}"
-        chosen = producer_settings(servers, delivery, profile, transactional_id, settings)
+        chosen = producer_settings(servers, delivery, profile, transactional_id, settings, acks)
         with kafka_errors():
             self._raw = confluent_kafka.Producer(chosen)
         self.transactions = Transactions(self._raw)
@@ -103,7 +106,10 @@ class Producer:
         self._raw.poll(0)
 
     def send_and_wait(self, record: Record) -> Message:
-        """Send one message and wait until it is acknowledged; what is returned knows its offset."""
+        """Send one message and wait until it is acknowledged; what is returned knows its offset.
+
+        With acks=0 it is not waited for longer than the message needs to leave, and the offset is -1.
+        """
         results: list[Message | ClientError] = []
 
         def on_delivery(error: KafkaError | None, raw: confluent_kafka.Message) -> None:
