@@ -38,6 +38,27 @@ def cluster() -> Iterator[Cluster]:
         yield running
 
 
+def test_a_topic_that_needs_every_replica_is_created_with_a_note(cluster: Cluster) -> None:
+    def make(name: str, *options: str) -> str:
+        done = forebay("topic", "create", name, *options, bootstrap=cluster.bootstrap_servers)
+        assert done.code == 0, done.err
+        return done.err
+
+    assert "acks=all needs both replicas in sync (min.insync.replicas is 2)" in make("both")
+    assert make("one", "--replication-factor", "1") == ""
+    assert make("either", "--replication-factor", "2", "--config", "min.insync.replicas=1") == ""
+    logs = "".join(cluster.log_path(node).read_text() for node in cluster.node_ids)
+    warned = [line for line in logs.splitlines() if "acks=all will be refused" in line]
+    assert any("topic=both replicas=2 min_insync=2" in line for line in warned)
+    assert not any("topic=one" in line or "topic=either" in line for line in warned)
+    for name, minimum, told in (("both", 2, True), ("either", 1, False)):
+        done = forebay("topic", "describe", name, bootstrap=cluster.bootstrap_servers)
+        assert f"acks=all needs {minimum} of 2 replicas in sync" in done.out
+        assert ("note: acks=all needs both" in done.err) == told
+        shown = forebay("topic", "describe", name, "--json", bootstrap=cluster.bootstrap_servers).json()
+        assert shown["min_insync_replicas"] == minimum
+
+
 def described(cluster: Cluster) -> Any:
     done = forebay("cluster", "describe", "--json", bootstrap=cluster.bootstrap_servers)
     assert done.code == 0, done.err

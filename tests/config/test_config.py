@@ -268,6 +268,26 @@ def test_in_sync_replicas_default_to_a_majority(replicas: int, wanted: int) -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("replicas", "given", "all_of_them"),
+    [(1, None, False), (2, None, True), (3, None, False), (2, "1", False), (3, "3", True), (3, "4", True)],
+)
+def test_a_topic_that_needs_all_replicas_is_known(
+    replicas: int, given: str | None, all_of_them: bool
+) -> None:
+    overrides = {} if given is None else {"min.insync.replicas": given}
+    assert TopicConfig.resolve(broker_config(), overrides).needs_all(replicas) == all_of_them
+
+
+def test_an_inherited_majority_is_shown_as_the_number_in_force() -> None:
+    name = "min.insync.replicas"
+    entry = described(describe_topic(broker_config(), {}, 3), name)
+    assert (entry.value, entry.source) == ("2", Source.DEFAULT_CONFIG)
+    assert [(synonym.name, synonym.value) for synonym in entry.synonyms] == [(name, "-1")]
+    assert described(describe_topic(broker_config(), {name: "-1"}, 3), name).value == "-1"
+    assert described(describe_topic(from_set(f"{name}=1"), {}, 3), name).value == "1"
+
+
 def test_a_topic_entry_names_every_place_that_sets_it() -> None:
     config = from_set("log.retention.ms=5")
     entry = next(e for e in describe_topic(config, {"retention.ms": "7"}) if e.name == "retention.ms")

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from forebay.config import TopicConfig
 from forebay.coordination.metadata import Plan
 from forebay.core.image import ClusterImage
 from forebay.errors import ErrorCode, KafkaError
@@ -26,6 +27,20 @@ async def carry_out(broker: Broker, plan: Plan, *, validate_only: bool) -> Clust
     image = await broker.metadata.change(plan)
     await broker.replicas.all_open()
     return image
+
+
+def note_created(broker: Broker, image: ClusterImage, name: str) -> None:
+    """Say it at once when a new topic stops with its first broker: later is too late."""
+    topic = image.topics.get(name)
+    if topic is None:
+        return
+    config = TopicConfig.resolve(broker.config, image.topic_config(name).overrides)
+    replicas = topic.replication_factor
+    if config.needs_all(replicas):
+        log.warning(
+            "acks=all will be refused whenever one replica of a new topic is away",
+            extra={"topic": name, "replicas": replicas, "min_insync": config.insync_replicas_min(replicas)},
+        )
 
 
 class ConfigResource(Protocol):

@@ -12,7 +12,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from typing import TypeVar
 
-from forebay.broker.administration import new_topic_id
+from forebay.broker.administration import new_topic_id, note_created
 from forebay.broker.appends import Appends
 from forebay.broker.background import Background
 from forebay.broker.cold_reads import ColdReads
@@ -282,7 +282,8 @@ class Broker:
     async def create_topic_on_request(self, name: str) -> None:
         """Create a topic that a client asked about, with the broker's defaults."""
         topic = NewTopic(name=name, topic_id=new_topic_id(self))
-        await self.metadata.change(lambda image: create_topic(image, self.config, topic))
+        image = await self.metadata.change(lambda image: create_topic(image, self.config, topic))
+        note_created(self, image, name)
         await self.replicas.all_open()
 
     def _new_session_id(self) -> int:

@@ -24,7 +24,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
-from forebay.broker.administration import new_topic_id
+from forebay.broker.administration import new_topic_id, note_created
 from forebay.broker.shard import Commit, EndTransaction, M, Shard, Ticket, can_coordinate
 from forebay.broker.steps import FailureResponse, StepRunner
 from forebay.core.image import NO_LEADER
@@ -192,7 +192,10 @@ class Coordinator(Generic[M]):
             configs=self._configs,
         )
         try:
-            await self._broker.metadata.change(lambda image: create_topic(image, self._broker.config, new))
+            image = await self._broker.metadata.change(
+                lambda image: create_topic(image, self._broker.config, new)
+            )
+            note_created(self._broker, image, self.topic)
         except KafkaError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another broker was faster
                 raise KafkaError(

@@ -79,6 +79,8 @@ def create(
     )
     settle(admin.create_topics([new], request_timeout=REQUEST_SECONDS)[name])
     click.echo(f"created topic {name}")
+    if (note := _note_on(admin, name)) is not None:
+        click.echo(note, err=True)
 
 
 @topic.command(name="list")
@@ -165,6 +167,37 @@ def delete(names: tuple[str, ...], yes: bool, client: Client) -> None:
     deletion.settle_each("topic", admin.delete_topics(list(names), request_timeout=REQUEST_SECONDS))
 
 
+def _note_on(admin: AdminClient, name: str) -> str | None:
+    """What whoever creates a topic should know of it."""
+    from confluent_kafka import KafkaException, TopicCollection
+
+    try:
+        futures = admin.describe_topics(TopicCollection([name]), request_timeout=REQUEST_SECONDS)
+        replicas = _replicas(futures[name].result(timeout=REQUEST_SECONDS * 2).partitions)
+        return _stopping_note(replicas, _min_insync(read_configs(admin, "topic", name)))
+    except (KafkaException, CommandError, TimeoutError):
+        return None  # the topic is there; another broker may not have heard of it yet
+
+
+def _replicas(partitions: Iterable[Any]) -> int:
+    return max((len(part.replicas) for part in partitions), default=0)
+
+
+def _min_insync(entries: Iterable[Mapping[str, Any]]) -> int:
+    return next(int(entry["value"]) for entry in entries if entry["name"] == "min.insync.replicas")
+
+
+def _stopping_note(replicas: int, minimum: int) -> str | None:
+    if not 1 < replicas <= minimum:
+        return None
+    both = "both" if replicas == 2 else f"all {replicas}"
+    return (
+        f"note: acks=all needs {both} replicas in sync (min.insync.replicas is {minimum}), and is refused "
+        "while one of their brokers is away; more replicas avoid that, and min.insync.replicas=1 goes on "
+        "with a single copy (docs/guarantees.md)"
+    )
+
+
 def _set_partitions(admin: AdminClient, name: str, count: int) -> None:
     from confluent_kafka.admin import NewPartitions
 
@@ -187,10 +220,12 @@ def _describe(admin: AdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
             "topic": topic.name,
             "topic_id": str(topic.topic_id),
             "internal": topic.is_internal,
-            "configs": _overrides(admin, topic.name),
+            "configs": _overrides(settings),
+            "min_insync_replicas": _min_insync(settings),
             "partitions": list(_partition_rows(topic, starts, ends)),
         }
         for topic in topics
+        for settings in [read_configs(admin, "topic", topic.name)]
     ]
 
 
@@ -231,15 +266,19 @@ def _offsets(
     return found
 
 
-def _overrides(admin: AdminClient, name: str) -> dict[str, str | None]:
+def _overrides(entries: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
     """The settings that this topic has of its own."""
-    entries = read_configs(admin, "topic", name)
     return {entry["name"]: entry["value"] for entry in entries if entry["source"] == "DYNAMIC_TOPIC_CONFIG"}
 
 
 def _print_description(topic: Mapping[str, Any]) -> None:
     settings = ", ".join(f"{key}={value}" for key, value in topic["configs"].items()) or "all default"
     click.echo(f"topic {topic['topic']}  id {topic['topic_id']}  settings: {settings}")
+    replicas = max((len(part["replicas"]) for part in topic["partitions"]), default=0)
+    if replicas > 1:
+        click.echo(f"acks=all needs {topic['min_insync_replicas']} of {replicas} replicas in sync")
+    if (note := _stopping_note(replicas, topic["min_insync_replicas"])) is not None:
+        click.echo(note, err=True)
     rows = [
         (
             part["partition"],

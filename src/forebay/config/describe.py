@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from forebay.config.broker import BrokerConfig
 from forebay.config.broker_keys import BROKER_KEYS
 from forebay.config.group_settings import GROUP_RESOURCE_KEYS, GroupKey
-from forebay.config.topic_keys import TOPIC_KEYS, TopicKey
+from forebay.config.topic import TopicConfig
+from forebay.config.topic_keys import MIN_INSYNC_REPLICAS, TOPIC_KEYS, TopicKey
 from forebay.config.values import ConfigType, Definition, Source, format_value
 
 
@@ -31,15 +32,21 @@ class ConfigEntry:
     """Every place that gives this setting a value, the one in force first."""
 
 
-def describe_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    return [_topic_entry(broker, overrides, key) for key in TOPIC_KEYS.values()]
+def describe_topic(
+    broker: BrokerConfig, overrides: Mapping[str, str], replicas: int | None = None
+) -> list[ConfigEntry]:
+    """With the number of `replicas`, an inherited min.insync.replicas is shown as the count in force.
 
-
-def topic_value(broker: BrokerConfig, overrides: Mapping[str, str], name: str) -> str:
-    """The text of one setting as it is in force for a topic."""
-    value = _topic_entry(broker, overrides, TOPIC_KEYS[name]).value
-    assert value is not None
-    return value
+    Tools that look for partitions below it compare numbers: kafka-topics knows nothing of a majority.
+    """
+    entries = [_topic_entry(broker, overrides, key) for key in TOPIC_KEYS.values()]
+    if replicas is None or MIN_INSYNC_REPLICAS in overrides:
+        return entries
+    in_force = TopicConfig.resolve(broker, overrides).insync_replicas_min(replicas)
+    return [
+        replace(entry, value=str(in_force)) if entry.name == MIN_INSYNC_REPLICAS else entry
+        for entry in entries
+    ]
 
 
 def describe_broker(broker: BrokerConfig) -> list[ConfigEntry]:

@@ -84,6 +84,10 @@ class TopicConfig:
             return self.min_insync_replicas
         return replicas // 2 + 1
 
+    def needs_all(self, replicas: int) -> bool:
+        """Whether acks=all stops as soon as one of so many replicas is away."""
+        return 1 < replicas <= self.insync_replicas_min(replicas)
+
 
 def is_throttled(replicas: tuple[str, ...], index: int, broker: int) -> bool:
     """Whether a replica that is catching up is among those that a setting names; with none named all are."""

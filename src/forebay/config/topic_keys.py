@@ -17,6 +17,7 @@ from forebay.config.values import LONG_MAX, ConfigType, Definition, Value, long_
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
 ALL_REPLICAS = ("*",)
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 _TIMESTAMP_DIFFERENCE = "message.timestamp.difference.max.ms"
 
 
@@ -138,7 +139,7 @@ _KEYS = (
     _key("min.compaction.lag.ms", "min_compaction_lag_ms", "log.cleaner.min.compaction.lag.ms"),
     _key("max.compaction.lag.ms", "max_compaction_lag_ms", "log.cleaner.max.compaction.lag.ms"),
     _key("delete.retention.ms", "delete_retention_ms", "log.cleaner.delete.retention.ms"),
-    _key("min.insync.replicas", "min_insync_replicas", "min.insync.replicas"),
+    _key(MIN_INSYNC_REPLICAS, "min_insync_replicas", MIN_INSYNC_REPLICAS),
     _key(
         "unclean.leader.election.enable", "unclean_leader_election_enable", "unclean.leader.election.enable"
     ),

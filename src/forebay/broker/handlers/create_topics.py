@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.broker.administration import carry_out, named_twice, new_topic_id, repeated
+from forebay.broker.administration import carry_out, named_twice, new_topic_id, note_created, repeated
 from forebay.broker.dispatch import Endpoint, RequestContext
 from forebay.config import describe_topic
 from forebay.core.image import ClusterImage
@@ -41,6 +41,8 @@ async def _create(broker: Broker, topic: CreatableTopic, *, validate_only: bool)
         image = await carry_out(
             broker, lambda image: create_topic(image, broker.config, new), validate_only=validate_only
         )
+        if not validate_only:
+            note_created(broker, image, topic.name)
         return _created(broker, image, topic.name, validate_only=validate_only)
     except KafkaError as error:
         return _failed(topic.name, error)
@@ -78,7 +80,9 @@ def _created(broker: Broker, image: ClusterImage, name: str, *, validate_only: b
             CreatableTopicConfigs(
                 name=entry.name, value=entry.value, read_only=entry.read_only, config_source=entry.source
             )
-            for entry in describe_topic(broker.config, image.topic_config(name).overrides)
+            for entry in describe_topic(
+                broker.config, image.topic_config(name).overrides, topic.replication_factor
+            )
         ],
     )
 

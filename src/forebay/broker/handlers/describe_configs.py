@@ -70,8 +70,10 @@ def _entries(broker: Broker, context: RequestContext, resource: DescribeConfigsR
         return _of_brokers(broker, context, resource)
     kind = kind_of(resource.resource_type)
     name = kind.find(broker.image, resource.resource_name)
-    describe = describe_topic if resource.resource_type == ResourceType.TOPIC else describe_group
-    return describe(broker.config, kind.overrides(broker.image, name))
+    overrides = kind.overrides(broker.image, name)
+    if resource.resource_type == ResourceType.GROUP:
+        return describe_group(broker.config, overrides)
+    return describe_topic(broker.config, overrides, broker.image.topics[name].replication_factor)
 
 
 def _of_brokers(
