@@ -1,7 +1,8 @@
 """What has to be done now and then: syncing, retention, compaction, checkpoints, idle connections.
 
 Each duty is a small step that decides on the loop and lets threads do what blocks. One that fails is logged
-and tried again at its next turn; the broker goes on.
+and tried again at its next turn; the broker goes on. The same holds for each partition of a duty: what is
+wrong with one is no reason to neglect the others.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ Duty = Callable[[], Awaitable[None]]
 class Housekeeping:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._unremoved: list[str] = []
+        """Files of deleted segments that are still to be removed."""
 
     def start(self) -> list[asyncio.Task[None]]:
         storage, socket = self._broker.config.storage, self._broker.config.socket
@@ -67,15 +70,24 @@ class Housekeeping:
         """Bound what a loss of power can take of messages that nobody waited for."""
         self._broker.appends.sync_all()
 
-    async def apply_retention(self) -> None:
+    async def _for_each(self, duty: str, act: Callable[[Partition], object]) -> None:
         for number, partition in enumerate(self._broker.replicas.all()):
-            if not partition.closed and partition.log.offline is None:
-                self._retain(partition)
             if number % _PARTITIONS_PER_STEP == 0:
                 await asyncio.sleep(0)
+            if partition.closed:
+                continue
+            try:
+                act(partition)
+            except Exception as error:
+                self._broker.background.failed(f"housekeeping: {duty}", error, partition=str(partition))
+
+    async def apply_retention(self) -> None:
+        await self._for_each("apply_retention", self._retain)
 
     def _retain(self, partition: Partition) -> None:
         config, log_ = partition.config, partition.log
+        if log_.offline is not None:
+            return
         plan = plan_retention(
             log_.segments(),
             RetentionPolicy(
@@ -107,10 +119,22 @@ class Housekeeping:
     async def reap(self) -> None:
         """Remove from the disk what was deleted long enough ago that no reader is in it any more."""
         now_ms = self._broker.now_ms()
-        paths = [path for partition in self._broker.replicas.all() for path in partition.log.reap(now_ms)]
-        if paths:
-            await self._broker.in_thread(partial(_remove_all, self._broker.disk.remove, paths))
+        await self._for_each("reap", lambda partition: self._unremoved.extend(partition.log.reap(now_ms)))
+        if self._unremoved:
+            paths, self._unremoved = self._unremoved, []
+            self._unremoved += await self._broker.in_thread(partial(self._remove_all, paths))
         await self._broker.replicas.remove_deleted()
+
+    def _remove_all(self, paths: list[str]) -> list[str]:
+        """Remove files, in a thread; those that could not be."""
+        left: list[str] = []
+        for path in paths:
+            try:
+                self._broker.disk.remove(path)
+            except OSError as error:
+                left.append(path)
+                self._broker.background.failed("housekeeping: reap", error)
+        return left
 
     async def checkpoint(self) -> None:
         await self._broker.in_thread(self._broker.replicas.checkpoint)
@@ -121,10 +145,6 @@ class Housekeeping:
     async def expire_producers(self) -> None:
         now_ms = int(self._broker.clock.monotonic() * 1000)
         expiration_ms = self._broker.config.storage.producer_id_expiration_ms
-        for partition in self._broker.replicas.all():
-            partition.producers.expire(now_ms, expiration_ms)
-
-
-def _remove_all(remove: Callable[[str], None], paths: list[str]) -> None:
-    for path in paths:
-        remove(path)
+        await self._for_each(
+            "expire_producers", lambda partition: partition.producers.expire(now_ms, expiration_ms)
+        )

@@ -283,12 +283,20 @@ class Segment:
         """The largest timestamp of any batch, from the last entry of the time index; -1 for none."""
         if self.max_timestamp == UNKNOWN_TIMESTAMP:
             last = self.time_index.last()
-            if last is not None and self._time_fits(last):
+            if last is not None and self._may_believe(last):
                 self.max_timestamp, relative = last
                 self.max_timestamp_offset = self.base_offset + relative
             else:
                 self._repair_time_index()
         return self.max_timestamp
+
+    def _may_believe(self, entry: tuple[int, int]) -> bool:
+        """Whether nothing speaks against a time entry; damage before its batch does not."""
+        try:
+            return self._time_fits(entry)
+        except CorruptBatch as bad:
+            log.error("segment damaged: its time index is believed", extra={"why": str(bad)})
+            return True
 
     def _repair_time_index(self) -> None:
         try:
