@@ -337,6 +337,44 @@ def test_a_log_that_does_not_get_cleaner_is_left_alone_until_there_is_more_of_it
         assert eventually(lambda: cleanings(broker) == 5)
 
 
+class Mistaken(Cleaner):
+    def read_keys(self, aborted: Sequence[AbortedTxn]) -> list[list[Segment]]:
+        groups = super().read_keys(aborted)
+        if "bad" in groups[0][0].file.path:
+            raise ZeroDivisionError
+        return groups
+
+
+def test_a_mistake_of_ours_with_one_log_does_not_keep_us_from_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.broker.compaction.Cleaner", Mistaken)
+    with local_broker(tmp_path, EAGER) as broker, WireClient(broker.bootstrap) as client:
+        for topic in ("bad", "good"):
+            create(client, topic, 1, **COMPACTED)
+            put(client, topic, (b"a", b"1"))
+            put(client, topic, (b"a", b"2"))
+        roll(broker, "bad")
+        assert eventually(lambda: broker.on_loop(lambda running: running.metrics.background_failures) == 1)
+        wait_until_clean(broker, "good")
+        assert len(everything(client, "bad")) == 2
+        assert broker.on_loop(lambda running: running.metrics.background_failures) == 1
+
+
+def test_the_largest_settings_that_are_allowed_do_no_harm(tmp_path: Path) -> None:
+    with local_broker(tmp_path, EAGER) as broker, WireClient(broker.bootstrap) as client:
+        largest = str(2**63 - 1)
+        settings = {**COMPACTED, "delete_retention_ms": largest, "max_compaction_lag_ms": largest}
+        create(client, "t", 1, **settings, segment_ms=largest, retention_ms=largest)
+        put(client, "t", (b"a", b"1"), (b"b", b"1"))
+        put(client, "t", (b"a", None))
+        wait_until_clean(broker, "t")
+        assert table(client, "t") == {b"a": None, b"b": b"1"}
+        put(client, "t", (b"c", b"1"))
+        wait_until_clean(broker, "t")
+        assert table(client, "t") == {b"a": None, b"b": b"1", b"c": b"1"}
+
+
 @pytest.fixture(scope="module")
 def holey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     """A broker with a log whose first segments hold nothing but bare headers."""

@@ -382,6 +382,22 @@ def test_an_old_client_chooses_when_its_offset_expires() -> None:
     assert runtime.fetch() == (-1, 0)
 
 
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, 2**63 - 1_700_000_000_000])
+def test_an_old_client_keeps_its_offset_for_as_long_as_can_be_said(retention_ms: int) -> None:
+    runtime = Runtime()
+    part = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+    request = OffsetCommitRequest(
+        group_id="g",
+        retention_time_ms=retention_ms,
+        topics=[OffsetCommitRequestTopic(name="orders", partitions=[part])],
+    )
+    (topic,) = runtime.ask("offset_commit", request, 4).topics
+    assert topic.partitions[0].error_code == ErrorCode.NONE
+    runtime.crash()
+    runtime.advance(5 * WEEK_MS)
+    assert runtime.fetch() == (7, 0)
+
+
 def test_what_a_transaction_holds_does_not_expire() -> None:
     runtime = Runtime()
     runtime.commit(1)

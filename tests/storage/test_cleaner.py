@@ -148,6 +148,20 @@ def test_a_deleted_key_can_be_seen_for_a_while(bench: Bench) -> None:
     assert [record.timestamp for record in messages(bench.log)] == [501, 601]
 
 
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, 2**63 - 10_000])
+def test_a_deleted_key_can_be_seen_for_as_long_as_can_be_said(bench: Bench, retention_ms: int) -> None:
+    bench.put("a=1 b=1", timestamp=500)
+    bench.put("a= c=1", timestamp=0)
+    add_marker(bench.log, 6, commit=True)
+    bench.log.roll()
+    for now_ms in (10_000, 2**62):
+        bench.compact(now_ms=now_ms, delete_retention_ms=retention_ms)
+        assert bench.left() == [(1, "b=1"), (2, "a="), (3, "c=1")]
+        assert [record.timestamp for record in messages(bench.log)] == [501, 0, 1]
+        found = headers(read_all(bench.log))
+        assert [header.delete_horizon_ms for header in found] == [None, 2**63 - 1, 2**63 - 1]
+
+
 def test_a_batch_without_messages_goes_unless_something_needs_it(bench: Bench) -> None:
     add_records(bench.log, [(b"a", b"1")], producer=(1, 0, 0))
     add_records(bench.log, [(b"a", b"2")], producer=(1, 0, 1), codec=Codec.ZSTD)

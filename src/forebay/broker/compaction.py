@@ -5,7 +5,8 @@ The thread shares the interpreter with the loop, so it works in short stretches 
 obeys log.cleaner.io.max.bytes.per.second.
 
 A log with a damaged batch is left alone until the broker starts again: its damage must not be rewritten. One
-that a cleaning made no cleaner is left alone until there is more to clean.
+that a cleaning made no cleaner is left alone until there is more to clean. Whatever is wrong with one log,
+the others get their turn.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Compactor:
         self._pace: Pace | None = None
         self._damaged: set[Log] = set()
         self._futile: dict[Log, int] = {}
-        """Logs that a cleaning up to this offset made no cleaner."""
+        """Logs that a cleaning up to this offset made no cleaner, or that ended with a mistake of ours."""
         self.cleaning: Partition | None = None
         """The partition that is being compacted now."""
         self._closed = False
@@ -84,7 +85,9 @@ class Compactor:
             return self._plan(partition)
         except (OSError, StorageError) as error:
             log.warning("a log cannot be read", extra={"partition": str(partition), "reason": str(error)})
-            return None
+        except Exception as error:
+            self._broker.background.failed("planning compaction", error, partition=str(partition))
+        return None
 
     def _plan(self, partition: Partition) -> CompactionPlan | None:
         log_, config = partition.log, partition.config
@@ -127,6 +130,10 @@ class Compactor:
             return False
         except (OSError, StorageError) as error:
             log.warning("compaction failed", extra={"partition": str(partition), "reason": str(error)})
+            return False
+        except Exception as error:
+            self._futile[partition.log] = plan.end_offset
+            self._broker.background.failed("compaction", error, partition=str(partition))
             return False
         finally:
             self.cleaning = None

@@ -25,7 +25,7 @@ from typing import Protocol
 from forebay.core.offset_map import OffsetMap
 from forebay.core.producers import ProducerTable
 from forebay.errors import ProtocolError
-from forebay.wire.batch import BatchHeader, read_marker
+from forebay.wire.batch import TIMESTAMP_MAX, BatchHeader, read_marker
 from forebay.wire.compression import MAX_OUTPUT_BYTES
 from forebay.wire.record_spans import (
     RecordSpan,
@@ -183,7 +183,7 @@ class BatchFilter:
         kept, has_tombstone = self._kept(payload, header)
         if not kept:
             return self._emptied(batch, header, keeps_place)
-        horizon_ms = self.now_ms + self.delete_retention_ms if has_tombstone else None
+        horizon_ms = self._horizon_ms if has_tombstone else None
         is_set = header.delete_horizon_ms is not None
         if len(kept) == header.record_count and (horizon_ms is None or is_set):
             return batch
@@ -221,7 +221,12 @@ class BatchFilter:
             return batch
         payload = payload_of(batch, header, self.max_output_bytes)
         spans = list(record_spans(payload, header))
-        return keep_records(header, payload, spans, delete_horizon_ms=self.now_ms + self.delete_retention_ms)
+        return keep_records(header, payload, spans, delete_horizon_ms=self._horizon_ms)
+
+    @property
+    def _horizon_ms(self) -> int:
+        """When what deletes a key, and is met for the first time, may itself be deleted: perhaps never."""
+        return min(self.now_ms + self.delete_retention_ms, TIMESTAMP_MAX)
 
     def _is_last_marker(self, header: BatchHeader) -> bool:
         if (header.producer_id, header.producer_epoch) not in self.last_batches.epochs:

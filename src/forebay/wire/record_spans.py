@@ -24,6 +24,7 @@ from forebay.wire.batch import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    TIMESTAMP_MAX,
     TRANSACTIONAL,
     BatchHeader,
     assemble,
@@ -33,8 +34,6 @@ from forebay.wire.varint import Bytes, read_varint, write_varint
 
 _ONE_BYTE: tuple[int | None, ...] = tuple((b >> 1) ^ -(b & 1) if b < 0x80 else None for b in range(256))
 """What a varint of one byte says; None where more bytes follow."""
-
-TIMESTAMP_MAX = 2**63 - 1
 
 _SPANS_IN_MEMORY_MAX = 10_000
 

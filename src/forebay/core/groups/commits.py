@@ -12,6 +12,7 @@ from forebay.core.groups.group import Context, Group
 from forebay.core.groups.offsets import Offsets, commit_record, tombstone
 from forebay.core.step import Now, RequestInfo, StateRecord
 from forebay.errors import ErrorCode
+from forebay.wire.batch import TIMESTAMP_MAX
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -91,9 +92,8 @@ def partitions_of(
 def commit(
     context: Context, request: OffsetCommitRequest, info: RequestInfo, error: ErrorCode, now: Now
 ) -> tuple[list[StateRecord], OffsetCommitResponse]:
-    expires = request.retention_time_ms
     committer = _Committer(
-        context, request.group_id, error, now.wall_ms, -1 if expires < 0 else now.wall_ms + expires, []
+        context, request.group_id, error, now.wall_ms, _expiry(request.retention_time_ms, now), []
     )
     by_id = info.api_version >= TOPIC_IDS_FROM
     topics = []
@@ -110,6 +110,11 @@ def commit(
             OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
         )
     return committer.records, OffsetCommitResponse(topics=topics)
+
+
+def _expiry(retention_ms: int, now: Now) -> int:
+    """When an offset expires whose client has said how long to keep it; -1 if it has not."""
+    return -1 if retention_ms < 0 else min(now.wall_ms + retention_ms, TIMESTAMP_MAX)
 
 
 def commit_in_transaction(
