@@ -6,6 +6,8 @@ import json
 import logging
 import sys
 
+from forebay.broker.log_writer import QueuedHandler
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -42,10 +44,16 @@ def _quoted(value: object) -> str:
     return json.dumps(text) if not text or any(c.isspace() or c in '"=' for c in text) else text
 
 
-def configure(log_format: str) -> None:
-    """Send everything from this package to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+def configure(log_format: str) -> logging.Handler:
+    """Send everything from this process to standard error, without ever waiting for who reads it.
+
+    The handler has to be closed, or the last lines may be lost.
+    """
+    formatter = JsonFormatter() if log_format == "json" else TextFormatter()
+    # A process that was started without one may come to use its number for another file.
+    has_stderr = sys.stderr is not None
+    handler = QueuedHandler(sys.stderr.fileno(), formatter) if has_stderr else logging.NullHandler()
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
+    return handler

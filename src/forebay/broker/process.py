@@ -20,7 +20,14 @@ log = logging.getLogger(__name__)
 
 def run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> int:
     """Serve until SIGTERM or SIGINT; the exit code."""
-    logs.configure(config.node.log_format)
+    handler = logs.configure(config.node.log_format)
+    try:
+        return _serve(config, on_ready)
+    finally:
+        handler.close()
+
+
+def _serve(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> int:
     _raise_descriptor_limit()
     if config.without_effect:
         log.warning("these settings have no effect in Forebay: %s", ", ".join(config.without_effect))

@@ -24,11 +24,18 @@ STOP_SECONDS = 20.0
 
 
 class BrokerProcess:
-    def __init__(self, data: Path, *settings: str, environ: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data: Path,
+        *settings: str,
+        environ: dict[str, str] | None = None,
+        stderr: int | None = None,
+    ) -> None:
         self.data = data
         self.settings = settings
         self.environ = environ or {}
         self.log_path = data.with_name(data.name + ".stderr")
+        self.stderr = stderr
         self.bootstrap = "127.0.0.1:0"
         self.ready_line = ""
         self._child: subprocess.Popen[bytes] | None = None
@@ -50,7 +57,7 @@ class BrokerProcess:
                 self.command(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=log,
+                stderr=log if self.stderr is None else self.stderr,
                 env={**os.environ, "PYTHONUNBUFFERED": "1", **self.environ},
             )
         try:
@@ -139,10 +146,10 @@ def _read_line(fd: int, timeout_s: float) -> bytes:
 
 @contextlib.contextmanager
 def running_broker(
-    data: Path, *settings: str, environ: dict[str, str] | None = None
+    data: Path, *settings: str, environ: dict[str, str] | None = None, stderr: int | None = None
 ) -> Iterator[BrokerProcess]:
-    """A broker that is gone afterwards, whatever the test did to it."""
-    broker = BrokerProcess(data, *settings, environ=environ)
+    """A broker that is gone afterwards, whatever the test did to it; its log may go elsewhere than a file."""
+    broker = BrokerProcess(data, *settings, environ=environ, stderr=stderr)
     try:
         yield broker.start()
     finally:
