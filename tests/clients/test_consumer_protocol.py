@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import aiokafka
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -257,3 +259,28 @@ def kind_of(members: Members) -> ConsumerGroupType:
     group = admin.describe_consumer_groups([members.group_id])[members.group_id].result(DEADLINE_SECONDS)
     kind: ConsumerGroupType = group.type
     return kind
+
+
+def test_a_producer_that_knows_only_the_group_commits_its_offsets(
+    quick_broker: BrokerProcess, members: Members, topic: str
+) -> None:
+    """aiokafka names the group of its offsets and no member, whatever protocol the group has."""
+    members.add(topic)
+    members.come_to(4)
+
+    async def transact() -> None:
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=quick_broker.bootstrap, transactional_id=f"transaction-of-{topic}"
+        )
+        await producer.start()
+        try:
+            async with producer.transaction():
+                await producer.send(topic, b"result", partition=0)
+                offsets = {aiokafka.TopicPartition(topic, 3): 17}
+                await producer.send_offsets_to_transaction(offsets, members.group_id)
+        finally:
+            await producer.stop()
+
+    asyncio.run(asyncio.wait_for(transact(), DEADLINE_SECONDS))
+    (found,) = members.open[0].committed([TopicPartition(topic, 3)], DEADLINE_SECONDS)
+    assert found.offset == 17

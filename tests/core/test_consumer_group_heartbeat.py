@@ -374,6 +374,25 @@ def test_commits_are_checked_against_the_member_epoch(runtime: ConsumerRuntime) 
     assert commit("", -1) == ErrorCode.NONE, "an empty group takes offsets from anybody"
 
 
+@pytest.mark.parametrize("version", [0, 2, 3, 5])
+def test_a_transaction_may_commit_for_a_group_without_naming_a_member(
+    runtime: ConsumerRuntime, version: int
+) -> None:
+    """As producers do that were told no more than the group's id (before KIP-447)."""
+    runtime.enter_group("a")
+    assert runtime.txn_commit(5, version=version) == ErrorCode.NONE
+    runtime.end_transaction(commit=True)
+    assert runtime.fetch() == (5, ErrorCode.NONE)
+
+
+@pytest.mark.parametrize(("member_id", "epoch"), [("b", -1), ("b", 1), ("", 1)])
+def test_a_transaction_that_names_a_member_must_name_one_of_the_group(
+    runtime: ConsumerRuntime, member_id: str, epoch: int
+) -> None:
+    runtime.enter_group("a")
+    assert runtime.txn_commit(6, member_id=member_id, generation=epoch) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_commit_may_cross_a_new_epoch_on_its_way(runtime: ConsumerRuntime, transactional: bool) -> None:
     (a,) = clients(runtime, "a")

@@ -279,6 +279,36 @@ def test_a_lost_response_to_an_end_can_be_asked_for_again() -> None:
     assert end_and_bump(coordinator, who) == bumped
 
 
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("last_epoch", [0, EPOCH_MAX - 1])
+def test_a_lost_response_to_an_end_can_be_made_good_by_beginning_anew(commit: bool, last_epoch: int) -> None:
+    """InitProducerId with the epoch before gives the one that the end has given, and raises nothing."""
+    coordinator = slow_markers()
+    init(coordinator)
+    who = put(coordinator, producer_epoch=last_epoch)
+    add(coordinator, who)
+    bumped = end_and_bump(coordinator, who, commit=commit)
+    waiting = coordinator.ask_init("t", who)
+    assert coordinator.take(waiting) is None, "the markers come first"
+    coordinator.write_markers()
+    response = answer(coordinator, waiting)
+    assert (response.producer_id, response.producer_epoch) == bumped
+    coordinator.crash(len(coordinator.log))
+    assert init(coordinator, who) == bumped
+    assert add(coordinator, bumped) == ErrorCode.NONE
+    assert init_error(coordinator, who) == ErrorCode.PRODUCER_FENCED, "its owner has gone on"
+
+
+def test_a_lost_response_to_an_end_does_not_let_a_replaced_producer_back_in() -> None:
+    coordinator = Coordinator()
+    who = init(coordinator)
+    add(coordinator, who)
+    bumped = end_and_bump(coordinator, who)
+    assert init(coordinator) == (bumped[0], bumped[1] + 1)
+    assert init_error(coordinator, who) == ErrorCode.PRODUCER_FENCED
+    assert init_error(coordinator, bumped) == ErrorCode.PRODUCER_FENCED
+
+
 def test_the_next_end_while_markers_are_written_comes_again() -> None:
     coordinator = slow_markers()
     who = init(coordinator)
@@ -498,7 +528,19 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() 
     assert (markers.commit, markers.producer_epoch, markers.partitions) == (False, who[1] + 1, (A, B))
     assert end(coordinator, who) == ErrorCode.PRODUCER_FENCED
     assert add(coordinator, who) == ErrorCode.PRODUCER_FENCED
-    assert init_error(coordinator, who) == ErrorCode.PRODUCER_FENCED
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_after_a_timeout_a_producer_goes_on_unless_another_has_come(replaced: bool) -> None:
+    coordinator = Coordinator()
+    who = init(coordinator, timeout_ms=5000)
+    add(coordinator, who)
+    coordinator.pass_time(5000)
+    if replaced:
+        init(coordinator)
+        assert init_error(coordinator, who) == ErrorCode.PRODUCER_FENCED
+    else:
+        assert init(coordinator, who) == (who[0], who[1] + 1)
 
 
 def test_a_client_with_rising_epochs_goes_on_after_a_timeout() -> None:

@@ -227,6 +227,10 @@ class ConsumerBase(Group):
     def check_commit(self, claim: Claim, /) -> ErrorCode:
         if claim.epoch < 0 and self.is_empty:
             return ErrorCode.NONE
+        if claim.transactional and claim.names_no_member:
+            return (
+                ErrorCode.NONE
+            )  # older producers know the group by its id alone; the transaction fences them
         member = self.state.members.get(claim.member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID

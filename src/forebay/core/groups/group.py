@@ -39,6 +39,10 @@ class Claim(NamedTuple):
     transactional: bool = False
     api_version: int = 0
 
+    @property
+    def names_no_member(self) -> bool:
+        return not self.member_id and self.instance_id is None and self.epoch < 0
+
 
 class Context:
     """What the groups of one shard share."""

@@ -69,7 +69,8 @@ def initialise(
         return ErrorCode.PRODUCER_FENCED
     if txn.prepared:
         return ErrorCode.CONCURRENT_TRANSACTIONS
-    repeated = txn.state is State.EMPTY and expected is not None and expected == txn.predecessor
+    # Who had the epoch before and lost the answer that raised it: of an InitProducerId, or of an EndTxn.
+    repeated = expected is not None and expected == txn.predecessor
     if not repeated and expected not in (None, txn.stored):
         return ErrorCode.PRODUCER_FENCED
     if txn.state is State.ONGOING:
