@@ -24,6 +24,10 @@ class Clock(Protocol):
         """Seconds that only go forward, and go on while the machine sleeps: what deadlines are made of."""
 
 
+def monotonic_ms(clock: Clock) -> int:
+    return int(clock.monotonic() * 1000)
+
+
 class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -20,7 +20,7 @@ from forebay.wire.messages.init_producer_id import InitProducerIdRequest
 from forebay.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from forebay.wire.messages.sync_group import SyncGroupRequest
 from support.brokers.local_broker import LocalBroker, local_broker
-from support.clients.wire_client import WireClient, create
+from support.clients.wire_client import EARLIEST, WireClient, append, batch, create, offset_at
 
 T = TypeVar("T")
 
@@ -146,3 +146,21 @@ def test_a_clock_set_back_holds_up_no_rebalance_and_no_timeout(
         == ErrorCode.NONE
     )
     until(lambda: state_of(client, "left"), lambda state: state == "CompleteAbort")
+
+
+def test_a_clock_set_forward_for_a_while_deletes_no_messages(tmp_path: Path, clock: SettableClock) -> None:
+    settings = {**SETTINGS, "log.retention.check.interval.ms": "20"}
+    with (
+        local_broker(tmp_path / "data", settings, clock=clock) as broker,
+        WireClient(broker.bootstrap) as client,
+    ):
+        create(client, "kept", segment_bytes="1000")
+        create(client, "large", segment_bytes="1000", retention_bytes="2000")
+        for _ in range(5):
+            append(client, "kept", batch(bytes(900)))
+        clock.step_ms = 365 * 24 * HOUR_MS
+        for _ in range(5):
+            append(client, "large", batch(bytes(900)))
+        # Retention has gone over all topics, the other one first, when it has done what the size asks for.
+        until(lambda: offset_at(client, "large", EARLIEST), lambda offset: offset > 0)
+        assert offset_at(client, "kept", EARLIEST) == 0

@@ -278,9 +278,9 @@ def test_a_reader_in_the_middle_of_a_segment_is_not_cut_off(bench: Bench) -> Non
     bench.compact()
     assert bytes_of(held.range) == before
     assert bench.names(".deleted")
-    assert bench.log.reap(bench.clock.now_ms()) == []
+    assert bench.log.reap() == []
     bench.clock.advance(50)
-    for path in bench.log.reap(bench.clock.now_ms()):
+    for path in bench.log.reap():
         bench.disk.remove(path)
     assert bench.names(".deleted") == []
     assert bench.left() == [(1, "a=2")]
@@ -381,7 +381,7 @@ def test_a_deleted_segment_in_mid_swap_stays_deleted(bench: Bench) -> None:
     bench.log.end_swap()
     assert bench.left() == [(2, "b=3")]
     bench.clock.advance(50)
-    assert len(bench.log.reap(bench.clock.now_ms())) == 8
+    assert len(bench.log.reap()) == 8
     bench.log.close()
     assert [name for name in bench.names(".log") if name.startswith("00000000000000000000")] == []
 

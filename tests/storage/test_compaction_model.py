@@ -145,7 +145,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @rule()
     def reap(self) -> None:
-        for path in self.log.reap(self.clock.now_ms()):
+        for path in self.log.reap():
             self.disk.remove(path)
 
     # --- cleaning ------------------------------------------------------------------------------------------

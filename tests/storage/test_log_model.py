@@ -119,7 +119,7 @@ class LogMachine(RuleBasedStateMachine):
     def delete_front(self, count: int) -> None:
         self.log.delete_front(count)
         self.start = max(self.start, self.log.segments()[0].base_offset)
-        for path in self.log.reap(self.clock.now_ms()):
+        for path in self.log.reap():
             self.disk.remove(path)
 
     @rule(data=st.data())

@@ -38,8 +38,13 @@ def disk() -> InterruptedDisk:
 
 
 @pytest.fixture
-def log(disk: InterruptedDisk, tmp_path: Path) -> Log:
-    return Log.open(disk, str(tmp_path / "t-0"), CONFIG, clock=ManualClock())
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def log(disk: InterruptedDisk, clock: ManualClock, tmp_path: Path) -> Log:
+    return Log.open(disk, str(tmp_path / "t-0"), CONFIG, clock=clock)
 
 
 def after_power_loss(disk: FaultyDisk, log: Log) -> Log:
@@ -76,12 +81,13 @@ def test_a_truncation_meanwhile_begins_the_sync_again(disk: InterruptedDisk, log
     assert read_all(after_power_loss(disk, log)) == b"".join(made)
 
 
-def test_segments_deleted_meanwhile_need_no_sync(disk: InterruptedDisk, log: Log) -> None:
+def test_segments_deleted_meanwhile_need_no_sync(disk: InterruptedDisk, clock: ManualClock, log: Log) -> None:
     made = fill(log, 20)
 
     def delete() -> None:
         log.delete_front(3)
-        log.reap(1 << 60)
+        clock.advance(CONFIG.file_delete_delay_ms)
+        assert log.reap()
 
     disk.meanwhile = delete
     assert log.datasync() == 20

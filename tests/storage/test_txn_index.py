@@ -181,7 +181,7 @@ def test_deleted_and_truncated_segments_take_their_entries_along(tmp_path: Path)
     log.delete_front(1)
     assert log.aborted_transactions(0, 100) == [second]
     clock.advance(CONFIG.file_delete_delay_ms)
-    for path in log.reap(clock.now_ms()):
+    for path in log.reap():
         Path(path).unlink(missing_ok=True)
     assert indexes(tmp_path) == [f"{log.segments()[-1].base_offset:020d}.txnindex"]
     log.truncate_fully_and_start_at(50)

@@ -39,7 +39,7 @@ from forebay.broker.sockets import Address
 from forebay.broker.transactions import Transactions
 from forebay.broker.verifying import VerifyTransaction, refuse_transactions
 from forebay.broker.waiters import Arrivals
-from forebay.clock import TrustedTime
+from forebay.clock import TrustedTime, monotonic_ms
 from forebay.config import BrokerConfig
 from forebay.coordination.keys import Keys
 from forebay.coordination.metadata import Metadata, ensure_cluster_id
@@ -252,7 +252,7 @@ class Broker:
 
     def uptime_ms(self) -> int:
         """Time that only goes forward: what one measures how long something takes by."""
-        return int(self.clock.monotonic() * 1000)
+        return monotonic_ms(self.clock)
 
     def now(self) -> Now:
         """The time as the machines of coordinators want it."""

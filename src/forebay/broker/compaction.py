@@ -96,7 +96,7 @@ class Compactor:
         first_dirty = self._broker.data.first_dirty_offset(partition.topic, partition.index)
         has_lag_limit = config.max_compaction_lag_ms < _NO_LAG_LIMIT
         if has_lag_limit:
-            log_.roll_if_due(self._broker.now_ms())
+            log_.roll_if_due(self._broker.trusted_time.now_ms())
         plan = plan_compaction(
             log_.segments(),
             CompactionPolicy(
@@ -105,7 +105,7 @@ class Compactor:
                 max_lag_ms=config.max_compaction_lag_ms,
                 delete_retention_ms=config.delete_retention_ms,
             ),
-            now_ms=self._broker.now_ms(),
+            now_ms=self._broker.trusted_time.now_ms(),
             log_start_offset=log_.start_offset,
             first_dirty_offset=first_dirty,
             last_stable_offset=partition.last_stable_offset,
@@ -157,7 +157,7 @@ class Compactor:
             plan=plan,
             segments=segments,
             log_start_offset=log_.start_offset,
-            now_ms=self._broker.now_ms(),
+            now_ms=self._broker.trusted_time.now_ms(),
             delete_retention_ms=partition.config.delete_retention_ms,
             last_batches=last_batches(partition.producers),
             config=log_.config,

@@ -95,7 +95,7 @@ class Housekeeping:
                 retention_bytes=config.retention_bytes,
                 deletes=config.deletes,
             ),
-            now_ms=self._broker.now_ms(),
+            now_ms=self._broker.trusted_time.now_ms(),
             log_start_offset=log_.start_offset,
             high_watermark=partition.high_watermark,
         )
@@ -118,8 +118,7 @@ class Housekeeping:
 
     async def reap(self) -> None:
         """Remove from the disk what was deleted long enough ago that no reader is in it any more."""
-        now_ms = self._broker.now_ms()
-        await self._for_each("reap", lambda partition: self._unremoved.extend(partition.log.reap(now_ms)))
+        await self._for_each("reap", lambda partition: self._unremoved.extend(partition.log.reap()))
         if self._unremoved:
             paths, self._unremoved = self._unremoved, []
             self._unremoved += await self._broker.in_thread(partial(self._remove_all, paths))

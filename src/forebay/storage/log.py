@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from forebay.clock import Clock, SystemClock
+from forebay.clock import Clock, SystemClock, monotonic_ms
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.disk import Disk
 from forebay.storage.recovery import OpenOptions, open_segments
@@ -342,11 +342,11 @@ class Log(SwappingLog):
     def _delete(self, count: int) -> None:
         if count:
             self._hints, self._old_hints = {}, {}
-            self._segments.delete_front(count, self._clock.now_ms() + self._config.file_delete_delay_ms)
+            self._segments.delete_front(count, monotonic_ms(self._clock) + self._config.file_delete_delay_ms)
 
-    def reap(self, now_ms: int) -> list[str]:
+    def reap(self) -> list[str]:
         """Files of deleted segments that nobody should be reading any more: remove them, in any thread."""
-        return self._segments.reap(now_ms)
+        return self._segments.reap(monotonic_ms(self._clock))
 
     def truncate_to(self, offset: int) -> None:
         """Let the log end at `offset`, or before the batch that holds it. Blocks.

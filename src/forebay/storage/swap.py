@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forebay.clock import Clock
+from forebay.clock import Clock, monotonic_ms
 from forebay.storage.disk import Disk
 from forebay.storage.recovery import Opened
 from forebay.storage.segment import Segment
@@ -74,7 +74,7 @@ class SwappingLog(LogWriter):
         with self._sync_lock:
             self._hints, self._old_hints = {}, {}
             self._unsynced = [segment for segment in self._unsynced if segment not in old]
-            self._segments.replace(old, new, self._clock.now_ms() + self._config.file_delete_delay_ms)
+            self._segments.replace(old, new, monotonic_ms(self._clock) + self._config.file_delete_delay_ms)
         self._adopted = True
         for segment in old:
             segment.mark_deleted()
