@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from forebay.broker.verifying import Verdict, Verification
+from forebay.core.verification import Verifications
 from forebay.errors import ErrorCode
-from forebay.wire.batch import EndTxnMarker, read_marker
+from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, read_marker
 from forebay.wire.hashing import partition_for
 from forebay.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -33,6 +35,7 @@ from support.clients.transacting import (
     states,
     take_leader,
 )
+from support.clients.wire_client import batch, only_partition, produce
 
 
 def _markers(cluster: LocalCluster, topic: str, partition: int) -> list[EndTxnMarker]:
@@ -99,6 +102,71 @@ async def test_a_partition_takes_no_transaction_that_its_coordinator_does_not_kn
             [],
             [],
         ]
+
+
+async def test_a_partition_is_told_nothing_that_a_failover_may_forget(tmp_path: Path) -> None:
+    """The coordinator knows of the partition, its followers do not yet: the answer waits for them."""
+    async with local_cluster(tmp_path) as cluster:
+        producer = Producer(cluster, await make_topic(cluster))
+        await producer.begin()
+        home, index, at = producer.home, partition_for(ID, 4), (producer.topic, 0)
+        question = Verification(ID, producer.producer_id, producer.producer_epoch, [at], add=False)
+        answers: list[Verdict] = []
+        broker = cluster[home]
+        machine = broker.transactions.coordinator.at(index).machine
+        with cluster.deaf(TRANSACTIONS, *(node for node in cluster.nodes if node != home), index=index):
+            adding = asyncio.create_task(producer.add(0))
+            await eventually(lambda: machine.transactions[ID].partitions)
+            broker.verify_transaction(question, answers.append)
+            assert not answers
+            assert not adding.done()
+        await adding
+        assert await eventually(lambda: answers) == [{}]
+        broker.verify_transaction(question, answers.append)
+        assert answers == [{}, {}], "answered at once where all is committed"
+
+
+async def test_a_partition_that_asks_too_much_at_once_has_its_clients_come_again(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path) as cluster:
+        producer = Producer(cluster, await make_topic(cluster))
+        await producer.begin()
+        await producer.add(0)
+        await producer.add_offsets()
+        partition = cluster[cluster.leader(producer.topic, 0)].replicas.get(producer.topic, 0)
+        offsets_at = partition_for(GROUP, 4)
+        assert await producer.send_offset(1) == ErrorCode.NONE  # and the group's coordinator is there
+        await producer.end()
+        offsets = cluster[group_home(cluster)].replicas.get(OFFSETS, offsets_at)
+        await producer.add(0)
+        await producer.add_offsets()
+        for busy in (partition, offsets):
+            busy.verifications = Verifications(producers_max=0)
+        assert await producer.send(0, b"value", retry=False) == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert await producer.send_offset(2) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        for idle in (partition, offsets):
+            idle.verifications = Verifications()
+        assert await producer.send(0, b"value", retry=False) == ErrorCode.NONE
+        assert await producer.send_offset(2) == ErrorCode.NONE
+        await producer.end()
+        assert await read_committed(cluster, producer.topic, 0) == [b"value"]
+        assert await _group_offset(cluster) == 2
+
+
+async def test_a_batch_that_is_verified_and_refused_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path) as cluster:
+        producer = Producer(cluster, await make_topic(cluster))
+        await producer.begin()
+        await producer.add(0)
+        leader = cluster.leader(producer.topic, 0)
+        data = batch(
+            producer_id=producer.producer_id, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL
+        )
+        broken = produce(producer.topic, data[:-1] + b"?", acks=-1, transactional_id=ID)
+        for _ in range(3):
+            answer = only_partition(await cluster.ask(leader, broken, 11))
+            assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
+        assert len(cluster[leader].replicas.get(producer.topic, 0).verifications) == 0
+        assert await producer.send(0, b"value") == ErrorCode.NONE
 
 
 async def test_brokers_ask_for_many_transactions_at_once(tmp_path: Path) -> None:

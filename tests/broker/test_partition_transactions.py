@@ -269,7 +269,7 @@ def test_a_transaction_begins_only_verified(bench: Bench) -> None:
     partition.append_marker(EndTxnMarker(1, 0, False, 0), NOW_MS)
     assert code(bench.batch(1, 0, 0), guard) == ErrorCode.INVALID_TXN_STATE, "a marker came in between"
     first, second = partition.verifications.begin(2, 0, 0), partition.verifications.begin(2, 0, 1)
-    partition.verifications.failed(2, first)
+    partition.verifications.release(2, first)
     assert code(bench.batch(2, 0, 0), first) == ErrorCode.INVALID_TXN_STATE
     assert code(bench.batch(2, 0, 1), second) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     again = partition.verifications.begin(2, 0, 0)

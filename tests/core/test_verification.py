@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from forebay.broker.verifying import COME_BACK
 from forebay.core.verification import Verifications
+from forebay.errors import KafkaError
 
 
 def test_a_guard_is_good_until_the_transaction_ends() -> None:
@@ -30,7 +34,7 @@ def test_the_end_of_a_transaction_leaves_the_next_one_its_guards() -> None:
 def test_a_batch_cannot_overtake_one_whose_question_failed() -> None:
     verifications = Verifications()
     first, second = verifications.begin(1, 0, 0), verifications.begin(1, 0, 3)
-    verifications.failed(1, first)
+    verifications.release(1, first)
     assert verifications.verified_from(1, first) is None
     assert verifications.verified_from(1, second) == 0, "what was asked for first comes first"
     assert verifications.verified_from(1, verifications.begin(1, 0, 0)) == 0
@@ -44,9 +48,51 @@ def test_a_new_epoch_starts_anew() -> None:
     assert verifications.verified_from(1, old) is None
 
 
-def test_questions_that_are_never_answered_do_not_pile_up() -> None:
+def test_what_was_asked_for_first_is_remembered_when_its_question_is_over() -> None:
     verifications = Verifications()
-    guards = [verifications.begin(producer, 0, 0) for producer in range(1001)]
-    assert verifications.verified_from(0, guards[0]) is None
-    assert verifications.verified_from(1, guards[1]) == 0
-    assert verifications.verified_from(1000, guards[1000]) == 0
+    verifications.release(1, verifications.begin(1, 0, 0))
+    assert len(verifications) == 0
+    assert verifications.verified_from(1, verifications.begin(1, 0, 3)) == 0
+    verifications.begun(1)
+    assert verifications.verified_from(1, verifications.begin(1, 0, 3)) == 3
+
+
+def test_a_question_that_is_over_is_forgotten_when_the_transaction_ends() -> None:
+    verifications = Verifications()
+    verifications.release(1, verifications.begin(1, 0, 0))
+    verifications.ended(1, next_epoch=None)
+    assert verifications.verified_from(1, verifications.begin(1, 0, 3)) == 3
+
+
+def test_too_many_questions_at_once_are_refused_with_a_code_to_come_again() -> None:
+    verifications = Verifications(producers_max=3)
+    guards = [verifications.begin(producer, 0, 0) for producer in range(3)]
+    with pytest.raises(KafkaError) as caught:
+        verifications.begin(3, 0, 0)
+    assert caught.value.code in COME_BACK
+    again = verifications.begin(0, 0, 1)
+    for producer, guard in [*enumerate(guards), (0, again)]:
+        assert verifications.verified_from(producer, guard) == 0, "nobody else has lost his place"
+    verifications.release(1, guards[1])
+    guard = verifications.begin(3, 0, 5)
+    assert verifications.verified_from(3, guard) == 0, "it was asked for when there was no room"
+
+
+def test_questions_that_are_over_do_not_pile_up() -> None:
+    verifications = Verifications(producers_max=3)
+    for producer in range(100):
+        verifications.release(producer, verifications.begin(producer, 0, 0))
+    for producer in range(100):
+        guard = verifications.begin(producer, 0, 9)
+        assert verifications.verified_from(producer, guard) == (0 if producer >= 97 else 9)
+        verifications.begun(producer)
+
+
+def test_a_producer_that_asks_again_and_again_leaves_no_guards() -> None:
+    verifications = Verifications()
+    held = verifications.begin(1, 0, 0)
+    for _ in range(100):
+        verifications.release(1, verifications.begin(1, 0, 0))
+    assert len(verifications) == 1
+    verifications.release(1, held)
+    assert len(verifications) == 0

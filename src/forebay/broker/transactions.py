@@ -74,26 +74,26 @@ class Transactions:
     # -- partitions that ask whether they take part ----------------------------------------------------
 
     def verify(self, question: Verification, answer: Callable[[Verdict], None]) -> None:
-        """Whether partitions are in a producer's transaction; only a coordinator here answers at once."""
+        """Whether partitions are in a producer's transaction.
+
+        A coordinator here answers at once, if all that it knows is committed. What is not, a failover may
+        forget: a batch let in for its sake would begin a transaction that nobody ends.
+        """
         transactional_id = question.transactional_id
         try:
             leader = self.coordinator.leader_of(transactional_id)
-            if leader != self._broker.node_id or question.add:
+            shard = self._shard(transactional_id) if leader == self._broker.node_id else None
+            if question.add or shard is None or shard.last is not None:
                 self._broker.background.spawn(
                     self._verify_later(leader, question, answer),
                     f"verifying a transaction of {transactional_id!r}",
                 )
                 return
-            machine = self.coordinator.at(self.coordinator.partition_for(transactional_id)).machine
         except KafkaError as error:
             answer(dict.fromkeys(question.partitions, error))
             return
-        identity = (question.producer_id, question.producer_epoch)
-        answer(
-            _verdict(
-                {at: machine.verify_partition(transactional_id, identity, at) for at in question.partitions}
-            )
-        )
+        identity, verify = (question.producer_id, question.producer_epoch), shard.machine.verify_partition
+        answer(_verdict({at: verify(transactional_id, identity, at) for at in question.partitions}))
 
     async def _verify_later(
         self, leader: int, question: Verification, answer: Callable[[Verdict], None]

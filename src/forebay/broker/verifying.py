@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from forebay.core.admission import VERIFY
+from forebay.core.verification import Verifications
 from forebay.errors import ErrorCode, KafkaError
 from forebay.storage.checkpoint import TopicPartition
 from forebay.wire.batch import HEADER_SIZE, BatchHeader, read_header
@@ -67,14 +68,35 @@ def refuse_transactions(verification: Verification, answer: Callable[[Verdict], 
 class Admission:
     """Which partitions of a request may begin a transaction: guards to show, or errors to answer with."""
 
+    producer_id: int = -1
     guards: dict[TopicPartition, object] = field(default_factory=dict)
     errors: Verdict = field(default_factory=dict)
+    _asking: list[tuple[Verifications, object]] = field(default_factory=list)
+
+    def begin(self, partition: Partition, header: BatchHeader) -> None:
+        """Get a guard for a partition that will be asked about."""
+        key, verifications = (partition.topic, partition.index), partition.verifications
+        if key in self.guards:
+            return
+        try:
+            guard = verifications.begin(header.producer_id, header.producer_epoch, header.base_sequence)
+        except KafkaError as error:
+            self.errors[key] = error
+        else:
+            self.guards[key] = guard
+            self._asking.append((verifications, guard))
 
     def guard_for(self, key: TopicPartition) -> object | None:
         error = self.errors.get(key)
         if error is not None:
             raise error
         return self.guards.get(key)
+
+    def release(self) -> None:
+        """Every batch of the request has been appended or refused."""
+        for verifications, guard in self._asking:
+            verifications.release(self.producer_id, guard)
+        self._asking.clear()
 
 
 def verify(
@@ -91,28 +113,25 @@ def verify(
         proceed(Admission(errors=_mixed([partition for partition, _ in unverified])))
         return True
     ((producer_id, epoch),) = producers
-    guards = {
-        (partition.topic, partition.index): partition.verifications.begin(
-            producer_id, epoch, header.base_sequence
-        )
-        for partition, header in unverified
-    }
+    admission = Admission(producer_id=producer_id)
+    for partition, header in unverified:
+        admission.begin(partition, header)
     question = Verification(
-        request.transactional_id, producer_id, epoch, list(guards), version >= _IMPLICIT_ADD_FROM
+        request.transactional_id, producer_id, epoch, list(admission.guards), version >= _IMPLICIT_ADD_FROM
     )
     answered = False
 
     def answer(verdict: Verdict) -> None:
         nonlocal answered
         answered = True
-        for partition, _ in unverified:
-            key = (partition.topic, partition.index)
-            if key in verdict:
-                partition.verifications.failed(producer_id, guards[key])
-        errors = {key: _for_client(error, version) for key, error in verdict.items()}
-        proceed(Admission(guards=guards, errors=errors))
+        errors = {**admission.errors, **verdict}
+        admission.errors = {key: _for_client(error, version) for key, error in errors.items()}
+        proceed(admission)
 
-    broker.verify_transaction(question, answer)
+    if admission.guards:
+        broker.verify_transaction(question, answer)
+    else:
+        answer({})
     if not answered:
         _own_batches(request)
     return answered

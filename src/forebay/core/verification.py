@@ -2,7 +2,8 @@
 
 While the coordinator is asked, the transaction may end: its marker comes first, and a batch appended after it
 would begin a transaction that nobody ends. So every question holds a *guard*, a marker of the producer
-takes the guards away, and a batch whose guard is gone is refused.
+takes the guards away, and a batch whose guard is gone is refused. Whoever begins a question releases its
+guard when the batch is appended or refused.
 
 A question may also fail where the next one succeeds. Of a producer that the partition does not know, any
 sequence would be taken as the first; so the lowest that was asked for is kept, and a batch that comes before
@@ -13,7 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-_PRODUCERS_MAX = 1_000
+from forebay.errors import ErrorCode, KafkaError
+
+PRODUCERS_MAX = 10_000
+"""Of so many producers a partition may be asking at once. It remembers as many whose questions are over."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,22 +28,35 @@ class _Asked:
 
 
 class Verifications:
-    __slots__ = ("_asked",)
+    __slots__ = ("_asked", "_failed", "_producers_max")
 
-    def __init__(self) -> None:
+    def __init__(self, *, producers_max: int = PRODUCERS_MAX) -> None:
+        self._producers_max = producers_max
         self._asked: dict[int, _Asked] = {}
+        """By producer id, with guards. None of them is ever dropped for the sake of another."""
+        self._failed: dict[int, _Asked] = {}
+        """Without guards, the longest unused first: nothing was appended, and all batches will come again."""
+
+    def __len__(self) -> int:
+        """Producers of whom the coordinator is being asked."""
+        return len(self._asked)
 
     def begin(self, producer_id: int, producer_epoch: int, base_sequence: int) -> object:
-        """A guard to show with the batch once the answer is there."""
-        asked = self._asked.pop(producer_id, None)
+        """A guard to show with the batch when it is verified; raises KafkaError when there are too many."""
+        asked = self._asked.get(producer_id) or self._failed.pop(producer_id, None)
         if asked is None or asked.producer_epoch != producer_epoch:
             asked = _Asked(producer_epoch=producer_epoch, lowest_sequence=base_sequence)
+        elif base_sequence < asked.lowest_sequence:
+            asked.lowest_sequence = base_sequence
+        if producer_id not in self._asked and len(self._asked) >= self._producers_max:
+            self._remember(producer_id, asked)
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"the transactions of {self._producers_max} producers are being verified already; try again",
+            )
         self._asked[producer_id] = asked
-        asked.lowest_sequence = min(asked.lowest_sequence, base_sequence)
         guard = object()
         asked.guards.add(guard)
-        if len(self._asked) > _PRODUCERS_MAX:
-            del self._asked[next(iter(self._asked))]  # its batches will be refused, and sent again
         return guard
 
     def verified_from(self, producer_id: int, guard: object) -> int | None:
@@ -47,15 +64,24 @@ class Verifications:
         asked = self._asked.get(producer_id)
         return asked.lowest_sequence if asked is not None and guard in asked.guards else None
 
-    def failed(self, producer_id: int, guard: object) -> None:
-        """The coordinator has said no."""
+    def release(self, producer_id: int, guard: object) -> None:
+        """The question is over, and its batch was not appended."""
         asked = self._asked.get(producer_id)
-        if asked is not None:
-            asked.guards.discard(guard)
+        if asked is None:
+            return
+        asked.guards.discard(guard)
+        if not asked.guards:
+            self._remember(producer_id, self._asked.pop(producer_id))
+
+    def _remember(self, producer_id: int, asked: _Asked) -> None:
+        self._failed[producer_id] = asked
+        if len(self._failed) > self._producers_max:
+            del self._failed[next(iter(self._failed))]
 
     def begun(self, producer_id: int) -> None:
         """The producer's transaction has begun here."""
         self._asked.pop(producer_id, None)
+        self._failed.pop(producer_id, None)
 
     def ended(self, producer_id: int, *, next_epoch: int | None) -> None:
         """The producer's transaction has ended here.
@@ -63,6 +89,6 @@ class Verifications:
         Where every transaction has an epoch of its own, a producer that is ahead may ask for its next one
         already: with the epoch that the marker names.
         """
-        asked = self._asked.get(producer_id)
+        asked = self._asked.get(producer_id) or self._failed.get(producer_id)
         if asked is not None and (next_epoch is None or asked.producer_epoch < next_epoch):
-            del self._asked[producer_id]
+            self.begun(producer_id)

@@ -217,15 +217,15 @@ class LocalCluster:
         await self.change(topic, index, leader=node_id, leader_epoch=epoch + 1)
 
     @contextlib.contextmanager
-    def deaf(self, topic: str, *nodes: int) -> Iterator[None]:
+    def deaf(self, topic: str, *nodes: int, index: int = 0) -> Iterator[None]:
         """Brokers that fetch nothing of a partition for a while, though they live."""
         for node in nodes:
-            self[node].replication.dropped(self[node].replicas.held(topic, 0))
+            self[node].replication.dropped(self[node].replicas.held(topic, index))
         yield
         for node in nodes:
             if node in self._running:
-                partition = self[node].replicas.held(topic, 0)
-                self[node].replication.role_taken(partition, self.state(topic))
+                partition = self[node].replicas.held(topic, index)
+                self[node].replication.role_taken(partition, self.state(topic, index))
 
     async def in_sync(self, topic: str, index: int = 0) -> None:
         """Wait until every live replica of a partition is in sync."""

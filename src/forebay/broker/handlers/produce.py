@@ -141,6 +141,8 @@ class _Appending:
                 examined = None
         except Unexamined:
             self._examine(entries[self._next])
+        if self._admission is not None and self._next == len(entries):
+            self._admission.release()
         self._acknowledge([entry.result for entry in entries[first : self._next]])
 
     def _append(self, entry: _Entry, examined: AppendPolicy | None) -> None:

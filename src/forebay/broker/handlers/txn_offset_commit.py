@@ -49,13 +49,23 @@ async def _verify(
     partition.check_own(producer_id, epoch)
     if partition.producers.in_transaction(producer_id, epoch):
         return
-    at = (partition.topic, partition.index)
-    guard = partition.verifications.begin(producer_id, epoch, 0)
-    add = version >= _IMPLICIT_ADD_FROM
-    verdict = await _ask(broker, Verification(request.transactional_id, producer_id, epoch, [at], add))
-    if at in verdict:
-        partition.verifications.failed(producer_id, guard)
-        raise _for_client(verdict[at], version)
+    at, add = (partition.topic, partition.index), version >= _IMPLICIT_ADD_FROM
+    question = Verification(request.transactional_id, producer_id, epoch, [at], add)
+    try:
+        guard = partition.verifications.begin(producer_id, epoch, 0)
+    except KafkaError as error:
+        raise _for_client(error, version) from None
+    try:
+        verdict = await _ask(broker, question)
+        if at in verdict:
+            raise _for_client(verdict[at], version)
+        _check_guard(partition, producer_id, epoch, guard)
+    finally:
+        partition.verifications.release(producer_id, guard)
+
+
+def _check_guard(partition: Partition, producer_id: int, epoch: int, guard: object) -> None:
+    """Refuse what the coordinator has agreed to when the transaction ended meanwhile."""
     if partition.producers.in_transaction(producer_id, epoch):
         return
     if partition.verifications.verified_from(producer_id, guard) is None:
