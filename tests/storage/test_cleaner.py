@@ -18,7 +18,7 @@ from forebay.wire.batch import TRANSACTIONAL, build_batch, read_header
 from forebay.wire.compression import Codec
 from forebay.wire.records import Record
 from support.machines.compacting import add_marker, add_records, compact, messages, table, task_for
-from support.machines.storing import bytes_of, headers, read_all
+from support.machines.storing import bytes_of, find_timestamp, headers, largest_timestamp, read_all
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100, file_delete_delay_ms=50)
 
@@ -264,9 +264,9 @@ def test_offsets_by_time_are_found_in_what_is_left(bench: Bench) -> None:
     bench.put("b=2", timestamp=5400)
     bench.log.roll()
     bench.compact()
-    assert bench.log.find_timestamp(5000) == (5500, 2)
-    assert bench.log.find_timestamp(5501) is None
-    assert bench.log.max_timestamp() == (5500, 2)
+    assert find_timestamp(bench.log, 5000) == (5500, 2)
+    assert find_timestamp(bench.log, 5501) is None
+    assert largest_timestamp(bench.log) == (5500, 2)
 
 
 def test_a_reader_in_the_middle_of_a_segment_is_not_cut_off(bench: Bench) -> None:

@@ -9,7 +9,16 @@ from forebay.errors import ErrorCode, KafkaError
 from forebay.storage.disk import FileClosed, RealDisk
 from forebay.storage.log import Log, LogConfig
 from forebay.wire.batch import read_header
-from support.machines.storing import add, batch, bytes_of, fill, headers, read_all
+from support.machines.storing import (
+    add,
+    batch,
+    bytes_of,
+    fill,
+    find_timestamp,
+    headers,
+    largest_timestamp,
+    read_all,
+)
 
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=200, file_delete_delay_ms=500)
 
@@ -303,34 +312,34 @@ class TestByTime:
             add(log, timestamp=timestamp)
         for wanted in range(990, 1510, 7):
             first = next((n for n, timestamp in enumerate(timestamps) if timestamp >= wanted), None)
-            assert log.find_timestamp(wanted) == (None if first is None else (timestamps[first], first))
+            assert find_timestamp(log, wanted) == (None if first is None else (timestamps[first], first))
 
     def test_inside_a_batch(self, tmp_path: Path) -> None:
         log = open_log(tmp_path)
         for n in range(10):
             add(log, count=5, timestamp=1000 + 10 * n)
-        assert log.find_timestamp(1032) == (1032, 17)
-        assert log.find_timestamp(1035) == (1040, 20)
-        assert log.max_timestamp() == (1094, 49)
+        assert find_timestamp(log, 1032) == (1032, 17)
+        assert find_timestamp(log, 1035) == (1040, 20)
+        assert largest_timestamp(log) == (1094, 49)
 
     def test_the_largest_is_the_first_of_its_kind(self, tmp_path: Path) -> None:
         log = open_log(tmp_path)
         for timestamp in [1, 5, 3, 9, 9, 2] * 5:
             add(log, timestamp=timestamp)
-        assert log.max_timestamp() == (9, 3)
+        assert largest_timestamp(log) == (9, 3)
         log.close()
-        assert open_log(tmp_path, clean=True).max_timestamp() == (9, 3)
+        assert largest_timestamp(open_log(tmp_path, clean=True)) == (9, 3)
 
     def test_not_before_the_start(self, tmp_path: Path) -> None:
         log = open_log(tmp_path, LogConfig())
         fill(log, 10, count=2)
         log.advance_start(7)
-        assert log.find_timestamp(0) == (1004, 7)
+        assert find_timestamp(log, 0) == (1004, 7)
 
     def test_an_empty_log(self, tmp_path: Path) -> None:
         log = open_log(tmp_path)
-        assert log.find_timestamp(0) is None
-        assert log.max_timestamp() is None
+        assert find_timestamp(log, 0) is None
+        assert largest_timestamp(log) is None
 
 
 def test_snapshots_of_producers(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from forebay.storage.disk import RealDisk
 from forebay.storage.log import Log, LogConfig
-from support.machines.storing import add, fill, read_all
+from support.machines.storing import add, fill, find_timestamp, read_all
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=200)
 
@@ -61,7 +61,7 @@ def test_preallocated_index_files_are_accepted(tmp_path: Path) -> None:
         for path in tmp_path.glob(f"*.{suffix}"):
             path.write_bytes(path.read_bytes() + bytes(12 * 8 * 50))
     again = open_log(tmp_path, clean=True)
-    assert again.find_timestamp(1013) == (1013, 13)
+    assert find_timestamp(again, 1013) == (1013, 13)
     for offset in range(30):
         assert again.read(offset, 1).next_offset == offset + 1
     made += fill(again, 30)

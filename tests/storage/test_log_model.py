@@ -14,7 +14,7 @@ from forebay.clock import ManualClock
 from forebay.storage.faults import FaultyDisk
 from forebay.storage.log import Log, LogConfig
 from forebay.wire.batch import read_header
-from support.machines.storing import add, bytes_of, headers, read_all
+from support.machines.storing import add, bytes_of, find_timestamp, headers, largest_timestamp, read_all
 
 CONFIGS = [
     LogConfig(segment_bytes=600, index_interval_bytes=150, file_delete_delay_ms=0),
@@ -125,14 +125,21 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def find_timestamp(self, data: st.DataObject) -> None:
         wanted = data.draw(st.integers(999, 1035))
-        found = self.log.find_timestamp(wanted)
-        expected = [
+        expected = [found for found in self.times() if found[0] >= wanted]
+        assert find_timestamp(self.log, wanted) == (expected[0] if expected else None)
+
+    @rule()
+    def find_largest_timestamp(self) -> None:
+        expected = min(self.times(), key=lambda found: (-found[0], found[1]), default=None)
+        assert largest_timestamp(self.log) == expected
+
+    def times(self) -> list[tuple[int, int]]:
+        return [
             (header.base_timestamp + n, header.base_offset + n)
             for header in map(read_header, self.visible())
             for n in range(header.record_count)
-            if header.base_timestamp + n >= wanted and header.base_offset + n >= self.start
+            if header.base_offset + n >= self.start
         ]
-        assert found == (expected[0] if expected else None)
 
     @rule()
     def reopen(self) -> None:

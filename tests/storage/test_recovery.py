@@ -13,7 +13,16 @@ from forebay.storage.faults import FaultyDisk
 from forebay.storage.log import Log, LogConfig
 from forebay.storage.segment import CorruptBatch
 from forebay.wire.batch import read_header
-from support.machines.storing import add, batch, bytes_of, fill, headers, read_all
+from support.machines.storing import (
+    add,
+    batch,
+    bytes_of,
+    fill,
+    find_timestamp,
+    headers,
+    largest_timestamp,
+    read_all,
+)
 
 CONFIG = LogConfig(segment_bytes=450, index_interval_bytes=150)
 BATCHES = 8
@@ -142,8 +151,8 @@ class TestIndexes:
                 path.unlink()
             log = crashed.open(clean=clean)
             assert read_all(log) == b"".join(crashed.made)
-            assert log.find_timestamp(1006) == (1006, 6)
-            assert log.max_timestamp() == (1007, 7)
+            assert find_timestamp(log, 1006) == (1006, 6)
+            assert largest_timestamp(log) == (1007, 7)
             goes_on(log)
 
     @pytest.mark.parametrize("clean", [False, True])
@@ -158,8 +167,8 @@ class TestIndexes:
         for offset in range(BATCHES):
             assert bytes_of(log.read(offset, 1).range) == crashed.made[offset]
         assert read_all(log, 300) == b"".join(crashed.made)
-        assert log.find_timestamp(1006) == (1006, 6)
-        assert log.find_timestamp(1002) == (1002, 2)
+        assert find_timestamp(log, 1006) == (1006, 6)
+        assert find_timestamp(log, 1002) == (1002, 2)
         assert [info.largest_timestamp for info in log.segments()] == [1003, 1007]
         goes_on(log)
 

@@ -36,6 +36,7 @@ from forebay.broker.replicas import Replicas
 from forebay.broker.replication.manager import Replication
 from forebay.broker.server import Server
 from forebay.broker.sockets import Address
+from forebay.broker.time_searches import TimeSearches
 from forebay.broker.transactions import Transactions
 from forebay.broker.verifying import VerifyTransaction, refuse_transactions
 from forebay.broker.waiters import Arrivals
@@ -91,6 +92,9 @@ class Broker:
         self.cold_reads = ColdReads(self.loop, self.metrics, ports.executor(_READING_THREADS, "forebay-read"))
         self.compactor = Compactor(self)
         self.examiner = Examiner(self.loop, self.clock, ports.executor(1, "forebay-examine"))
+        self.time_searches = TimeSearches(
+            self.loop, self.clock, ports.executor(_READING_THREADS, "forebay-search")
+        )
         self._pool = ports.executor(_HOUSEKEEPING_THREADS, "forebay-keep")
         self.sessions = FetchSessions(config.fetch.session_slots_max, new_id=self._new_session_id)
         self.now_ms = self.clock.now_ms
@@ -139,6 +143,7 @@ class Broker:
         finally:
             self.cold_reads.close()
             self.examiner.close()
+            self.time_searches.close()
             self.commit.close()
             self.compactor.close()
             self._pool.shutdown(wait=True)
@@ -164,6 +169,7 @@ class Broker:
                 self.server.close()
                 self.exporter.close()
                 self.examiner.close()
+                self.time_searches.close()
                 self.commit.close()
                 self.compactor.close()
                 self._clean = self.replicas.close_all()

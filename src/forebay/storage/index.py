@@ -81,6 +81,15 @@ class SparseIndex:
             return self._keys[at], values[at]
         return self._floor_stored(1, value)
 
+    def next_value(self, value: int) -> Entry | None:
+        """The first entry whose value is more than `value`."""
+        stored = self._load()
+        at = bisect_right(range(stored), value, key=lambda number: self._read(number)[1])
+        if at < stored:
+            return self._read(at)
+        at = bisect_right(self._values, value)
+        return (self._keys[at], self._values[at]) if at < len(self._values) else None
+
     def flush(self) -> None:
         """Append what has gathered to the file. On failure everything stays as it was."""
         if self._keys:

@@ -6,7 +6,7 @@ all others by the offset index. Bytes that were on the disk before this process 
 their CRC before they are first served, off the loop: a range is sent when `is_warm` says so, and after
 `warm` (any thread) otherwise, which also brings it into the page cache.
 
-May block: `open`, `datasync`, `close`, `find_timestamp`, `max_timestamp`, `truncate_*`, `scan`, `warm`.
+May block: `open`, `datasync`, `close`, `truncate_*`, `scan`, `warm`, and the walks of a search by time.
 Only `datasync` and `warm` may be called from another thread than the owner's; `open` may run in any
 thread that then hands the log over.
 """
@@ -25,7 +25,7 @@ from forebay.storage.segment import Segment
 from forebay.storage.segments import SegmentInfo
 from forebay.storage.snapshots import Snapshots
 from forebay.storage.swap import SwappingLog
-from forebay.storage.timestamps import TimestampOffset, TimestampSearch
+from forebay.storage.timestamps import Search, TimestampSearch
 from forebay.storage.txn_index import AbortedTxn
 from forebay.storage.writer import HINTS_MAX, LogConfig
 from forebay.wire.batch import BatchHeader
@@ -301,15 +301,17 @@ class Log(SwappingLog):
 
     # --- by time -------------------------------------------------------------------------------------------
 
-    def find_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """(timestamp, offset) of the first record that is not older. Blocks."""
-        self._write_early()
-        return TimestampSearch(self._segments, self.start_offset, self.unreadable).first_from(timestamp)
+    def search_timestamp(self, timestamp: int) -> Search:
+        """Look for (timestamp, offset) of the first record that is not older."""
+        return self._search().first_from(timestamp)
 
-    def max_timestamp(self) -> TimestampOffset | None:
-        """(timestamp, offset) of the first record with the largest timestamp. Blocks."""
+    def search_largest_timestamp(self) -> Search:
+        """Look for (timestamp, offset) of the first record with the largest timestamp."""
+        return self._search().largest()
+
+    def _search(self) -> TimestampSearch:
         self._write_early()
-        return TimestampSearch(self._segments, self.start_offset, self.unreadable).largest()
+        return TimestampSearch(list(self._segments), self.start_offset, self.unreadable)
 
     # --- the front and the back ----------------------------------------------------------------------------
 

@@ -76,9 +76,11 @@ class Segment:
         "base_offset",
         "file",
         "index",
+        "largest",
         "max_timestamp",
         "max_timestamp_offset",
         "next_base",
+        "older",
         "size",
         "time_index",
         "trusted_from",
@@ -105,6 +107,11 @@ class Segment:
         self.verified = (0, 0)
         self.max_timestamp = NO_TIMESTAMP if create else UNKNOWN_TIMESTAMP
         self.max_timestamp_offset = base_offset
+        self.older = (0, NO_NEXT)
+        """What a search by time has found out: of the first so many bytes, every record from the log start on
+        is older than this timestamp."""
+        self.largest: tuple[int, tuple[int, int] | None] | None = None
+        """The same: of the first so many bytes, the time and offset of the record with the largest time."""
 
     # --- walking -------------------------------------------------------------------------------------------
 
@@ -179,6 +186,19 @@ class Segment:
         for hop in self.hops(position, min_offset):
             if hop.last_offset >= offset:
                 return hop
+        return None
+
+    def position_before(self, offset: int) -> int:
+        """Where a batch begins from which walking on meets every batch that ends at `offset` or later."""
+        entry = self.index.floor(offset - self.base_offset)
+        return 0 if entry is None else self._checked(entry) or 0
+
+    def position_after(self, position: int) -> int | None:
+        """Where the next batch begins that the index knows: the way on after damage."""
+        while (entry := self.index.next_value(position)) is not None:
+            position = entry[1]
+            if self._checked(entry) is not None:
+                return position
         return None
 
     def boundary(self, position_max: int) -> tuple[int, int] | None:

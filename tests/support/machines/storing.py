@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from forebay.storage.log import Log
+from forebay.storage.timestamps import Search, TimestampOffset
 from forebay.wire.batch import BatchHeader, build_batch, read_header
 from forebay.wire.parts import FileRange
 from forebay.wire.records import Record
@@ -51,3 +54,24 @@ def headers(data: bytes) -> list[BatchHeader]:
         found.append(read_header(data, position))
         position += found[-1].size
     return found
+
+
+def find_timestamp(log: Log, timestamp: int) -> TimestampOffset | None:
+    """(timestamp, offset) of the first record that is not older."""
+    return carry_out(log.search_timestamp(timestamp))
+
+
+def largest_timestamp(log: Log) -> TimestampOffset | None:
+    """(timestamp, offset) of the first record with the largest timestamp."""
+    return carry_out(log.search_largest_timestamp())
+
+
+def carry_out(search: Search, pace: Callable[[int], None] = lambda _: None) -> TimestampOffset | None:
+    """Search by time as the broker does, but in one thread."""
+    try:
+        walk = next(search)
+        while True:
+            walk = search.send(walk.run(pace))
+    except StopIteration as end:
+        found: TimestampOffset | None = end.value
+        return found

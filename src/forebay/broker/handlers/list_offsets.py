@@ -2,10 +2,15 @@
 
 The latest is where the asker's reading ends: the last stable offset for readers of committed messages.
 Messages beyond that are not found by their time either.
+
+Offsets by meaning are known at once. A search by time may have to read, so such a request is answered when
+threads have done it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Coroutine, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from forebay.broker.dispatch import Endpoint, RequestContext
@@ -34,51 +39,108 @@ READ_COMMITTED = 1
 _NOT_FOUND = (-1, -1)
 
 
-def handle(broker: Broker, _context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    committed = request.isolation_level == READ_COMMITTED
+def handle(
+    broker: Broker, _context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Coroutine[None, None, ListOffsetsResponse]:
+    by_time = any(_is_time(wanted.timestamp) for topic in request.topics for wanted in topic.partitions)
+    return _search_all(broker, request) if by_time else _response(request, _look_up_all(broker, request))
+
+
+def _look_up_all(broker: Broker, request: ListOffsetsRequest) -> Iterator[ListOffsetsPartitionResponse]:
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            yield _look_up(broker, request, topic.name, wanted)
+
+
+async def _search_all(broker: Broker, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    answers = [
+        await _search(broker, request, topic.name, wanted)
+        if _is_time(wanted.timestamp)
+        else _look_up(broker, request, topic.name, wanted)
+        for topic in request.topics
+        for wanted in topic.partitions
+    ]
+    return _response(request, iter(answers))
+
+
+def _response(
+    request: ListOffsetsRequest, answers: Iterator[ListOffsetsPartitionResponse]
+) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[_partition(broker, topic.name, wanted, committed) for wanted in topic.partitions],
-            )
+            ListOffsetsTopicResponse(name=topic.name, partitions=list(islice(answers, len(topic.partitions))))
             for topic in request.topics
         ]
     )
 
 
-def _partition(
-    broker: Broker, topic: str, wanted: ListOffsetsPartition, committed: bool
+def _look_up(
+    broker: Broker, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
     try:
-        partition = broker.replicas.get_for_certain(topic, wanted.partition_index)
-        partition.check_leader_epoch(wanted.current_leader_epoch)
-        partition.check_end_known()
-        end_offset = partition.last_stable_offset if committed else partition.high_watermark
-        timestamp, offset = _find(partition, wanted.timestamp, end_offset)
+        partition, end_offset = _find_partition(broker, request, topic, wanted)
+        return _answer(wanted, partition, (-1, _by_meaning(partition, wanted.timestamp, end_offset)))
     except KafkaError as error:
-        return ListOffsetsPartitionResponse(
-            partition_index=wanted.partition_index, error_code=error.code, timestamp=-1, offset=-1
-        )
+        return _refusal(wanted, error)
+
+
+async def _search(
+    broker: Broker, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
+    try:
+        partition, _ = _find_partition(broker, request, topic, wanted)
+        try:
+            if wanted.timestamp == MAX_TIMESTAMP:
+                found = await broker.time_searches.largest(partition.log)
+            else:
+                found = await broker.time_searches.first_from(partition.log, wanted.timestamp)
+        finally:
+            # It may be deleted by now, or another broker's, and that says more than any other error.
+            partition, end_offset = _find_partition(broker, request, topic, wanted)
+        return _answer(wanted, partition, found if found and found[1] < end_offset else _NOT_FOUND)
+    except KafkaError as error:
+        return _refusal(wanted, error)
+
+
+def _find_partition(
+    broker: Broker, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
+) -> tuple[Partition, int]:
+    """A partition that is led here for certain, and where the asker's reading ends."""
+    partition = broker.replicas.get_for_certain(topic, wanted.partition_index)
+    partition.check_leader_epoch(wanted.current_leader_epoch)
+    partition.check_end_known()
+    committed = request.isolation_level == READ_COMMITTED
+    return partition, partition.last_stable_offset if committed else partition.high_watermark
+
+
+def _is_time(timestamp: int) -> bool:
+    return timestamp >= 0 or timestamp == MAX_TIMESTAMP
+
+
+def _by_meaning(partition: Partition, timestamp: int, end_offset: int) -> int:
+    if timestamp == LATEST:
+        return end_offset
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return partition.log.start_offset
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return -1  # there is no remote storage
+    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning here")
+
+
+def _answer(
+    wanted: ListOffsetsPartition, partition: Partition, found: tuple[int, int]
+) -> ListOffsetsPartitionResponse:
+    timestamp, offset = found
     epoch = partition.epochs.epoch_at(offset) if offset >= 0 else -1
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch
     )
 
 
-def _find(partition: Partition, timestamp: int, end_offset: int) -> tuple[int, int]:
-    """The (timestamp, offset) that answers the question; offsets asked by meaning have no timestamp."""
-    if timestamp == LATEST:
-        return -1, end_offset
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return -1, partition.log.start_offset
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return _NOT_FOUND  # there is no remote storage
-    if timestamp < MAX_TIMESTAMP:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning here")
-    log = partition.log
-    found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.find_timestamp(timestamp)
-    return found if found is not None and found[1] < end_offset else _NOT_FOUND
+def _refusal(wanted: ListOffsetsPartition, error: KafkaError) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index, error_code=error.code, timestamp=-1, offset=-1
+    )
 
 
 ENDPOINT = Endpoint(2, 1, 11, handle)
