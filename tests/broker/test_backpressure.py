@@ -93,8 +93,8 @@ def test_answers_held_back_behind_one_that_waits_are_bounded(tmp_path: Path) -> 
             assert client.call(ApiVersionsRequest(), 3).error_code == ErrorCode.NONE
 
             def held_bytes() -> int:
-                connections = local.broker.server._connections
-                replies = [reply for c in connections for reply in c._replies or ()]
+                connections = local.broker.server.connections
+                replies = [reply for c in connections for reply in c.replies or ()]
                 return sum(size_of(reply.parts or ()) for reply in replies)
 
             assert local.on_loop(lambda _: held_bytes()) < 4 * MB

@@ -30,7 +30,7 @@ POLLED = 20
 class SleepyCluster(Cluster):
     @property
     def awake(self) -> list[int]:
-        return [node for node in self.running if node not in self._paused]
+        return [node for node in self.running if node not in self.paused]
 
 
 @pytest.fixture(scope="module")

@@ -212,8 +212,8 @@ async def test_leadership_stays_where_that_is_wished(tmp_path: Path) -> None:
         await create(cluster, [1, 2, 3])
         await cluster.lead(TOPIC, 0, 2)
         acting = cluster[await controller(cluster)].controller
-        assert acting._idle_s() > 0
-        assert acting._preferences() == []
+        assert acting.idle_s() > 0
+        assert acting.preferences() == []
 
 
 # -- moves ---------------------------------------------------------------------------------------------------

@@ -368,10 +368,10 @@ async def test_a_broker_that_lost_its_lease_is_still_listened_to(tmp_path: Path)
     """It writes markers on while it is registered nowhere; they would never be taken if it seemed older."""
     async with local_cluster(tmp_path, brokers=2) as cluster:
         peers, other = cluster[1].peers, cluster[2]
-        assert peers.admit(other.peers._client_id(1))
+        assert peers.admit(other.peers.client_id(1))
         image = other.metadata.image
         other.metadata.image = replace(image, brokers={})
         try:
-            assert peers.admit(other.peers._client_id(2))
+            assert peers.admit(other.peers.client_id(2))
         finally:
             other.metadata.image = image

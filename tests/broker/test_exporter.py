@@ -25,12 +25,9 @@ def local(tmp_path: Path) -> Iterator[LocalBroker]:
 
 
 def address(local: LocalBroker) -> tuple[str, int]:
-    def find(broker: object) -> tuple[str, int]:
-        server = broker.exporter._server  # type: ignore[attr-defined]
-        found: tuple[str, int] = server.sockets[0].getsockname()
-        return found
-
-    return local.on_loop(find)
+    found = local.on_loop(lambda broker: broker.exporter.address)
+    assert found is not None
+    return found
 
 
 def visit(local: LocalBroker, request: bytes) -> bytes:

@@ -100,7 +100,7 @@ def test_mixed_requests_pipelined(client: WireClient, topic: str, seed: int) -> 
         client.post(request, version)
         if chance.random() < 0.02:
             assert error_of(client.read()) == ErrorCode.NONE
-    while client._asked:
+    while client.unanswered:
         assert error_of(client.read()) == ErrorCode.NONE
     distinct = {value for partition in range(3) for _, value in read_all(client, topic, partition)}
     assert len(distinct) == appended

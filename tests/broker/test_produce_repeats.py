@@ -336,7 +336,7 @@ def test_the_short_way_is_really_taken(local: LocalBroker, transactional_id: str
         memos = []
         for _ in range(3):
             append(client, "taken", batch(), transactional_id=transactional_id)
-            memos.append(local.on_loop(lambda broker: [c.memo for c in broker.server._connections]))
+            memos.append(local.on_loop(lambda broker: [c.memo for c in broker.server.connections]))
         assert memos[0] == [None]
         assert memos[1] == memos[2] != [None]
 
@@ -354,7 +354,7 @@ def test_a_disk_that_fails_under_repeats_gives_the_same_error(
         for _ in range(4):
             pair.send(batch(bytes(200), timestamp=NOW), PRODUCE)
         good = [pair.clients[0].read(), pair.clients[1].read()]
-        while pair.clients[0]._asked:
+        while pair.clients[0].unanswered:
             good += [pair.clients[0].read(), pair.clients[1].read()]
         assert {only_partition(answer).error_code for answer in good} == {ErrorCode.NONE}
         disk.break_path(operation, "failing")

@@ -31,7 +31,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
         await eventually(lambda: all(TOPIC in running[node].image.topics for node in running.nodes))
         for _ in range(3):
             assert (await append(running)).error_code == ErrorCode.NONE
-        assert any(c.memo for c in running[running.leader(TOPIC)].server._connections)
+        assert any(c.memo for c in running[running.leader(TOPIC)].server.connections)
         yield running
 
 

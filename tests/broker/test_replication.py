@@ -293,10 +293,10 @@ async def test_who_may_have_joined_counts_until_the_partition_has_changed(cluste
     assert partition.leadership is not None and third not in state.isr
     put = PartitionPut(topic_id=partition.topic_id, state=replace(state, isr=(*state.isr, third)))
     partition.leadership.joining = (third,)
-    isr._settle([put], [put])
+    isr.note_outcome([put], [put])
     assert partition.leadership.joining == (third,), "the store may still say that it has joined"
     older = replace(put, state=replace(put.state, partition_epoch=state.partition_epoch - 1))
-    isr._settle([older], [older])
+    isr.note_outcome([older], [older])
     assert not partition.leadership.joining
 
 

@@ -40,7 +40,7 @@ def test_a_settings_file(tmp_path: Path) -> None:
 def test_sigterm_and_sigint_end_it_cleanly(fresh_broker: BrokerProcess) -> None:
     assert fresh_broker.stop() == 0
     fresh_broker.start()
-    assert fresh_broker._signal(signal.SIGINT) == 0
+    assert fresh_broker.end(signal.SIGINT) == 0
 
 
 def test_a_second_broker_on_the_same_data_is_refused_with_the_first_ones_pid(

@@ -34,7 +34,7 @@ def test_spark_without_java_is_skipped_and_says_how_to_get_it(tmp_path: Path) ->
     hidden = tmp_path / "java.py"
     hidden.write_text(
         "import importlib, runpy, sys\n"
-        "importlib.import_module('forebay.spark.session')._homes = lambda: iter(())\n"
+        "importlib.import_module('forebay.spark.session').java_homes = lambda: iter(())\n"
         f"sys.path.insert(0, {str(ROOT / 'examples')!r})\n"
         "sys.argv = ['demo.py', 'spark']\n"
         "runpy.run_module('demo', run_name='__main__')\n"

@@ -144,9 +144,9 @@ async def test_a_login_that_has_run_out_is_renewed(guarded_etcd: EtcdCluster) ->
     store = await EtcdStore.open(settings(guarded_etcd, **LOGIN))
     try:
         for _ in range(2):
-            store._gateway._token = "forgotten.1"
+            store.gateway.token = "forgotten.1"
             assert (await store.txn(puts=[Put(key="/forebay/test/key", value=b"x")])).ok
-            store._gateway._token = "forgotten.2"
+            store.gateway.token = "forgotten.2"
             async with asyncio.timeout(10):
                 async for events, _ in store.watch("/forebay/test/key", 1):
                     assert events

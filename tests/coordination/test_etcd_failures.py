@@ -97,12 +97,12 @@ async def test_a_watch_leaves_a_server_that_stands_still(
     monkeypatch.setattr(watch_module, "SILENCE_S", 0.2)
     async with opened(etcd) as watcher, opened(etcd) as writer:
         for store in (watcher, writer):
-            store._gateway._answer_timeout_s = 0.5
+            store.gateway.answer_timeout_s = 0.5
         seen: list[int] = []
         await writer.txn(puts=[put(1)])
         watching = asyncio.create_task(numbers_seen(watcher, seen))
         await until_above(seen, 1)
-        held = watcher._gateway._current
+        held = watcher.gateway.current
         etcd.servers[held].pause()
         try:
             async with asyncio.timeout(30):
@@ -141,7 +141,7 @@ async def test_without_any_server_there_are_errors_until_one_is_back(
     monkeypatch.setattr(watch_module, "PATIENCE_S", 0.3)
     async with opened(lone_etcd) as store:
         await store.txn(puts=[put(1)])
-        store._gateway._request_timeout_s = 0.5
+        store.gateway.request_timeout_s = 0.5
         watching = asyncio.create_task(numbers_seen(store, []))
         await asyncio.to_thread(lone_etcd.servers[0].kill)
         with pytest.raises(StoreError, match=f"{lone_etcd.servers[0].client_port}.*start etcd"):
@@ -158,7 +158,7 @@ async def test_without_any_server_there_are_errors_until_one_is_back(
 async def test_a_cluster_without_majority_refuses_and_recovers(etcd: EtcdCluster) -> None:
     async with opened(etcd) as store:
         await store.txn(puts=[put(1)])
-        store._gateway._request_timeout_s = 1.0
+        store.gateway.request_timeout_s = 1.0
         for server in etcd.servers[:2]:
             await asyncio.to_thread(server.kill)
         with pytest.raises(StoreError):
@@ -166,7 +166,7 @@ async def test_a_cluster_without_majority_refuses_and_recovers(etcd: EtcdCluster
                 await store.txn(puts=[put(2)])
         # Two that start must find each other: the first alone would wait for a leader for ever.
         for server in etcd.servers[:2]:
-            server.start(etcd._initial_cluster)
+            server.start(etcd.initial_cluster)
         for server in etcd.servers[:2]:
             await asyncio.to_thread(server.wait_until_ready)
         assert await value_of(store) in (1, 2)
@@ -195,11 +195,11 @@ async def test_what_may_have_been_applied_is_sent_once_and_reads_go_on_elsewhere
         store = await EtcdStore.open(broker_config({"forebay.cluster": url}).cluster)
         try:
             hanging.paths.clear()
-            store._gateway._current = 0
+            store.gateway.current = 0
             with pytest.raises(StoreError, match="unknown"):
                 await store.txn(puts=[put(99)])
             assert hanging.paths == ["/v3/kv/txn"]
-            store._gateway._current = 0
+            store.gateway.current = 0
             assert await store.get("/forebay/test/nothing-there") is None
             assert hanging.paths == ["/v3/kv/txn", "/v3/kv/range"]
         finally:

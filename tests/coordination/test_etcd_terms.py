@@ -48,9 +48,9 @@ async def store_and_laggard(one_etcd: EtcdCluster) -> AsyncIterator[tuple[EtcdSt
         config = broker_config({"forebay.cluster": url}).cluster
         store = EtcdStore(config)
         try:
-            store._gateway._current = 1
+            store.gateway.current = 1
             await store.txn(puts=[Put(key=KEY, value=b"today")])
-            store._gateway._current = 0
+            store.gateway.current = 0
             yield store, laggard
         finally:
             await store.close()
@@ -70,7 +70,7 @@ async def test_a_watch_leaves_a_server_of_the_past(store_and_laggard: tuple[Etcd
     store, laggard = store_and_laggard
     made = await store.get(KEY)
     assert made is not None
-    store._gateway._current = 0
+    store.gateway.current = 0
     async with asyncio.timeout(20):
         async for events, _ in store.watch(KEY, made.mod_revision):
             assert [event.kv.value for event in events] == [b"today"]

@@ -132,8 +132,8 @@ async def test_a_plan_that_never_wins_gives_up() -> None:
                 index=0, leader=1, leader_epoch=1, isr=(1,), replicas=(1,), partition_epoch=0
             )
             # Somebody changes the partition between every plan and its write.
-            store._keyspace.apply(
-                store._keyspace.plan([], [Put(key=KEYS.state(stale.topic_id, 0), value=VALUE)], []) or []
+            store.keyspace.apply(
+                store.keyspace.plan([], [Put(key=KEYS.state(stale.topic_id, 0), value=VALUE)], []) or []
             )
             return [PartitionPut(topic_id=stale.topic_id, state=state)]
 
@@ -156,7 +156,7 @@ async def test_a_partition_does_not_outlive_its_topic() -> None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "gone")
             # The topic is deleted between this plan and its write.
             gone = [Delete(key=KEYS.topic("t"))]
-            store._keyspace.apply(store._keyspace.plan([], [], gone) or [])
+            store.keyspace.apply(store.keyspace.plan([], [], gone) or [])
             return [PartitionPut(topic_id=topic.topic_id, state=state)]
 
         with pytest.raises(KafkaError, match="gone"):

@@ -91,10 +91,10 @@ async def test_a_file_that_is_no_database_is_one_clear_error(tmp_path: Path) -> 
 async def test_a_failed_write_changes_nothing_and_the_store_goes_on(tmp_path: Path) -> None:
     store = await open_store(tmp_path / "s.db")
     await store.txn(puts=[Put(key="a", value=b"1")])
-    limit = store._file._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1000)
+    limit = store.file.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1000)
     with pytest.raises(StoreError, match="metadata store failed"):
         await store.txn(puts=[Put(key="b", value=b""), Put(key="c", value=bytes(5000))])
-    store._file._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limit)
+    store.file.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limit)
     assert [item.key for item in (await store.range(""))[0]] == ["a"]
     assert (await store.txn(puts=[Put(key="b", value=b"")])).revision == 2
     await store.close()

@@ -311,9 +311,7 @@ class OneClient(RuleBasedStateMachine):
     @invariant()
     def partitions_are_counted(self) -> None:
         if hasattr(self, "sessions"):
-            assert self.sessions.partition_count == sum(
-                len(session.targets) for session in self.sessions._sessions.values()
-            )
+            assert self.sessions.partition_count == sum(len(session.targets) for session in self.sessions)
 
 
 TestOneClient = OneClient.TestCase

@@ -100,7 +100,7 @@ def test_a_changed_subscription_or_the_leader_joining_again_begins_a_rebalance()
     assert changed not in runtime.answers
     assert runtime.answers[runtime.join(leader)].generation_id == generation + 1
     assert runtime.answers[changed].generation_id == generation + 1
-    runtime._sync_all([leader, follower], generation + 1)
+    runtime.sync_all([leader, follower], generation + 1)
     assert runtime.join(leader) not in runtime.answers
 
 

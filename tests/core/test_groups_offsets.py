@@ -30,6 +30,7 @@ from support.machines.group_runtime import TOPICS, Runtime
 
 DAY_MS = 86_400_000
 WEEK_MS = 7 * DAY_MS
+LONG_SESSION_MS = 1_800_000
 
 
 def group_ids(runtime: Runtime, **filters: Any) -> list[str]:
@@ -90,7 +91,7 @@ def test_commits_during_a_rebalance() -> None:
 def test_a_fenced_instance_commits_nothing() -> None:
     runtime = Runtime()
     old = runtime.answers[runtime.join(instance_id="one")].member_id
-    runtime._sync_all([old], 1)
+    runtime.sync_all([old], 1)
     runtime.join(instance_id="one")
     code = runtime.commit(1, member_id=old, generation=1, instance_id="one")
     assert code == ErrorCode.FENCED_INSTANCE_ID
@@ -348,16 +349,12 @@ def test_offsets_do_not_expire_by_a_step_of_the_clock_that_is_not_believed() -> 
 
 def test_offsets_of_a_group_expire_when_it_has_been_empty_for_long() -> None:
     runtime = Runtime()
-    generation, (a,) = runtime.stabilize()
+    generation, (a,) = runtime.stabilize(session_ms=LONG_SESSION_MS)
     runtime.commit(1, member_id=a, generation=generation)
     runtime.commit(2, member_id=a, generation=generation, topic="payments")
     for _ in range(2 * WEEK_MS // 1_000_000):
-        runtime.now_ms += 1_000_000 - 5_000  # a member that heartbeats, told in a few steps
-        runtime.shard._context.timers.set(
-            next(key for key in runtime.shard._context.timers._deadlines if key.kind == "session"),
-            runtime.now_ms + 10_000,
-        )
-        runtime.advance(5_000)
+        runtime.advance(1_000_000)
+        assert runtime.heartbeat(a, generation) == ErrorCode.NONE
     assert (runtime.fetch(), runtime.fetch("payments")) == ((1, 0), (-1, 0)), "subscribed topics are kept"
     runtime.leave((a, None))
     runtime.advance(WEEK_MS - 1_000_000)
@@ -427,7 +424,7 @@ def test_the_offsets_of_a_deleted_topic_go_with_it_and_not_those_of_its_successo
     runtime.see_topics({**TOPICS, "orders": TopicInfo(b"n" * 16, 4)})
     runtime.commit(100, group_id="b", partition=1)
     runtime.advance(0)
-    assert runtime.shard._sweeper._deleted == {}
+    assert runtime.shard.sweeper.deleted == {}
     assert runtime.fetch(group_id="a") == runtime.fetch(group_id="b") == (-1, 0)
     assert runtime.fetch(group_id="b", partition=2, stable=True) == (-1, 0)
     assert runtime.fetch(group_id="b", partition=1) == (100, 0)

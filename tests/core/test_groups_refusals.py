@@ -34,7 +34,7 @@ def test_join_refuses_what_cannot_be() -> None:
 def test_join_refuses_a_fenced_instance() -> None:
     runtime = Runtime()
     old = runtime.answers[runtime.join(instance_id="one")].member_id
-    runtime._sync_all([old], 1)
+    runtime.sync_all([old], 1)
     runtime.join(instance_id="one")
     assert join_code(runtime, old, instance_id="one") == ErrorCode.FENCED_INSTANCE_ID
 
@@ -60,7 +60,7 @@ def test_a_full_group_takes_nobody_else() -> None:
 def test_a_static_member_comes_back_to_a_full_group() -> None:
     runtime = Runtime(max_size=1)
     old = runtime.answers[runtime.join(instance_id="one")].member_id
-    runtime._sync_all([old], 1)
+    runtime.sync_all([old], 1)
     assert join_code(runtime, instance_id="two") == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert join_code(runtime, instance_id="one") == ErrorCode.NONE
 

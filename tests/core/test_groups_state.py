@@ -70,7 +70,7 @@ def test_heartbeats_do_not_let_the_heap_grow() -> None:
         for member in range(10):
             timers.set(TimerKey("g", "session", str(member)), beat * 3_000 + 10_000)
         timers.next_ms()
-    assert len(timers._heap) == 10
+    assert len(timers.heap) == 10
 
 
 def test_timers_that_come_and_go_do_not_let_the_heap_grow() -> None:
@@ -78,7 +78,7 @@ def test_timers_that_come_and_go_do_not_let_the_heap_grow() -> None:
     for number in range(10_000):
         timers.set(TimerKey("g", "session", str(number)), 1_000_000)
         timers.cancel(TimerKey("g", "session", str(number)))
-    assert len(timers._heap) < 2_000
+    assert len(timers.heap) < 2_000
 
 
 # -- records ------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ def test_a_static_member_comes_back_without_a_rebalance() -> None:
     static, _ = runtime.enter(instance_id="one")
     runtime.join(leader)
     static = runtime.group().static["one"]
-    runtime._sync_all([leader, static], generation + 1)
+    runtime.sync_all([leader, static], generation + 1)
     back = runtime.answers[runtime.join(instance_id="one")]
     assert (back.error_code, back.generation_id) == (0, generation + 1)
     assert back.member_id != static
@@ -35,7 +35,7 @@ def test_a_static_member_comes_back_without_a_rebalance() -> None:
 def test_a_static_leader_that_comes_back_is_kept_from_assigning_anew(version: int) -> None:
     runtime = Runtime()
     old = runtime.answers[runtime.join(instance_id="one", version=version)].member_id
-    runtime._sync_all([old], 1)
+    runtime.sync_all([old], 1)
     back = runtime.answers[runtime.join(instance_id="one", version=version)]
     if version == 9:
         assert (back.leader, back.skip_assignment) == (back.member_id, True)
@@ -47,7 +47,7 @@ def test_a_static_leader_that_comes_back_is_kept_from_assigning_anew(version: in
 def test_a_static_member_that_brings_another_protocol_begins_a_rebalance() -> None:
     runtime = Runtime()
     old = runtime.answers[runtime.join(instance_id="one", protocols=TWO_PROTOCOLS)].member_id
-    runtime._sync_all([old], 1)
+    runtime.sync_all([old], 1)
     back = runtime.answers[runtime.join(instance_id="one", protocols=TWO_PROTOCOLS[::-1])]
     assert (back.generation_id, back.protocol_name) == (2, "sticky")
 
@@ -80,7 +80,7 @@ def test_a_static_member_stays_through_a_rebalance_until_its_session_ends() -> N
     runtime = Runtime()
     runtime.join(instance_id="one", session_ms=60_000, rebalance_ms=5_000)
     one = runtime.group().static["one"]
-    runtime._sync_all([one], 1)
+    runtime.sync_all([one], 1)
     b, ticket = runtime.enter(session_ms=60_000, rebalance_ms=5_000)
     runtime.advance(5_000)
     joined = runtime.answers[ticket]
@@ -92,11 +92,11 @@ def test_a_group_of_absent_static_members_waits_for_them_without_spinning() -> N
     runtime = Runtime()
     options: dict[str, Any] = {"session_ms": 60_000, "rebalance_ms": 0}
     one = runtime.answers[runtime.join(instance_id="one", **options)].member_id
-    runtime._sync_all([one], 1)
+    runtime.sync_all([one], 1)
     runtime.join(instance_id="two", **options)
     runtime.join(one, instance_id="one", **options)
     two = runtime.group().static["two"]
-    runtime._sync_all([one, two], 2)
+    runtime.sync_all([one, two], 2)
     assert runtime.leave((one, "one")) == [0]
     runtime.advance(30_000)
     assert runtime.heartbeat(two, 2, instance_id="two") == ErrorCode.REBALANCE_IN_PROGRESS
@@ -106,7 +106,7 @@ def test_a_group_of_absent_static_members_waits_for_them_without_spinning() -> N
 def test_a_static_member_is_removed_by_its_instance_id() -> None:
     runtime = Runtime()
     one = runtime.answers[runtime.join(instance_id="one")].member_id
-    runtime._sync_all([one], 1)
+    runtime.sync_all([one], 1)
     assert runtime.leave(("", "one"), ("", "two"), ("", None)) == [
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_MEMBER_ID,

@@ -196,6 +196,6 @@ def test_forgotten_deadlines_take_no_room() -> None:
     deadlines = Deadlines()
     for at_ms in range(100_000, 0, -1):
         deadlines.schedule("a", at_ms)
-    assert len(deadlines._heap) < 100
+    assert len(deadlines.heap) < 100
     assert (deadlines.pop_due(1), deadlines.pop_due(1)) == ("a", None)
     assert deadlines.next_ms is None

@@ -62,7 +62,7 @@ def decoded(*values: bytes | None, framed: bool = False) -> list[dict[str, Any]]
     batch = pa.RecordBatch.from_pydict(
         {"value": pa.array(values, pa.binary()), "_offset": pa.array(range(len(values)), pa.int64())}
     )
-    (found,) = avro_values._decoder(json.dumps(ORDER), result, framed)(iter([batch]))
+    (found,) = avro_values.decoder(json.dumps(ORDER), result, framed)(iter([batch]))
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows
 

@@ -80,7 +80,7 @@ def test_a_batch_is_committed_once_when_its_coordinator_is_killed(
     written = [[[b"%d/%d" % (task, n) for n in range(50)] for task in range(3)]]
     query = Query(cluster.bootstrap_servers, topic, written, connection=OPTIONS)
     run = query.run()
-    real_conclude = Ledger._conclude
+    real_conclude = Ledger.conclude
     killed: list[int] = []
 
     def kill() -> None:
@@ -98,7 +98,7 @@ def test_a_batch_is_committed_once_when_its_coordinator_is_killed(
         assert len(ended) == 3
         return ended
 
-    with patch.object(Ledger, "_conclude", conclude):
+    with patch.object(Ledger, "conclude", conclude):
         assert run.to_the_end()
     assert killed
     wanted = sorted(value for task in written[0] for value in task)

@@ -183,12 +183,12 @@ def test_the_driver_asks_no_more_when_there_are_more_tasks(query: MakeQuery) -> 
 
 def test_a_coordinator_that_skips_the_tag_ends_them_one_by_one(bootstrap: str, query: MakeQuery) -> None:
     wanted = query(batches=1)
-    real = Ledger._end_txn
+    real = Ledger.end_txn
 
     def end_txn(ledger: Ledger, *arguments: object) -> EndTxnResponse:
         return real(ledger, *arguments[:3])  # type: ignore[arg-type]
 
-    with patch.object(Ledger, "_end_txn", end_txn):
+    with patch.object(Ledger, "end_txn", end_txn):
         assert wanted.run().to_the_end()
     check_once(wanted)
 
@@ -215,14 +215,14 @@ def test_more_tasks_than_a_request_takes_are_refused(bootstrap: str, query: Make
 
 def test_more_than_a_coordinator_can_save_at_once_is_refused(bootstrap: str, query: MakeQuery) -> None:
     wanted = query(batches=1)
-    real = Ledger._end_txn
+    real = Ledger.end_txn
 
     def end_txn(ledger: Ledger, *arguments: object) -> EndTxnResponse:
         if len(arguments) > 3:
             return EndTxnResponse(error_code=ErrorCode.MESSAGE_TOO_LARGE, further_error_codes=[10, 10])
         return real(ledger, *arguments)  # type: ignore[arg-type]
 
-    with patch.object(Ledger, "_end_txn", end_txn):
+    with patch.object(Ledger, "end_txn", end_txn):
         refused(wanted)
     assert wanted.run().to_the_end()
     check_once(wanted)
@@ -245,7 +245,7 @@ def test_a_driver_that_is_overtaken_while_it_decides_gives_way(bootstrap: str, q
     wanted = query(batches=1)
     one, other = wanted.run(), wanted.run()
     of_one, of_other = one.prepare_all(), other.prepare_all()
-    real = Ledger._record
+    real = Ledger.record
     overtaken = False
 
     def record(ledger: Ledger, *arguments: object) -> frozenset[Participant]:
@@ -255,7 +255,7 @@ def test_a_driver_that_is_overtaken_while_it_decides_gives_way(bootstrap: str, q
             other.commit(of_other)
         return real(ledger, *arguments)  # type: ignore[arg-type]
 
-    with patch.object(Ledger, "_record", record):
+    with patch.object(Ledger, "record", record):
         one.commit(of_one)
     held = Ledger(one.cluster, wanted.name).read()
     assert held is not None

@@ -89,7 +89,6 @@ class Connection:
         "_listening",
         "_output",
         "_output_bytes",
-        "_replies",
         "_rest",
         "_resuming",
         "_server",
@@ -98,6 +97,7 @@ class Connection:
         "last_active",
         "last_prefix",
         "memo",
+        "replies",
     )
 
     def __init__(self, stream: Stream, server: Server) -> None:
@@ -106,7 +106,7 @@ class Connection:
         self._rest = b""  # received but not handled: part of a frame, or frames that are held back
         self._input: bytearray | None = None  # borrowed while a large frame arrives
         self._filled = 0
-        self._replies: deque[Reply] | None = None  # made when the first response has to wait
+        self.replies: deque[Reply] | None = None  # made when the first response has to wait
         self._output: list[Part] = []
         self._output_bytes = 0  # of responses whose turn has come
         self._held_bytes = 0  # of responses that wait for their turn
@@ -249,17 +249,17 @@ class Connection:
 
     def respond(self, parts: list[Part]) -> None:
         """Queue a finished response behind those that are still awaited."""
-        if self._replies:
+        if self.replies:
             reply = Reply(self, (0, 0, 0), pipelined=True)
             reply.fill(parts)
-            self._replies.append(reply)
+            self.replies.append(reply)
         else:
             self._output += parts
             self._output_bytes += _memory(parts)
 
     def respond_with(self, response: bytearray) -> None:
         """The same for a response in one piece."""
-        if self._replies:
+        if self.replies:
             self.respond([response])
         else:
             self._output.append(response)
@@ -272,9 +272,9 @@ class Connection:
     def defer(self, api_key: int, version: int, correlation_id: int, *, pipelined: bool = False) -> Reply:
         """Hold the place of a response that comes later."""
         reply = Reply(self, (api_key, version, correlation_id), pipelined=pipelined)
-        if self._replies is None:
-            self._replies = deque()
-        self._replies.append(reply)
+        if self.replies is None:
+            self.replies = deque()
+        self.replies.append(reply)
         return reply
 
     def drain_soon(self) -> None:
@@ -285,7 +285,7 @@ class Connection:
         """Send every response whose turn it is, then take up reading again if that was held back."""
         if self.closed or self._corked:
             return
-        replies = self._replies
+        replies = self.replies
         if replies:
             while replies and (parts := replies[0].parts) is not None:
                 self._output += parts
@@ -299,7 +299,7 @@ class Connection:
     def _busy(self) -> bool:
         if self._blocked:
             return True
-        replies = self._replies
+        replies = self.replies
         if not replies:
             return self._output_bytes > _OUTPUT_BYTES_MAX
         return (
@@ -393,7 +393,7 @@ class Connection:
         self.closed = True
         self._stream.close()
         self._output.clear()
-        replies, self._replies = self._replies, None
+        replies, self.replies = self.replies, None
         for reply in replies or ():
             if reply.on_abandoned is not None:
                 reply.on_abandoned()

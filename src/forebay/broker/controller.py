@@ -94,7 +94,7 @@ class Controller:
         while lease.valid():
             self._wake.clear()
             image, config = self._broker.image, self._broker.config
-            changes = plan(image, config.controller) or self._preferences()
+            changes = plan(image, config.controller) or self.preferences()
             wider = [] if changes else widening.plan(image, config.topics.replication_factor)
             if not changes and not wider:
                 await self._until_something_changes()
@@ -104,15 +104,15 @@ class Controller:
             if failed and not await self._still_elected():
                 return
 
-    def _preferences(self) -> list[PartitionPut]:
+    def preferences(self) -> list[PartitionPut]:
         """Leaders that should go back to their first replicas, when it is time to look."""
-        if self._idle_s() > 0:
+        if self.idle_s() > 0:
             return []
         self._preferred_s = self._broker.loop.time()
         percent = self._broker.config.controller.imbalance_percent_max
         return prefer(self._broker.image, imbalance_percent_max=percent)
 
-    def _idle_s(self) -> float:
+    def idle_s(self) -> float:
         """How long nothing has to be done if nothing happens."""
         config = self._broker.config.controller
         if not config.rebalance_leaders:
@@ -121,7 +121,7 @@ class Controller:
 
     async def _until_something_changes(self) -> None:
         try:
-            async with asyncio.timeout(self._idle_s()):
+            async with asyncio.timeout(self.idle_s()):
                 await self._wake.wait()
         except TimeoutError:
             pass

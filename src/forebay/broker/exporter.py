@@ -31,6 +31,7 @@ class Exporter:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._server: asyncio.Server | None = None
+        self.address: Address | None = None
         self._visitors = 0
 
     async def start(self, host: str, port: int) -> Address:
@@ -43,6 +44,7 @@ class Exporter:
             raise ConfigError(f"forebay.metrics.listener: cannot listen on {host}:{port}: {error}") from None
         self._server = server
         address: Address = server.sockets[0].getsockname()[:2]
+        self.address = address
         log.info("metrics are served", extra={"at": f"http://{address[0]}:{address[1]}/metrics"})
         return address
 

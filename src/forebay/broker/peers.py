@@ -103,11 +103,11 @@ class Peers:
             self._broker.ports.network.connect,
             registration.host,
             registration.port,
-            client_id=self._client_id(self._opened),
+            client_id=self.client_id(self._opened),
             response_bytes_max=self._broker.config.socket.request_max_bytes,
         )
 
-    def _client_id(self, number: int) -> str:
+    def client_id(self, number: int) -> str:
         # Not what the image says: while this broker's lease is lost, that is nothing, and would seem old.
         epoch = max(self._broker.membership.epoch, 0)
         return f"forebay-broker-{self._broker.node_id}.{epoch}.{number}"

@@ -43,7 +43,7 @@ class Server:
         """As many connections are taken as the system allows beside the files of the logs."""
         self._metrics = metrics
         self._network = network
-        self._connections: dict[Connection, None] = {}
+        self.connections: dict[Connection, None] = {}
         self._per_address: Counter[str] = Counter()
         self._listener: Listening | None = None
         self._to_drain: dict[Connection, None] = {}
@@ -77,20 +77,20 @@ class Server:
             stream.close()
             return
         self._per_address[host] += 1
-        self._connections[Connection(stream, self)] = None
+        self.connections[Connection(stream, self)] = None
         self._metrics.connections_accepted += 1
 
     def _refusal(self, host: str) -> str | None:
-        if len(self._connections) >= self._config.max_connections:
+        if len(self.connections) >= self._config.max_connections:
             return f"max.connections={self._config.max_connections} are open; raise it or close some"
-        if len(self._connections) >= self._descriptors:
+        if len(self.connections) >= self._descriptors:
             return f"the limit of open files allows {self._descriptors} connections; raise ulimit -n"
         if self._per_address[host] >= self._config.max_connections_per_ip:
             return f"max.connections.per.ip={self._config.max_connections_per_ip} are open from this address"
         return None
 
     def forget(self, connection: Connection) -> None:
-        self._connections.pop(connection, None)
+        self.connections.pop(connection, None)
         host = connection.peer[0]
         self._per_address[host] -= 1
         if not self._per_address[host]:
@@ -112,17 +112,17 @@ class Server:
 
     @property
     def connection_count(self) -> int:
-        return len(self._connections)
+        return len(self.connections)
 
     def close_idle(self) -> None:
         """Close connections on which nothing has moved for connections.max.idle.ms."""
         oldest = self.loop.time() - self._config.idle_ms_max / 1000
-        for connection in [c for c in self._connections if c.last_active < oldest]:
+        for connection in [c for c in self.connections if c.last_active < oldest]:
             self._metrics.connections_idle_closed += 1
             connection.close()
 
     def close(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.close()

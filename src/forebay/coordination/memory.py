@@ -24,29 +24,29 @@ class MemoryLease:
 
 class MemoryStore:
     def __init__(self, *, history_max: int = HISTORY_MAX) -> None:
-        self._keyspace = Keyspace(history_max=history_max)
+        self.keyspace = Keyspace(history_max=history_max)
         self._leases: dict[int, MemoryLease] = {}
         self._last_lease = 0
 
     async def range(self, prefix: str) -> tuple[list[KeyValue], int]:
-        return self._keyspace.range(prefix)
+        return self.keyspace.range(prefix)
 
     async def get(self, key: str) -> KeyValue | None:
-        return self._keyspace.get(key)
+        return self.keyspace.get(key)
 
     async def txn(
         self, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[Delete] = ()
     ) -> TxnResult:
-        events = self._keyspace.plan(compares, puts, deletes)
-        self._keyspace.apply(events or ())
-        return TxnResult(ok=events is not None, revision=self._keyspace.revision)
+        events = self.keyspace.plan(compares, puts, deletes)
+        self.keyspace.apply(events or ())
+        return TxnResult(ok=events is not None, revision=self.keyspace.revision)
 
     def watch(self, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
-        return self._keyspace.watch(prefix, from_revision)
+        return self.keyspace.watch(prefix, from_revision)
 
     async def lease(self, ttl_s: float) -> MemoryLease:  # noqa: ARG002 - nobody can fall silent in here
         self._last_lease += 1
-        self._keyspace.grant(self._last_lease)
+        self.keyspace.grant(self._last_lease)
         lease = self._leases[self._last_lease] = MemoryLease(self, self._last_lease)
         return lease
 
@@ -54,12 +54,12 @@ class MemoryStore:
         """Ends a lease as if its holder had fallen silent."""
         if self._leases.pop(lease.id, None) is None:
             return
-        self._keyspace.end(lease.id)
-        self._keyspace.apply(self._keyspace.plan_expiry())
+        self.keyspace.end(lease.id)
+        self.keyspace.apply(self.keyspace.plan_expiry())
         lease.lost.set()
 
     async def close(self) -> None:
-        self._keyspace.close()
+        self.keyspace.close()
         for lease in self._leases.values():
             lease.lost.set()
         self._leases.clear()

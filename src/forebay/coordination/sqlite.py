@@ -65,7 +65,7 @@ class SqliteStore:
     """Make one with `await SqliteStore.open(path)`."""
 
     def __init__(self, file: _File, keyspace: Keyspace, executor: ThreadPoolExecutor) -> None:
-        self._file = file
+        self.file = file
         self._keyspace = keyspace
         self._executor = executor
         self._leases: dict[int, SqliteLease] = {}
@@ -126,7 +126,7 @@ class SqliteStore:
             for lease in self._leases.values():
                 lease.lost.set()
             self._leases.clear()
-            await _in_thread(self._executor, self._file.close)
+            await _in_thread(self._executor, self.file.close)
         self._executor.shutdown()
 
     async def _commit(self, plan: Callable[[], list[Event] | None]) -> TxnResult:
@@ -141,7 +141,7 @@ class SqliteStore:
             events = plan()
             if events:
                 compacted = self._keyspace.compacted
-                await _in_thread(self._executor, lambda: self._file.write(events, compacted))
+                await _in_thread(self._executor, lambda: self.file.write(events, compacted))
                 self._keyspace.apply(events)
             return TxnResult(ok=events is not None, revision=self._keyspace.revision)
 
@@ -152,55 +152,55 @@ class _File:
     def __init__(self, path: Path) -> None:
         self._path = path
         # With the file locked exclusively no other process can change what we hold in memory.
-        self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+        self.connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
             for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL"):
-                self._connection.execute(f"PRAGMA {pragma}")
-            self._connection.executescript(_SCHEMA)
+                self.connection.execute(f"PRAGMA {pragma}")
+            self.connection.executescript(_SCHEMA)
         except sqlite3.Error:
-            self._connection.close()
+            self.connection.close()
             raise
 
     def load(self, keyspace: Keyspace) -> None:
-        rows = self._connection.execute("SELECT key, value, create_revision, mod_revision, lease FROM kv")
+        rows = self.connection.execute("SELECT key, value, create_revision, mod_revision, lease FROM kv")
         items = [_key_value(*row) for row in rows]
-        rows = self._connection.execute(
+        rows = self.connection.execute(
             "SELECT kind, key, value, create_revision, revision, lease FROM event ORDER BY revision, key"
         )
         events = [Event(kind=EventKind(kind), kv=_key_value(*rest)) for kind, *rest in rows]
-        current, compacted = self._connection.execute("SELECT current, compacted FROM revision").fetchone()
+        current, compacted = self.connection.execute("SELECT current, compacted FROM revision").fetchone()
         keyspace.restore(items, events, revision=current, compacted=compacted)
 
     def write(self, events: Sequence[Event], compacted: int) -> None:
         if not events:
             return
-        self._connection.execute("BEGIN IMMEDIATE")
+        self.connection.execute("BEGIN IMMEDIATE")
         try:
             for event in events:
                 self._write_event(event)
-            self._connection.execute("DELETE FROM event WHERE revision <= ?", (compacted,))
-            self._connection.execute(
+            self.connection.execute("DELETE FROM event WHERE revision <= ?", (compacted,))
+            self.connection.execute(
                 "UPDATE revision SET current = ?, compacted = ?", (events[0].kv.mod_revision, compacted)
             )
-            self._connection.execute("COMMIT")
+            self.connection.execute("COMMIT")
         except sqlite3.Error:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
             raise
 
     def close(self) -> None:
-        self._connection.close()
+        self.connection.close()
 
     def _write_event(self, event: Event) -> None:
         kv = event.kv
         if event.kind is EventKind.PUT:
-            self._connection.execute(
+            self.connection.execute(
                 "INSERT OR REPLACE INTO kv VALUES (?, ?, ?, ?, ?)",
                 (kv.key, kv.value, kv.create_revision, kv.mod_revision, kv.lease),
             )
         else:
-            self._connection.execute("DELETE FROM kv WHERE key = ?", (kv.key,))
-        self._connection.execute(
+            self.connection.execute("DELETE FROM kv WHERE key = ?", (kv.key,))
+        self.connection.execute(
             "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?)",
             (kv.mod_revision, kv.key, event.kind.value, kv.value, kv.create_revision, kv.lease),
         )

@@ -16,7 +16,7 @@ that gets no session works all the same and names all its partitions in each req
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from forebay.errors import ErrorCode
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest
@@ -187,6 +187,9 @@ class FetchSessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def __iter__(self) -> Iterator[FetchSession]:
+        return iter(self._sessions.values())
 
     def resolve(
         self, request: FetchRequest, *, by_id: bool, now_ms: int, privileged: bool = False

@@ -65,6 +65,11 @@ class BrokerConnection:
         """Requests whose answers have not been read."""
         return len(self._asked)
 
+    @property
+    def oldest_unanswered(self) -> type[Request]:
+        """The kind of request whose answer is read next."""
+        return self._asked[0][1]
+
     def ask(self, request: Request, version: int | None = None) -> Any:
         """The answer, whose class is the request's counterpart. The version as in `post`."""
         if self._asked:

@@ -126,7 +126,7 @@ def _text(value: object) -> str:
 def find_java() -> Java:
     """The first Java that Spark can run on: JAVA_HOME, then the path, then where systems install it."""
     found = []
-    for home in _homes():
+    for home in java_homes():
         java = _java_at(home)
         if java is None:
             continue
@@ -141,7 +141,7 @@ def find_java() -> Java:
     )
 
 
-def _homes() -> Iterator[Path]:
+def java_homes() -> Iterator[Path]:
     if home := os.environ.get("JAVA_HOME"):
         yield Path(home)
     if program := shutil.which("java"):

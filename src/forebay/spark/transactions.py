@@ -116,7 +116,7 @@ class Ledger:
             if not at_home:  # else their coordinator looks after it
                 self._check_open(proposal, new)
             try:
-                return Settled(proposal, self._record(identity, proposal, pieces, at_home))
+                return Settled(proposal, self.record(identity, proposal, pieces, at_home))
             except KafkaError as error:
                 if error.code not in _ABORTED:
                     raise
@@ -230,10 +230,10 @@ class Ledger:
 
     def _end_alone(self, participant: Participant, committed: bool) -> None:
         transactional_id = self._id_of(participant)
-        answer = self._end_txn(transactional_id, participant.identity, committed)
+        answer = self.end_txn(transactional_id, participant.identity, committed)
         check(answer.error_code, f"the end of {transactional_id}")
 
-    def _end_txn(
+    def end_txn(
         self, transactional_id: str, identity: Identity, committed: bool, further: Sequence[FurtherTxn] = ()
     ) -> EndTxnResponse:
         request = EndTxnRequest(
@@ -285,7 +285,7 @@ class Ledger:
                     found[topic.name] = (partition.committed_offset, partition.metadata or "")
         return found
 
-    def _record(
+    def record(
         self,
         identity: Identity,
         decision: Decision,
@@ -296,9 +296,9 @@ class Ledger:
         for n, piece in enumerate(pieces):
             self._cluster.attempt(partial(self._add_group, identity, self._piece(n)))
             self._cluster.attempt(partial(self._put, identity, self._piece(n), decision, piece))
-        return self._cluster.attempt(partial(self._conclude, identity, decision, at_home))
+        return self._cluster.attempt(partial(self.conclude, identity, decision, at_home))
 
-    def _conclude(
+    def conclude(
         self, identity: Identity, decision: Decision, at_home: Sequence[Participant]
     ) -> frozenset[Participant]:
         further = [
@@ -307,7 +307,7 @@ class Ledger:
             )
             for each in at_home
         ]
-        answer = self._end_txn(self._group, identity, True, further)
+        answer = self.end_txn(self._group, identity, True, further)
         codes = answer.further_error_codes
         if answer.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED and codes is not None:
             wrong = [each for each, code in zip(at_home, codes, strict=True) if code != answer.error_code]

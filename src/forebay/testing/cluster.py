@@ -61,7 +61,8 @@ class Cluster:
         self.etcd = EtcdCluster(etcd_servers, data_dir=self.data_dir / "etcd", durable=self._kept)
         self._addresses: dict[int, str] = {}
         self._children: dict[int, ChildBroker] = {}
-        self._paused: set[int] = set()
+        self.paused: set[int] = set()
+        """The brokers that stand still until they are resumed."""
 
     # -- what there is -------------------------------------------------------------------------------
 
@@ -99,7 +100,7 @@ class Cluster:
         """The running broker that leads it, as soon as there is one; raises BrokerFailed."""
         deadline = time.monotonic() + _READY_SECONDS_MAX
         while time.monotonic() < deadline:
-            awake = [node for node in self.running if node not in self._paused]
+            awake = [node for node in self.running if node not in self.paused]
             for node in awake:
                 leader = leader_seen_by(self._addresses[node], topic, partition)
                 if leader in awake:
@@ -157,18 +158,18 @@ class Cluster:
     def kill(self, node_id: int) -> None:
         """SIGKILL. Its data stays."""
         self._child(node_id).kill()
-        self._paused.discard(node_id)
+        self.paused.discard(node_id)
         del self._children[node_id]
 
     def pause(self, node_id: int) -> None:
         """SIGSTOP: it neither answers nor ends, until resume()."""
         halt(self.pid(node_id))
-        self._paused.add(node_id)
+        self.paused.add(node_id)
 
     def resume(self, node_id: int) -> None:
-        if node_id in self._paused:
+        if node_id in self.paused:
             os.kill(self.pid(node_id), signal.SIGCONT)
-            self._paused.discard(node_id)
+            self.paused.discard(node_id)
 
     def add(self, rack: str | None = None) -> int:
         """Starts one broker more, empty, and returns its node id."""
@@ -180,7 +181,7 @@ class Cluster:
     def wait_until_ready(self) -> None:
         """Until all running brokers know each other and agree on a controller; raises BrokerFailed."""
         deadline = time.monotonic() + _READY_SECONDS_MAX
-        wanted = set(self.running) - self._paused
+        wanted = set(self.running) - self.paused
         waiting = sorted(wanted)
         while waiting:
             seen = seen_by(self._addresses[waiting[0]])
@@ -233,7 +234,7 @@ class Cluster:
                 raise BrokerFailed(f"broker {node} has ended: {self._children[node].log_text()}")
 
     def _stop_gently(self) -> None:
-        for node in list(self._paused):
+        for node in list(self.paused):
             self.resume(node)
         for child in self._children.values():
             child.terminate()
@@ -245,7 +246,7 @@ class Cluster:
         for child in self._children.values():
             child.kill()
         self._children.clear()
-        self._paused.clear()
+        self.paused.clear()
         self.etcd.stop()
         if self._temporary is not None:
             self._temporary.cleanup()

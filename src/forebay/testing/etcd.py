@@ -256,7 +256,7 @@ class EtcdCluster:
 
     def restart(self, index: int) -> None:
         """Brings back a server that was stopped or killed."""
-        self.servers[index].start(self._initial_cluster)
+        self.servers[index].start(self.initial_cluster)
         self.servers[index].wait_until_ready()
 
     def leader(self) -> int:
@@ -294,12 +294,12 @@ class EtcdCluster:
             for number in range(self._count)
         ]
         for server in self.servers:
-            server.start(self._initial_cluster)
+            server.start(self.initial_cluster)
         for server in self.servers:
             server.wait_until_ready()
 
     @property
-    def _initial_cluster(self) -> str:
+    def initial_cluster(self) -> str:
         return ",".join(f"{server.name}={server.peer_url}" for server in self.servers)
 
     def _root(self) -> Path:

@@ -84,11 +84,11 @@ class BrokerProcess:
 
     def kill(self) -> None:
         """SIGKILL: the process gets no chance to tidy up."""
-        self._signal(signal.SIGKILL)
+        self.end(signal.SIGKILL)
 
     def stop(self) -> int:
         """SIGTERM, then the exit code of a clean shutdown."""
-        return self._signal(signal.SIGTERM)
+        return self.end(signal.SIGTERM)
 
     def restart(self, *settings: str) -> BrokerProcess:
         """Start again after `kill` or `stop`, on the same port; stops first when still running."""
@@ -101,7 +101,7 @@ class BrokerProcess:
         """Everything the broker has written to stderr so far."""
         return self.log_path.read_text(errors="replace")
 
-    def _signal(self, number: signal.Signals) -> int:
+    def end(self, number: signal.Signals) -> int:
         child = self._child
         if child is None:
             return 0

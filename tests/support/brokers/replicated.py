@@ -41,7 +41,7 @@ class Topic:
 
     def states(self) -> dict[int, Any]:
         """Leader, replicas and in-sync replicas of each partition, as the first broker that runs sees it."""
-        awake = [node for node in self.cluster.running if node not in self.cluster._paused]
+        awake = [node for node in self.cluster.running if node not in self.cluster.paused]
         for node in awake:
             admin = AdminClient({"bootstrap.servers": self.cluster.address(node), "log_level": 0})
             try:

@@ -46,7 +46,7 @@ class ChaosCluster(Cluster):
     @property
     def well(self) -> list[int]:
         """The brokers that run, and are not paused."""
-        return [node for node in self.running if node not in self._paused]
+        return [node for node in self.running if node not in self.paused]
 
     @property
     def bootstrap_servers(self) -> str:

@@ -44,7 +44,7 @@ class WireClient:
         self.socket.settimeout(TIMEOUT_SECONDS)
         self.socket.connect((host, int(port)))
         self._next_id = 1
-        self._asked: deque[tuple[int, type[Request], int]] = deque()
+        self.unanswered: deque[tuple[int, type[Request], int]] = deque()
 
     def __enter__(self) -> WireClient:
         return self
@@ -62,7 +62,7 @@ class WireClient:
         correlation_id = self._next_id
         self._next_id += 1
         if not (isinstance(request, ProduceRequest) and request.acks == 0):
-            self._asked.append((correlation_id, type(request), version))
+            self.unanswered.append((correlation_id, type(request), version))
         return frame(request, version, correlation_id, client_id)
 
     def post(self, request: Request, version: int) -> None:
@@ -73,7 +73,7 @@ class WireClient:
         return self.decode(self.read_frame())
 
     def decode(self, answer: bytes) -> Any:
-        correlation_id, request, version = self._asked.popleft()
+        correlation_id, request, version = self.unanswered.popleft()
         got, value = read_response(api(request.API_KEY).response, version, memoryview(answer))
         assert got == correlation_id, f"answered {got} where {correlation_id} came next"
         return value

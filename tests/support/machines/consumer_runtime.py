@@ -45,7 +45,7 @@ class ConsumerRuntime(Runtime):
             replay(self.shadow, self.log[self.shadow_length :])
         self.shadow_length = len(self.log)
         assert classic_views(self.shadow) == self.written
-        assert self.shadow.offsets._committed == self.shard.offsets._committed
+        assert self.shadow.offsets.contents() == self.shard.offsets.contents()
         assert set(self.shadow.groups) <= set(self.shard.groups)
         for name, group in self.shard.groups.items():
             other = self.shadow.groups.get(name)

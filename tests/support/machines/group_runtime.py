@@ -123,9 +123,7 @@ class Runtime:
         again = self.fresh()
         persisted = {name for name, group in again.groups.items() if group.persisted}
         assert classic_views(again) == self.written
-        assert again.offsets._committed == self.shard.offsets._committed
-        assert again.offsets._pending == self.shard.offsets._pending
-        assert again.offsets._open == self.shard.offsets._open
+        assert again.offsets.contents() == self.shard.offsets.contents()
         assert set(again.groups) <= set(self.shard.groups)
         for name, group in self.shard.groups.items():
             assert group.persisted == (name in persisted)
@@ -339,10 +337,10 @@ class Runtime:
             for other in names[:-1]:
                 ticket = self.join(other, **options)
             generation = self.answers[ticket].generation_id
-            self._sync_all(names, generation)
+            self.sync_all(names, generation)
         return generation, names
 
-    def _sync_all(self, names: list[str], generation: int) -> None:
+    def sync_all(self, names: list[str], generation: int) -> None:
         leader = self.group().leader
         assert leader is not None
         tickets = [self.sync(name, generation) for name in names if name != leader]

@@ -50,7 +50,7 @@ class Mortality:
             real_post(connection, request, *arguments)
 
         def read(connection: BrokerConnection, **named: Any) -> Any:
-            self._step(connection._asked[0][1])
+            self._step(connection.oldest_unanswered)
             return real_read(connection, **named)
 
         with patch.object(BrokerConnection, "post", post), patch.object(BrokerConnection, "read", read):

@@ -90,7 +90,7 @@ class InSyncReplicas:
         guards += [Compare.created(self._key(node), epoch) for node, epoch in joined.items()]
         failed = await self._broker.metadata.change_all(changes, guards) if changes else []
         self._broker.metrics.isr_updates_failed += len(failed)
-        self._settle(changes, failed)
+        self.note_outcome(changes, failed)
 
     async def _proposals(self, partitions: list[Partition]) -> list[tuple[Partition, PartitionState]]:
         """What to write for which partition, once it is safe to; all wait for their syncs together."""
@@ -182,7 +182,7 @@ class InSyncReplicas:
         self._broker.commit.wait(partition.log, done)
         return await synced is None
 
-    def _settle(self, changes: list[Change], failed: list[Change]) -> None:
+    def note_outcome(self, changes: list[Change], failed: list[Change]) -> None:
         """The image shows what was written; what was not is looked at again.
 
         A write that was refused settles what became of one before it, whose outcome nobody knows, only if the

@@ -58,11 +58,11 @@ class Gateway:
         self._password = config.password
         self._endpoints = config.endpoints
         self._tls = _tls_context(config)
-        self._answer_timeout_s = answer_timeout_s
-        self._request_timeout_s = request_timeout_s
+        self.answer_timeout_s = answer_timeout_s
+        self.request_timeout_s = request_timeout_s
         # Brokers that all begin with the first server named would leave the others idle.
-        self._current = random.randrange(len(config.endpoints))
-        self._token: str | None = None
+        self.current = random.randrange(len(config.endpoints))
+        self.token: str | None = None
         self._term = 0
         self._idle: list[list[Connection]] = [[] for _ in config.endpoints]
         """For each server, the connections that wait for a request."""
@@ -89,14 +89,14 @@ class Gateway:
 
         async def ask(index: int, left_s: float) -> str:
             connection = await self._connection(index)
-            timeout_s = min(left_s, self._answer_timeout_s)
+            timeout_s = min(left_s, self.answer_timeout_s)
             return version_in(await self._exchange(index, connection, "/version", {}, None, timeout_s))
 
         return await self.guard(self._try_servers(ask, True))
 
     async def check(self, index: int) -> None:
         """Raises NoAnswer, Unreachable or Refused unless this very server is one of a working cluster."""
-        answer = await self.guard(self._ask(index, "/v3/maintenance/status", {}, self._answer_timeout_s))
+        answer = await self.guard(self._ask(index, "/v3/maintenance/status", {}, self.answer_timeout_s))
         if int(answer.get("leader", 0)) == 0:
             raise NoAnswer("it has no leader")
 
@@ -106,7 +106,7 @@ class Gateway:
 
         The messages are read by the caller, and may raise OSError and HttpError.
         """
-        index = self._current
+        index = self.current
         try:
             headers = await self.guard(self._headers(index))
             connection = await self.guard(self._connection(index))
@@ -115,12 +115,12 @@ class Gateway:
             raise
         self._streams.add(connection)
         try:
-            async with asyncio.timeout(self._answer_timeout_s):
+            async with asyncio.timeout(self.answer_timeout_s):
                 response = await self.guard(_send(connection, path, headers, body))
             yield index, read_messages(response)
         except (Refused, NoAnswer) as error:
             if isinstance(error, Refused) and (error.stale_token or error.denied):
-                self._token = None
+                self.token = None
             self.leave(index)
             raise
         except (OSError, HttpError, TimeoutError) as error:
@@ -132,10 +132,10 @@ class Gateway:
             connection.abort()
 
     async def _try_servers(self, ask: Callable[[int, float], Awaitable[T]], repeatable: bool) -> T:
-        attempts = _Attempts(self, self._request_timeout_s)
+        attempts = _Attempts(self, self.request_timeout_s)
         async with self._slots:
             while True:
-                index = self._current
+                index = self.current
                 try:
                     return await ask(index, attempts.left_s)
                 except Unreachable as error:
@@ -149,7 +149,7 @@ class Gateway:
                     await attempts.failed(index, error)
                 except Refused as error:
                     if error.stale_token and attempts.may_log_in():
-                        self._token = None
+                        self.token = None
                     elif error.not_applied or (repeatable and error.unavailable):
                         await attempts.failed(index, error)
                     else:
@@ -158,7 +158,7 @@ class Gateway:
     async def _ask(self, index: int, path: str, body: Json, timeout_s: float) -> Json:
         headers = await self._headers(index)
         connection = await self._connection(index)
-        timeout_s = min(timeout_s, self._answer_timeout_s)
+        timeout_s = min(timeout_s, self.answer_timeout_s)
         answer = await self._exchange(index, connection, path, headers, body, timeout_s)
         self.check_term(answer)
         return answer
@@ -182,10 +182,10 @@ class Gateway:
 
     async def _headers(self, index: int) -> dict[str, str]:
         headers = {"Grpc-Metadata-hasleader": "true"}
-        if self.user is not None and self._token is None:
-            self._token = await self._log_in(index)
-        if self._token:
-            headers["Authorization"] = self._token
+        if self.user is not None and self.token is None:
+            self.token = await self._log_in(index)
+        if self.token:
+            headers["Authorization"] = self.token
         return headers
 
     async def _log_in(self, index: int) -> str:
@@ -228,8 +228,8 @@ class Gateway:
 
     def leave(self, index: int) -> None:
         """Use another server from now on; does nothing when that has been decided already."""
-        if self._current == index:
-            self._current = (index + 1) % self.count
+        if self.current == index:
+            self.current = (index + 1) % self.count
         for connection in self._idle[index]:
             connection.abort()
 
@@ -241,7 +241,7 @@ class Gateway:
             connection.abort()
         host, port = self._endpoints[index]
         try:
-            async with asyncio.timeout(min(CONNECT_TIMEOUT_S, self._answer_timeout_s)):
+            async with asyncio.timeout(min(CONNECT_TIMEOUT_S, self.answer_timeout_s)):
                 return await Connection.open(host, port, self._tls)
         except (OSError, TimeoutError) as error:
             raise connecting_failed(error, tls=self._tls is not None) from error

@@ -38,7 +38,7 @@ class Keeper:
         self._config = config
         self._clock = clock
         self._interval_s = ttl_s / _RENEWALS_PER_TTL
-        self._deadline = _deadline(sent_at, ttl_s)
+        self.deadline = _deadline(sent_at, ttl_s)
         self._beaten_at = clock.monotonic()
         self._stopping = threading.Event()
         self._wake: Callable[[], None] = _nothing
@@ -46,7 +46,7 @@ class Keeper:
 
     @property
     def holds(self) -> bool:
-        return self._clock.monotonic() < self._deadline
+        return self._clock.monotonic() < self.deadline
 
     def beat(self) -> None:
         """Says that the event loop is alive."""
@@ -113,7 +113,7 @@ class Keeper:
                 continue
             if ttl_s <= 0:
                 return
-            self._deadline = _deadline(sent_at, ttl_s)
+            self.deadline = _deadline(sent_at, ttl_s)
             self._all_well()
             pause_s = self._interval_s
 
@@ -126,7 +126,7 @@ class Keeper:
 
     def _warn(self, trouble: str) -> None:
         if not self._trouble:
-            left_s = max(0.0, self._deadline - self._clock.monotonic())
+            left_s = max(0.0, self.deadline - self._clock.monotonic())
             log.warning("the lease of this broker is not renewed and holds for %.1f s: %s", left_s, trouble)
         self._trouble = trouble
 

@@ -49,6 +49,11 @@ class EtcdLease:
     def valid(self) -> bool:
         return not self.lost.is_set() and self._keeper.holds
 
+    @property
+    def deadline(self) -> float:
+        """Until when it holds if no further keep-alive is answered, in monotonic time."""
+        return self._keeper.deadline
+
     async def revoke(self) -> None:
         if not await self._let_go():
             return

@@ -47,7 +47,7 @@ class EtcdStore:
         request_timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> None:
         self._config = config
-        self._gateway = Gateway(config, request_timeout_s=request_timeout_s)
+        self.gateway = Gateway(config, request_timeout_s=request_timeout_s)
         self._clock = clock or SystemClock()
         self._leases: set[EtcdLease] = set()
 
@@ -62,7 +62,7 @@ class EtcdStore:
         """Raises StoreError with what to do when etcd is not there, is not etcd, or does not let us in."""
         store = cls(config, clock, request_timeout_s=request_timeout_s)
         try:
-            await store._gateway.version()
+            await store.gateway.version()
             await store.get(f"/forebay/{config.name}/")
         except BaseException:
             await store.close()
@@ -76,7 +76,7 @@ class EtcdStore:
             except Refused as error:
                 # Between two pages the revision that they are read at may be compacted away: begin again.
                 if not error.compacted:
-                    raise error.as_store_error(self._gateway.user) from error
+                    raise error.as_store_error(self.gateway.user) from error
         raise StoreError("etcd forgets its history faster than it can be read; compact it less often")
 
     async def get(self, key: str) -> KeyValue | None:
@@ -91,10 +91,10 @@ class EtcdStore:
         return TxnResult(ok=answer.get("succeeded", False), revision=revision_of(answer))
 
     def watch(self, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
-        return watch(self._gateway, prefix, from_revision)
+        return watch(self.gateway, prefix, from_revision)
 
     async def lease(self, ttl_s: float) -> EtcdLease:
-        lease = await grant(self._config, self._gateway, self._clock, ttl_s)
+        lease = await grant(self._config, self.gateway, self._clock, ttl_s)
         self._leases = {held for held in self._leases if not held.lost.is_set()} | {lease}
         return lease
 
@@ -102,7 +102,7 @@ class EtcdStore:
         """Gives up the leases, if etcd answers at once, and ends whatever waits; may be called again."""
         leases, self._leases = self._leases, set()
         await asyncio.gather(*(lease.close() for lease in leases))
-        self._gateway.close()
+        self.gateway.close()
 
     async def _pages(self, keys: Json) -> tuple[list[KeyValue], int]:
         """All keys, a page at a time, each page as of the revision of the first."""
@@ -111,7 +111,7 @@ class EtcdStore:
         more = True
         while more:
             request = {**keys, "limit": str(PAGE_KEYS), "revision": str(revision)}
-            answer = await self._gateway.call(_RANGE, request, repeatable=True)
+            answer = await self.gateway.call(_RANGE, request, repeatable=True)
             revision = revision or revision_of(answer)
             items += [key_value(item) for item in answer.get("kvs", ())]
             more = answer.get("more", False)
@@ -121,6 +121,6 @@ class EtcdStore:
 
     async def _call(self, path: str, body: Json, *, repeatable: bool = False) -> Json:
         try:
-            return await self._gateway.call(path, body, repeatable=repeatable)
+            return await self.gateway.call(path, body, repeatable=repeatable)
         except Refused as error:
-            raise error.as_store_error(self._gateway.user) from error
+            raise error.as_store_error(self.gateway.user) from error

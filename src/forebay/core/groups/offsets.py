@@ -46,6 +46,10 @@ class Offsets:
         """The producers that have offsets pending, by group."""
         self.position = 0
 
+    def contents(self) -> tuple[object, ...]:
+        """All that was ever replayed and still counts, to be compared with that of another table."""
+        return self._committed, self._pending, self._open
+
     # -- replay --------------------------------------------------------------------------------------
 
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int) -> None:

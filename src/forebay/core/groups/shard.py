@@ -77,7 +77,7 @@ class GroupShard:
         self._context = Context(config, new_id, topics, settings_of)
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
-        self._sweeper = Sweeper(self._context, self.offsets, self.groups)
+        self.sweeper = Sweeper(self._context, self.offsets, self.groups)
 
     # -- membership of classic groups ----------------------------------------------------------------
 
@@ -353,7 +353,7 @@ class GroupShard:
         step = Step()
         for group in list(self.groups.values()):
             step.include(group.loaded(now))
-        self._sweeper.schedule(now)
+        self.sweeper.schedule(now)
         return self._done(step)
 
     def tick(self, now: Now) -> Step:
@@ -363,7 +363,7 @@ class GroupShard:
             return self._done(Step())
         if key == SWEEP:
             step = Step()
-            self._sweeper.run(step, now)
+            self.sweeper.run(step, now)
             return self._done(step)
         group = self.groups.get(key.group_id)
         return self._done(Step() if group is None else group.expired(key, now), key.group_id)
@@ -375,7 +375,7 @@ class GroupShard:
             name for name, info in old.items() if name not in topics or topics[name].topic_id != info.topic_id
         }
         if deleted:
-            self._sweeper.topics_deleted(deleted, now)
+            self.sweeper.topics_deleted(deleted, now)
         return self._done(Step())
 
     # -- helpers -------------------------------------------------------------------------------------

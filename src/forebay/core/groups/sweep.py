@@ -27,14 +27,14 @@ class Sweeper:
         self._offsets = offsets
         self._groups = groups
         self._queue: deque[str] = deque()
-        self._deleted: dict[str, int] = {}
+        self.deleted: dict[str, int] = {}
         """Deleted topics, and the position up to which offsets are those of the deleted one."""
 
     def schedule(self, now: Now) -> None:
         self._context.timers.set(SWEEP, now.ms + self._context.config.offsets_retention_check_interval_ms)
 
     def topics_deleted(self, topics: set[str], now: Now) -> None:
-        self._deleted |= dict.fromkeys(topics, self._offsets.position)
+        self.deleted |= dict.fromkeys(topics, self._offsets.position)
         self._queue = deque(self._groups)
         self._context.timers.set(SWEEP, now.ms)
 
@@ -51,7 +51,7 @@ class Sweeper:
         if self._queue:
             self._context.timers.set(SWEEP, now.ms)
         else:
-            self._deleted.clear()
+            self.deleted.clear()
             self.schedule(now)
 
     def _sweep(self, group: Group, step: Step, now: Now) -> None:
@@ -67,7 +67,7 @@ class Sweeper:
             step.records += group.tombstones()
 
     def _is_deleted(self, topic: str, offset: Offset) -> bool:
-        return offset.position <= self._deleted.get(topic, -1)
+        return offset.position <= self.deleted.get(topic, -1)
 
     def _is_expired(self, group: Group, topic: str, partition: int, offset: Offset, now: Now) -> bool:
         if group.is_subscribed(topic) or self._offsets.is_pending(group.group_id, topic, partition):

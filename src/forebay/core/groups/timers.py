@@ -25,7 +25,7 @@ class Timers:
         self._deadlines: dict[TimerKey, int] = {}
         self._queued: dict[TimerKey, int] = {}
         """The time under which each key's valid entry lies in the heap."""
-        self._heap: list[tuple[int, TimerKey]] = []
+        self.heap: list[tuple[int, TimerKey]] = []
 
     def __len__(self) -> int:
         return len(self._deadlines)
@@ -38,8 +38,8 @@ class Timers:
         queued = self._queued.get(key)
         if queued is None or deadline_ms < queued:
             self._queued[key] = deadline_ms
-            heappush(self._heap, (deadline_ms, key))
-            if len(self._heap) > 2 * len(self._deadlines) + _SLACK:
+            heappush(self.heap, (deadline_ms, key))
+            if len(self.heap) > 2 * len(self._deadlines) + _SLACK:
                 self._rebuild()
 
     def cancel(self, key: TimerKey) -> None:
@@ -48,34 +48,34 @@ class Timers:
     def next_ms(self) -> int | None:
         """The earliest deadline."""
         self._settle()
-        return self._heap[0][0] if self._heap else None
+        return self.heap[0][0] if self.heap else None
 
     def pop_due(self, now_ms: int) -> TimerKey | None:
         """Take out one timer whose time has come."""
         self._settle()
-        if not self._heap or self._heap[0][0] > now_ms:
+        if not self.heap or self.heap[0][0] > now_ms:
             return None
-        _, key = heappop(self._heap)
+        _, key = heappop(self.heap)
         del self._queued[key], self._deadlines[key]
         return key
 
     def _settle(self) -> None:
         """Make the first entry of the heap a true one."""
-        while self._heap:
-            at, key = self._heap[0]
+        while self.heap:
+            at, key = self.heap[0]
             wanted = self._deadlines.get(key)
             if self._queued.get(key) != at:
-                heappop(self._heap)
+                heappop(self.heap)
             elif wanted is None:
-                heappop(self._heap)
+                heappop(self.heap)
                 del self._queued[key]
             elif wanted > at:
                 self._queued[key] = wanted
-                heapreplace(self._heap, (wanted, key))
+                heapreplace(self.heap, (wanted, key))
             else:
                 return
 
     def _rebuild(self) -> None:
         self._queued = dict(self._deadlines)
-        self._heap = [(at, key) for key, at in self._deadlines.items()]
-        heapify(self._heap)
+        self.heap = [(at, key) for key, at in self._deadlines.items()]
+        heapify(self.heap)

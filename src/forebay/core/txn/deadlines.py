@@ -12,11 +12,11 @@ _SLACK = 64
 
 
 class Deadlines:
-    __slots__ = ("_at", "_heap")
+    __slots__ = ("_at", "heap")
 
     def __init__(self) -> None:
         self._at: dict[str, int] = {}
-        self._heap: list[tuple[int, str]] = []
+        self.heap: list[tuple[int, str]] = []
 
     def __len__(self) -> int:
         return len(self._at)
@@ -27,14 +27,14 @@ class Deadlines:
         if scheduled is not None and scheduled <= at_ms:
             return
         self._at[name] = at_ms
-        heapq.heappush(self._heap, (at_ms, name))
-        if len(self._heap) > 2 * len(self._at) + _SLACK:
-            self._heap = [(at, each) for each, at in self._at.items()]
-            heapq.heapify(self._heap)
+        heapq.heappush(self.heap, (at_ms, name))
+        if len(self.heap) > 2 * len(self._at) + _SLACK:
+            self.heap = [(at, each) for each, at in self._at.items()]
+            heapq.heapify(self.heap)
 
     @property
     def next_ms(self) -> int | None:
-        heap = self._heap
+        heap = self.heap
         while heap and self._at.get(heap[0][1]) != heap[0][0]:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
@@ -44,6 +44,6 @@ class Deadlines:
         at_ms = self.next_ms
         if at_ms is None or at_ms > now_ms:
             return None
-        _, name = heapq.heappop(self._heap)
+        _, name = heapq.heappop(self.heap)
         del self._at[name]
         return name

@@ -49,7 +49,7 @@ def decode(rows: DataFrame, schema: str, *, framed: bool) -> DataFrame:
     known = to_arrow_schema(type(rows.schema)(others), timezone="UTC")
     result = pa.schema([*fields, pa.field(_CORRUPT, pa.string()), *known])
     spark_schema = from_arrow_schema(result)
-    return rows.mapInArrow(_decoder(schema, result, framed), spark_schema)
+    return rows.mapInArrow(decoder(schema, result, framed), spark_schema)
 
 
 def columns(schema: str) -> list[pa.Field]:
@@ -108,7 +108,7 @@ def _without_null(union: list[Any]) -> Any:
     return rest[0]
 
 
-def _decoder(
+def decoder(
     schema: str, result: pa.Schema, framed: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
