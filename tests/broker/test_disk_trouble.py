@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from forebay.broker.descriptors import share_descriptors
+from forebay.clock import ManualClock
 from forebay.errors import ErrorCode
 from forebay.storage.faults import FaultyDisk
 from forebay.wire.messages.api_versions import ApiVersionsRequest
@@ -191,6 +192,53 @@ def test_one_broken_log_does_not_touch_the_others(local: LocalBroker) -> None:
         faulty(local).repair()
         assert eventually(lambda: append(client, "broken", batch(b"after")).error_code == 0)
         assert [value for _, value in read_all(client, "broken")] == [b"before", b"after"]
+
+
+class OddDisk(FaultyDisk):
+    """A disk with a mistake in it, of the kind that no error code describes."""
+
+    odd = ""
+    """Where the path contains this, a write ends in an exception that is not the system's."""
+
+    def check(self, operation: str, path: str) -> None:
+        super().check(operation, path)
+        if self.odd and operation == "append" and self.odd in path:
+            raise ValueError("odd")
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_write_that_fails_in_an_odd_way_does_not_touch_the_others(tmp_path: Path, acks: int) -> None:
+    """The batches of all partitions lie in one buffer, which the next read fills with other bytes."""
+    clock = ManualClock()
+    with (
+        local_broker(tmp_path / "data", make_disk=OddDisk, clock=clock) as local,
+        WireClient(local.bootstrap) as client,
+    ):
+        disk = local.broker.disk
+        assert isinstance(disk, OddDisk)
+        for name in ("before", "odd", "after"):
+            create(client, name)
+
+        def send(value: bytes, sequence: int) -> list[tuple[int, int]]:
+            """To all three in one packet, and so in one turn of the broker's loop."""
+            data = batch(
+                value, timestamp=clock.now_ms(), producer_id=5, producer_epoch=0, base_sequence=sequence
+            )
+            requests = [produce(name, data, acks=acks) for name in ("before", "odd", "after")]
+            client.socket.sendall(b"".join(client.frame(request, PRODUCE) for request in requests))
+            answers = [only_partition(client.read()) for _ in requests]
+            return [(answer.error_code, answer.base_offset) for answer in answers]
+
+        assert send(b"one", 0) == [(0, 0)] * 3
+        disk.odd = "odd-0"
+        for _ in range(3):
+            assert send(b"two", 1) == [(0, 1), (STORAGE_ERROR, -1), (0, 1)]
+        disk.odd = ""
+        clock.advance(2000)
+        assert send(b"two", 1) == [(0, 1)] * 3, "sent again, it is stored where it was not"
+        assert send(b"three", 2) == [(0, 2)] * 3
+        for name in ("before", "odd", "after"):
+            assert [value for _, value in read_all(client, name)] == [b"one", b"two", b"three"]
 
 
 def test_an_idempotent_producer_can_send_again_what_a_full_disk_refused(local: LocalBroker) -> None:

@@ -123,10 +123,13 @@ class Appends:
                     error = failed.get(result.partition) if result.partition else None
                     if error is not None and result.error_code == ErrorCode.NONE:
                         result.fail(error)
-            if request.acks == ACKS_ALL:
-                self._await(request)
-            else:
-                request.settle()
+            try:
+                if request.acks == ACKS_ALL:
+                    self._await(request)
+                else:
+                    request.settle()
+            except Exception:
+                log.exception("a request could not be acknowledged")
 
     def finish_soon(self) -> None:
         """Have `finish` called soon, for who appends outside of a connection's requests."""
@@ -140,16 +143,18 @@ class Appends:
         self._arrivals.wake()
 
     def _write(self) -> dict[Partition, KafkaError]:
+        """Write what is queued in every partition, whatever happens to the others; the errors."""
         failed: dict[Partition, KafkaError] = {}
         dirty, self._dirty = self._dirty, {}
         for partition, size in dirty.items():
             try:
-                count = partition.write()
-            except StorageError as error:
-                failed[partition] = error
-                release(partition)
-                self._on_broken(partition)
-            else:
+                try:
+                    count = partition.write()
+                except StorageError as error:
+                    failed[partition] = error
+                    release(partition)
+                    self._on_broken(partition)
+                    continue
                 self.unsynced[partition] = None
                 self._metrics.bytes_in += size
                 self._metrics.messages_in += count
@@ -159,6 +164,8 @@ class Appends:
                     self.sync_alone(partition)
                 if partition.watchers:
                     partition.notify_followers()
+            except Exception:
+                log.exception("nobody was told of a write", extra={"partition": str(partition)})
         return failed
 
     def _refuse(self) -> None:

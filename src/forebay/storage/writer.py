@@ -223,6 +223,10 @@ class LogWriter:
             self._file.appendv(self._pending)
         except OSError as error:
             raise self._fail(error) from error
+        except Exception as error:
+            # A mistake of ours. What is queued must not stay queued: the buffer it lies in is used again.
+            logger.exception("a log could not be written", extra={"directory": self.directory})
+            raise self._fail(error) from error
         self._pending.clear()
         segment = self._active
         position = self._position
@@ -409,7 +413,7 @@ class LogWriter:
 
     # --- failing -------------------------------------------------------------------------------------------
 
-    def _fail(self, error: OSError | StorageError) -> StorageError:
+    def _fail(self, error: Exception) -> StorageError:
         """Forget what was queued, refuse appends from now on, and give the error to raise."""
         if self.offline is None:
             self.offline = f"cannot write {self._file.path}: {error}"
