@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from forebay.wire.parts import FileRange
 
 Address = tuple[str, int]
+Resolved = tuple[int, int, int, str, Any]
+"""What the system knows of one address of a name: family, kind, protocol, name, address."""
+
+_ADDRESS_S = 1.0
+"""An address that does not answer within this time is passed over while the name has others."""
+_NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 class Stream(Protocol):
@@ -98,18 +105,49 @@ class SocketNetwork:
         return Listener(host, port, on_stream)
 
     async def connect(self, host: str, port: int) -> SocketStream:
-        """Raises OSError."""
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, address = found[0]
+        """Tries every address that the name stands for, in the system's order. Raises OSError."""
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        problems: list[str] = []
+        for number, resolved in enumerate(found, 1):
+            try:
+                # The last one has as long as the caller gives it.
+                async with asyncio.timeout(_ADDRESS_S if number < len(found) else None):
+                    return await _connected(resolved)
+            except OSError as error:
+                problems.append(f"{resolved[4][0]}: {error or 'it took too long'}")
+        raise OSError("; ".join(problems) or f"{host} has no address")
+
+
+async def _connected(resolved: Resolved) -> SocketStream:
+    loop = asyncio.get_running_loop()
+    family, kind, protocol, _, address = resolved
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        await loop.sock_connect(sock, address)
+        return SocketStream(sock, loop)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket on the first address of the name that this machine has, of the older family first."""
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    found.sort(key=lambda resolved: resolved[0] != socket.AF_INET)
+    for number, (family, kind, protocol, _, address) in enumerate(found, 1):
         sock = socket.socket(family, kind, protocol)
         try:
-            sock.setblocking(False)
-            await loop.sock_connect(sock, address)
-            return SocketStream(sock, loop)
-        except BaseException:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+        except OSError as error:
             sock.close()
-            raise
+            # One that somebody else has must not be evaded: clients would find the other.
+            if error.errno not in _NOT_OURS or number == len(found):
+                raise
+        else:
+            return sock
+    raise OSError(f"{host} has no address")
 
 
 class Listener:
@@ -119,11 +157,8 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._on_stream = on_stream
         self._retry: asyncio.TimerHandle | None = None
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        self._socket = _bound(host, port)
         try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._socket.bind((host, port))
             self._socket.listen(1024)
             self._socket.setblocking(False)
         except OSError:

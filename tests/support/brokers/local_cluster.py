@@ -65,10 +65,15 @@ class _Running:
 
 class LocalCluster:
     def __init__(
-        self, directory: Path, settings: Mapping[str, str], make_disk: Callable[[], RealDisk]
+        self,
+        directory: Path,
+        settings: Mapping[str, str],
+        make_disk: Callable[[], RealDisk],
+        settings_of: Callable[[int], Mapping[str, str]],
     ) -> None:
         self._directory = directory
         self._settings = settings
+        self._settings_of = settings_of
         self._make_disk = make_disk
         self._store = MemoryStore()
         self._running: dict[int, _Running] = {}
@@ -92,6 +97,7 @@ class LocalCluster:
                 "forebay.cluster": "etcd://in-memory:1/test",
                 "node.id": str(node_id),
                 **self._settings,
+                **self._settings_of(node_id),
             }
         )
         ports = replace(real_ports(config), open_store=open_store, disk=self._make_disk())
@@ -264,8 +270,10 @@ async def local_cluster(
     *,
     brokers: int = 3,
     make_disk: Callable[[], RealDisk] = RealDisk,
+    settings_of: Callable[[int], Mapping[str, str]] = lambda _: {},
 ) -> AsyncIterator[LocalCluster]:
-    cluster = LocalCluster(directory, settings or {}, make_disk)
+    """`settings_of` gives what is different from node to node."""
+    cluster = LocalCluster(directory, settings or {}, make_disk, settings_of)
     try:
         for node_id in range(1, brokers + 1):
             await cluster.start(node_id)
