@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
 from confluent_kafka import KafkaError as ClientError
-from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import BinaryType
 
 from forebay.spark.connection import Cluster
 from forebay.spark.home import home_of
@@ -21,7 +22,7 @@ from forebay.spark.participants import transactional_id_of
 from forebay.spark.transactions import Ledger
 from forebay.testing import Broker
 from support.clients.kafka_clients import DEADLINE_SECONDS, confluent_consumer, know
-from support.clients.wire_client import WireClient, create
+from support.clients.wire_client import WireClient, append, batch, create
 from support.spark.writing import wait_until_closed
 
 HEADERS = "array<struct<key: string, value: binary>>"
@@ -40,9 +41,9 @@ def made(bootstrap: str, topic: str) -> str:
     return topic
 
 
-def make(bootstrap: str, topic: str) -> None:
+def make(bootstrap: str, topic: str, partitions: int = 3) -> None:
     with WireClient(bootstrap) as client:
-        create(client, topic, 3)
+        create(client, topic, partitions)
 
 
 def write(rows: DataFrame, bootstrap: str, **options: str) -> None:
@@ -240,3 +241,61 @@ def test_a_stream_goes_on_where_its_checkpoint_says(
     path.with_name(f".{last}.crc").unlink()
     assert stream(spark, bootstrap, source, made, tmp_path).awaitTermination(60)
     assert texts(bootstrap, made) == sorted(map(str, range(200)))
+
+
+def awkward(bootstrap: str) -> Callable[[str], Column]:
+    """A column that hangs at one row, and fails at another as soon as a transaction is open.
+
+    It is a function within a function so that its code goes to the workers, which cannot import tests.
+    """
+
+    def pass_on(value: bytes) -> bytes:
+        import time
+
+        from forebay.spark.connection import Cluster
+        from forebay.spark.transactions import open_ids
+
+        if value == b"hang":
+            time.sleep(600)
+        if value == b"fail":
+            with Cluster(bootstrap) as cluster:
+                while not any(each.startswith("spark-") for each in open_ids(cluster)):
+                    time.sleep(0.05)
+            raise ValueError("a bad row")
+        return value
+
+    return F.udf(pass_on, BinaryType(), useArrow=False)
+
+
+def test_a_stream_that_fails_leaves_no_transaction_of_a_killed_task_open(
+    spark: SparkSession, bootstrap: str, made: str, tmp_path: Path
+) -> None:
+    """No task tells the driver anything: one fails, the other has written rows and waits for more."""
+    source = f"{made}-source"
+    make(bootstrap, source, 2)
+    with WireClient(bootstrap) as client:
+        append(client, source, batch(b"fail"), partition=0)
+        for _ in range(25):  # Spark moves ten thousand rows at a time, the sink writes them by megabytes
+            append(client, source, batch(*[bytes(1_000)] * 1_000), partition=1)
+        append(client, source, batch(b"hang"), partition=1)
+    rows = (
+        spark.readStream.format("forebay")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", source)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    query = (
+        rows.select(awkward(bootstrap)("value").alias("value"))
+        .writeStream.format("forebay")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("topic", made)
+        .option("delivery", "exactly-once")
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with pytest.raises(StreamingQueryException, match="a bad row"):
+        query.awaitTermination(120)
+    wait_until_closed(bootstrap, made, 3)
+    assert messages(bootstrap, made) == []

@@ -8,7 +8,7 @@ import pytest
 
 from forebay.spark.connection import Cluster
 from forebay.spark.home import Home, home_of
-from forebay.spark.participants import Attempt, turn_in
+from forebay.spark.participants import Attempt, marked, turn_in
 from forebay.testing import Broker
 from forebay.wire.hashing import partition_for
 
@@ -32,6 +32,17 @@ def test_a_label_tells_its_turn_with_salt_and_without(salt: str, retry: int) -> 
         assert turn_in(attempt.label) == batch_id % 2
         assert attempt.transactional_id.endswith(attempt.label)
     assert turn_in("somebody-else") is None
+
+
+@pytest.mark.parametrize("name", ["name", str(uuid4()), "of-0123456789ab-7.0"])
+def test_an_attempt_is_known_by_the_mark_of_its_stream(name: str) -> None:
+    run, mark = "0123456789ab", "ba9876543210"
+    attempt = Attempt(name, run + mark, 7, 3, salt="a")
+    assert marked(attempt.transactional_id, mark) == (name, attempt.label)
+    assert marked(attempt.transactional_id, run + mark) == (name, attempt.label)
+    assert marked(attempt.transactional_id, run) is None
+    assert marked(Attempt(name, run, 7, 3).transactional_id, mark) is None
+    assert marked(f"spark-sink-{name}", mark) is None
 
 
 def test_home_is_where_the_broker_looks_for_an_id() -> None:

@@ -14,7 +14,7 @@ import pytest
 from forebay.errors import ErrorCode, ForebayError
 from forebay.spark import exactly_once
 from forebay.spark.participants import Decision, Participant
-from forebay.spark.transactions import Ledger
+from forebay.spark.transactions import Ledger, abort_marked
 from forebay.testing import Broker
 from forebay.wire.messages.end_txn import EndTxnResponse
 from support.clients.wire_client import WireClient, create
@@ -300,7 +300,7 @@ def test_what_a_killed_task_has_not_told_of_is_taken_back(bootstrap: str, query:
     assert untold is not None
     assert alive is not None
     ledger = Ledger(dead.cluster, wanted.name)
-    ledger.abort_run(dead.run_id)
+    abort_marked(dead.cluster, dead.run_id)
     assert not ledger.commit(untold)
     assert ledger.commit(alive), "it is of another run"
     wait_until_closed(bootstrap, str(wanted.options.topic))
@@ -313,7 +313,7 @@ def test_what_is_decided_stays_though_its_run_is_given_up(query: MakeQuery) -> N
     no = patch.object(Ledger, "commit", side_effect=ForebayError("no"))
     with one_by_one(), no, pytest.raises(ForebayError):
         run.commit(messages)
-    Ledger(run.cluster, wanted.name).abort_run(run.run_id)
+    abort_marked(run.cluster, run.run_id)
     exactly_once.abort(run.cluster, [*messages])
     check_once(wanted)
 

@@ -19,7 +19,15 @@ from forebay.errors import ForebayError
 from forebay.spark.connection import Cluster
 from forebay.spark.producer import Producer, new_identity
 from forebay.spark.sink import TaskSink, rounds
-from forebay.spark.transactions import Attempt, Decision, Ledger, Participant, Settled, named_tasks
+from forebay.spark.transactions import (
+    Attempt,
+    Decision,
+    Ledger,
+    Participant,
+    Settled,
+    abort_marked,
+    named_tasks,
+)
 from forebay.spark.write_options import Columns, WriteOptions
 
 _log = logging.getLogger(__name__)
@@ -215,12 +223,15 @@ def abort(cluster: Cluster, messages: Sequence[Prepared | None]) -> None:
         _log.warning("the transactions of a failed batch stay open until they time out: %s", error)
 
 
-def abort_untold(cluster: Cluster, name: str, run: str) -> None:
-    """Give up what tasks of a failed write have prepared that were killed before they could tell of it."""
-    ledger, deadline = Ledger(cluster, name), time.monotonic() + _KILLED_S
+def abort_untold(cluster: Cluster, mark: str) -> None:
+    """Give up what tasks of a failed write have prepared that were killed before they could tell of it.
+
+    The mark is at the end of what the write, or the stream, names its runs.
+    """
+    deadline = time.monotonic() + _KILLED_S
     try:
         while time.monotonic() < deadline:
-            ledger.abort_run(run)
+            abort_marked(cluster, mark)
             time.sleep(_LOOK_S)
     except ForebayError as error:
         _log.warning("transactions of tasks that were killed stay open until they time out: %s", error)

@@ -16,9 +16,13 @@ METADATA_BYTES_MAX = 4000
 """Of an offset; brokers allow 4096 unless they are told otherwise."""
 PIECES_MAX = 128
 RUN_CHARACTERS = 12
+"""Hexadecimal digits; the run of a stream has the mark of its sink behind them, which are as many."""
 
 _NAMED_MAX = 5
-_LABEL = re.compile(rf"[0-9a-f]{{{RUN_CHARACTERS}}}-\d+\.(?P<turn>[01])(\.\d+)?(~[0-9a-z]+)?")
+_LABEL = re.compile(
+    rf"(?P<run>([0-9a-f]{{{RUN_CHARACTERS}}}){{1,2}})-\d+\.(?P<turn>[01])(\.\d+)?(~[0-9a-z]+)?"
+)
+_ID = re.compile(rf"spark-(?P<name>.+)-(?P<label>{_LABEL.pattern})", re.DOTALL)
 
 
 class Participant(NamedTuple):
@@ -41,7 +45,7 @@ class Attempt(NamedTuple):
 
     name: str
     run: str
-    """RUN_CHARACTERS hexadecimal digits."""
+    """Which start of the query, or which write; see RUN_CHARACTERS."""
     batch_id: int
     task: int
     retry: int = 0
@@ -73,6 +77,14 @@ def turn_in(label: str) -> int | None:
 
 def transactional_id_of(name: str, label: str) -> str:
     return f"spark-{name}-{label}"
+
+
+def marked(transactional_id: str, mark: str) -> tuple[str, str] | None:
+    """Name and label of an attempt whose run ends with this mark; None for any other transactional id."""
+    parts = _ID.fullmatch(transactional_id)
+    if parts is None or not parts["run"].endswith(mark):
+        return None
+    return parts["name"], parts["label"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

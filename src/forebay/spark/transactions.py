@@ -50,6 +50,7 @@ from forebay.spark.participants import (
     Decision,
     Participant,
     Settled,
+    marked,
     named_tasks,
     parsed,
     pieces_of,
@@ -69,7 +70,17 @@ from forebay.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 
-__all__ = ["RUN_CHARACTERS", "Attempt", "Decision", "Ledger", "Participant", "Settled", "named_tasks"]
+__all__ = [
+    "RUN_CHARACTERS",
+    "Attempt",
+    "Decision",
+    "Ledger",
+    "Participant",
+    "Settled",
+    "abort_marked",
+    "named_tasks",
+    "open_ids",
+]
 
 _ADD_OFFSETS_VERSION = 3
 _TXN_OFFSET_COMMIT_VERSION = 4
@@ -215,14 +226,12 @@ class Ledger:
             if turn_in(label) == turn_of(decision.batch_id) and label not in decided:
                 self._fence(label)
 
-    def abort_run(self, run: str) -> None:
-        """Abort what attempts of one run have left open, unless it is decided."""
-        open_ones = [each for each in self._cluster.attempt(self._open_labels) if each.startswith(f"{run}-")]
-        if open_ones:
-            held = self.settled()
-            decided = {each.label for each in held.participants} if held is not None else set()
-            for label in set(open_ones) - decided:
-                self._fence(label)
+    def abort_undecided(self, labels: Iterable[str]) -> None:
+        """Abort what these attempts have left open, unless it is decided."""
+        held = self.settled()
+        decided = {each.label for each in held.participants} if held is not None else set()
+        for label in set(labels) - decided:
+            self._fence(label)
 
     def _fence(self, label: str) -> None:
         """Take over the transactional id of an attempt, which aborts what it has open."""
@@ -249,12 +258,7 @@ class Ledger:
 
     def _open_labels(self) -> list[str]:
         prefix = transactional_id_of(self._name, "")
-        found = []
-        for broker in self._cluster.everyone():
-            answer = broker.ask(ListTransactionsRequest(state_filters=[_OPEN]))
-            check(answer.error_code, "the list of transactions")
-            found += [each.transactional_id for each in answer.transaction_states]
-        return [each.removeprefix(prefix) for each in found if each.startswith(prefix)]
+        return [each.removeprefix(prefix) for each in open_ids(self._cluster) if each.startswith(prefix)]
 
     # -- the group ------------------------------------------------------------------------------------------
 
@@ -346,6 +350,27 @@ class Ledger:
 
     def _piece(self, n: int) -> str:
         return f"{self._group}.{n}" if n else self._group
+
+
+def abort_marked(cluster: Cluster, mark: str) -> None:
+    """Abort what attempts have left open whose run ends with this mark, unless it is decided."""
+    labels: dict[str, list[str]] = defaultdict(list)
+    for transactional_id in cluster.attempt(partial(open_ids, cluster)):
+        found = marked(transactional_id, mark)
+        if found is not None:
+            labels[found[0]].append(found[1])
+    for name, own in labels.items():
+        Ledger(cluster, name).abort_undecided(own)
+
+
+def open_ids(cluster: Cluster) -> list[str]:
+    """The transactional ids of all open transactions there are."""
+    found = []
+    for broker in cluster.everyone():
+        answer = broker.ask(ListTransactionsRequest(state_filters=[_OPEN]))
+        check(answer.error_code, "the list of transactions")
+        found += [each.transactional_id for each in answer.transaction_states]
+    return found
 
 
 def _too_many(tasks: int) -> ForebayError:

@@ -96,7 +96,7 @@ class TopicWriter(DataSourceArrowWriter):
         told = prepared(messages)
         exactly_once.abort(self._plan.cluster(), told)
         if len(told) < len(messages):
-            exactly_once.abort_untold(self._plan.cluster(), self._name, self._run)
+            exactly_once.abort_untold(self._plan.cluster(), self._run)
 
 
 def prepared(messages: list[WriterCommitMessage | None]) -> list[Prepared]:
