@@ -407,3 +407,29 @@ def test_a_client_with_the_longest_name_gets_an_id_that_can_be_stored(version: i
     assert answer.error_code == ErrorCode.NONE
     synced = runtime.answers[runtime.sync(member_id, 1, {member_id: b"all"})]
     assert (synced.error_code, synced.assignment) == (0, b"all")
+
+
+def test_an_id_that_is_never_used_does_not_cut_the_first_delay_short() -> None:
+    runtime = Runtime(initial_rebalance_delay_ms=3_000)
+    unused = runtime.answers[runtime.join(session_ms=1_000)]
+    assert unused.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    _, ticket = runtime.enter()
+    runtime.advance(2_999)
+    assert ticket not in runtime.answers, "others may come yet"
+    late, later_ticket = runtime.enter()
+    runtime.advance(3_001)
+    assert runtime.answers[ticket].generation_id == 1
+    assert runtime.answers[later_ticket].generation_id == 1
+    assert late in runtime.group().members
+
+
+def test_an_id_that_is_never_used_holds_up_no_other_rebalance_for_longer_than_its_session() -> None:
+    runtime = Runtime()
+    _, (a,) = runtime.stabilize(rebalance_ms=60_000)
+    assert runtime.answers[runtime.join(session_ms=1_000)].error_code == ErrorCode.MEMBER_ID_REQUIRED
+    _, ticket = runtime.enter(rebalance_ms=60_000)
+    again = runtime.join(a, rebalance_ms=60_000)
+    runtime.advance(999)
+    assert ticket not in runtime.answers
+    runtime.advance(1)
+    assert (runtime.answers[ticket].generation_id, runtime.answers[again].generation_id) == (2, 2)

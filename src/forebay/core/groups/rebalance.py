@@ -135,8 +135,8 @@ def _session_expired(group: ClassicState, member_id: str, step: Step, now: Now) 
     group.remove(member_id, step)
     if member is not None and group.state is not State.PREPARING:
         prepare(group, step, now)
-    elif group.state is State.PREPARING and group.all_joined:
-        complete_join(group, step, now)
+    else:
+        maybe_complete(group, step, now)
 
 
 def _join_expired(group: ClassicState, step: Step, now: Now) -> None:
