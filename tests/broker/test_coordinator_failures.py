@@ -128,6 +128,16 @@ async def test_a_load_that_fails_is_tried_again(tmp_path: Path, loads_to_fail: i
         assert await tally.add("2") == ErrorCode.NONE
 
 
+async def test_a_partition_that_cannot_be_taken_up_holds_up_no_other(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, brokers=1) as cluster:
+        tally = Tallies(cluster[1], Faults(makes_to_fail=1), partitions=2)
+        await tally.coordinator.ensure_topic()
+        (shard,) = await eventually(tally.coordinator.ready_shards)
+        assert shard.partition.index == 1
+        assert cluster[1].metrics.background_failures == 1
+        tally.coordinator.close()
+
+
 # -- logs that cannot be read ------------------------------------------------------------------------------
 
 

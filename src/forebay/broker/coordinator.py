@@ -213,7 +213,7 @@ class Coordinator(Generic[M]):
         topic = self._broker.image.topics.get(self.topic)
         for index in range(len(topic.partitions) if topic and not self._closed else 0):
             if index not in self._shards:
-                self._take_up(index)
+                self._try_to_take_up(index)
 
     def _follow_later(self, delay_s: float) -> None:
         at_s = self._broker.loop.time() + delay_s
@@ -226,6 +226,13 @@ class Coordinator(Generic[M]):
     def _follow_again(self) -> None:
         self._again = None
         self.follow()
+
+    def _try_to_take_up(self, index: int) -> None:
+        try:
+            self._take_up(index)
+        except Exception as error:  # of one partition; the others are taken up all the same
+            self._broker.background.failed(f"taking up {self.topic}-{index}", error)
+            self._follow_later(_RELOAD_S_MAX)
 
     def _take_up(self, index: int) -> None:
         try:

@@ -25,6 +25,7 @@ class Broken(Exception):
 class Faults:
     """What goes wrong, and what has happened; shared by all machines of a test."""
 
+    makes_to_fail: int = 0
     loads_to_fail: int = 0
     timers: list[tuple[int, str]] = field(default_factory=list)
     """What each machine sets when it is loaded: after how many ms, and what to add; "boom" raises."""
@@ -33,6 +34,9 @@ class Faults:
 
 class Tally:
     def __init__(self, faults: Faults) -> None:
+        if faults.makes_to_fail:
+            faults.makes_to_fail -= 1
+            raise Broken("cannot be made")
         self.faults = faults
         self.numbers: list[bytes] = []
         """What has been replayed."""
@@ -95,12 +99,12 @@ def _failure(_request: Request, _info: RequestInfo, code: ErrorCode) -> Response
 class Tallies:
     """The coordinator of tallies on a broker, and its clients."""
 
-    def __init__(self, broker: Broker, faults: Faults) -> None:
+    def __init__(self, broker: Broker, faults: Faults, partitions: int = 1) -> None:
         self.faults = faults
         self.coordinator = Coordinator[Tally](
             broker,
             topic=TOPIC,
-            partitions=1,
+            partitions=partitions,
             configs={"cleanup.policy": "compact"},
             make=lambda _: Tally(faults),
             failure=_failure,
