@@ -13,6 +13,7 @@ from forebay.broker.broker import Broker
 from forebay.broker.partition import Partition
 from forebay.storage.cleaner import Cleaner, CleaningTask
 from forebay.storage.disk import Disk
+from forebay.storage.faults import FaultyDisk
 from forebay.storage.segment import Segment
 from forebay.storage.txn_index import AbortedTxn
 from forebay.wire.batch import HEADER_SIZE, build_batch, records, split
@@ -335,6 +336,37 @@ def test_a_log_that_does_not_get_cleaner_is_left_alone_until_there_is_more_of_it
         dirty("bad")
         roll(broker, "bad")
         assert eventually(lambda: cleanings(broker) == 5)
+
+
+class RefusingDisk(FaultyDisk):
+    """It makes no names durable while there is a swap."""
+
+    refuses = True
+    refusals = 0
+
+    def fsync_dir(self, path: str) -> None:
+        if self.refuses and any(name.endswith(".swap") for name in self.list(path)):
+            self.refusals += 1
+            raise OSError("refused")
+        super().fsync_dir(path)
+
+
+def test_compaction_goes_on_when_the_disk_does(tmp_path: Path) -> None:
+    with (
+        local_broker(tmp_path, EAGER, make_disk=RefusingDisk) as broker,
+        WireClient(broker.bootstrap) as client,
+    ):
+        disk = broker.broker.disk
+        assert isinstance(disk, RefusingDisk)
+        create(client, "t", 1, **COMPACTED)
+        put(client, "t", (b"a", b"1"))
+        put(client, "t", (b"a", b"2"))
+        end = roll(broker, "t")
+        assert eventually(lambda: disk.refusals > 2)
+        assert table(client, "t") == {b"a": b"2"}
+        disk.refuses = False
+        assert eventually(lambda: first_dirty(broker, "t") >= end)
+        assert [record.value for record in everything(client, "t")] == [b"2"]
 
 
 class Mistaken(Cleaner):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from forebay.core.cleaning import LastBatches
 from forebay.errors import StorageError
 from forebay.storage.cleaner import Cleaner
 from forebay.storage.disk import RealDisk
+from forebay.storage.faults import FaultyDisk
 from forebay.storage.log import Log, LogConfig
 from forebay.storage.segment import CorruptBatch
 from forebay.storage.txn_index import AbortedTxn
@@ -301,8 +303,6 @@ def test_damage_is_not_rewritten(bench: Bench) -> None:
 
 
 def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
-    from forebay.storage.faults import FaultyDisk
-
     disk = FaultyDisk()
     log = Log.open(disk, str(tmp_path / "t-0"), CONFIG)
     for number in range(30):
@@ -332,7 +332,7 @@ def test_a_swap_gives_way_when_its_segments_are_gone(bench: Bench) -> None:
     new = cleaner.rewrite(group)
     assert new is not None
     bench.log.truncate_to(1)
-    assert not bench.log.begin_swap(group, new)
+    assert not bench.log.begin_swap(group, new, generation=bench.log.generation)
     assert bench.names(".cleaned") == []
     assert bench.left() == [(0, "a=1")]
 
@@ -351,7 +351,7 @@ def test_a_swap_is_settled_before_the_log_is_cut(bench: Bench, adopted: bool) ->
     (group,) = cleaner.read_keys([])
     new = cleaner.rewrite(group)
     assert new is not None
-    assert bench.log.begin_swap(group, new)
+    assert bench.log.begin_swap(group, new, generation=bench.log.generation)
     if adopted:
         assert bench.log.adopt_swap()
     bench.log.truncate_to(3)
@@ -362,6 +362,107 @@ def test_a_swap_is_settled_before_the_log_is_cut(bench: Bench, adopted: bool) ->
     assert bench.left() == expected
     bench.log = bench.open()
     assert bench.left() == expected
+
+
+def test_a_swap_gives_way_when_the_log_was_cut_behind_it(tmp_path: Path) -> None:
+    """What takes the place of a message may be gone, and the message must not go with it."""
+    log = Log.open(RealDisk(), str(tmp_path / "t-0"), CONFIG)
+    for value in (b"1", b"2"):
+        add_records(log, [(b"a", value), (b"b" + value, b"x" * 600)])
+        log.roll()
+    add_records(log, [(b"c", b"3")])
+    task = task_for(log)
+    assert task is not None
+    cleaner, generation = Cleaner(RealDisk(), log.directory, task), log.generation
+    first, _ = cleaner.read_keys([])
+    new = cleaner.rewrite(first)
+    assert new is not None
+    log.truncate_to(2)
+    assert not log.begin_swap(first, new, generation=generation)
+    assert (b"a", b"1") in [(record.key, record.value) for record in messages(log)]
+
+
+class Refusing(FaultyDisk):
+    """A disk that refuses the nth step of a swap, as often as it is asked to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 0
+        self.refused: int | None = None
+
+    def check(self, operation: str, path: str) -> None:
+        if operation in ("rename", "fsync_dir") and not path.endswith(".cleaned"):
+            if self.steps == self.refused:
+                raise OSError(errno.EIO, "refused", path)
+            self.steps += 1
+        super().check(operation, path)
+
+
+def steps_of_a_swap() -> int:
+    """Two syncs; and renames of the four files of each of two old segments, and of the new one."""
+    return 2 + 3 * 4
+
+
+@pytest.mark.parametrize("refused", range(steps_of_a_swap()))
+@pytest.mark.parametrize("how", ["goes on", "reopened", "cut", "reaped"])
+def test_a_swap_goes_on_where_the_disk_refused_it(tmp_path: Path, refused: int, how: str) -> None:
+    disk, clock = Refusing(), ManualClock()
+
+    def open_log() -> Log:
+        return Log.open(disk, str(tmp_path / "t-0"), CONFIG, clock=clock)
+
+    log = open_log()
+    for value in (b"1", b"2"):
+        add_records(log, [(b"a", value), (b"b", value)])
+        log.roll()
+    add_records(log, [(b"a", b"3")])
+    log.write_pending()
+    log.datasync()
+    task = task_for(log)
+    assert task is not None
+    cleaner = Cleaner(disk, log.directory, task)
+    (group,) = cleaner.read_keys([])
+    new = cleaner.rewrite(group)
+    assert new is not None
+    assert log.begin_swap(group, new, generation=log.generation)
+    disk.steps, disk.refused = 0, refused
+
+    def end_swap() -> None:
+        log.sync_names()
+        assert log.adopt_swap()
+        log.sync_names()
+        log.end_swap()
+
+    with pytest.raises(OSError, match="refused"):
+        end_swap()
+    assert log.swap_pending
+    assert table(log) == {b"a": b"3", b"b": b"2"}
+    with pytest.raises(OSError, match="refused"):
+        end_swap()
+    if how == "reaped":
+        clock.advance(1000)
+        for path in log.reap():
+            disk.remove(path)
+    disk.refused = None
+    if how == "reopened":
+        log = open_log()
+    elif how == "cut":
+        log.truncate_to(4)
+        add_records(log, [(b"a", b"3")])
+        log.write_pending()
+    else:
+        end_swap()
+    assert not log.swap_pending
+    assert table(log) == {b"a": b"3", b"b": b"2"}
+    log.roll()
+    compact(log, disk, task_for(log))
+    clock.advance(1000)
+    for path in log.reap():
+        disk.remove(path)
+    log.close()
+    assert not [name for name in disk.list(log.directory) if name.endswith((".swap", ".cleaned", ".deleted"))]
+    log = open_log()
+    assert [(record.offset, record.key) for record in messages(log)] == [(3, b"b"), (4, b"a")]
 
 
 def test_a_deleted_segment_in_mid_swap_stays_deleted(bench: Bench) -> None:
@@ -375,7 +476,7 @@ def test_a_deleted_segment_in_mid_swap_stays_deleted(bench: Bench) -> None:
     (group,) = cleaner.read_keys([])
     new = cleaner.rewrite(group)
     assert new is not None
-    assert bench.log.begin_swap(group, new)
+    assert bench.log.begin_swap(group, new, generation=bench.log.generation)
     assert bench.log.adopt_swap()
     bench.log.delete_front(1)
     bench.log.end_swap()

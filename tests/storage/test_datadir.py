@@ -161,10 +161,15 @@ def test_how_far_compaction_has_come(tmp_path: Path) -> None:
     logs = {("t", n): data.open_log("t", n, LogConfig()) for n in range(2)}
     for (topic, partition), log in logs.items():
         fill(log, 10)
-        data.write_first_dirty_offset(topic, partition, log, 5 + partition)
+        data.write_first_dirty_offset(topic, partition, log, 5 + partition, generation=log.generation)
     assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n2\nt 0 5\nt 1 6\n"
+    cut = logs["t", 1]
+    generation = cut.generation
     with data.lowered("t", 1, 3):
-        logs["t", 1].truncate_to(3)
+        cut.truncate_to(3)
+    # A cleaning that began before, and ends when the log has grown again.
+    fill(cut, 10)
+    data.write_first_dirty_offset("t", 1, cut, 6, generation=generation)
     assert (data.first_dirty_offset("t", 0), data.first_dirty_offset("t", 1)) == (5, 3)
     data.close()
 
@@ -172,7 +177,8 @@ def test_how_far_compaction_has_come(tmp_path: Path) -> None:
     assert (data.first_dirty_offset("t", 0), data.first_dirty_offset("t", 1)) == (5, 3)
     log = data.open_log("t", 0, LogConfig())
     data.delete_log("t", 0, log)
-    data.write_first_dirty_offset("t", 0, log, 9)  # a cleaning that was slow to notice
+    # A cleaning that was slow to notice.
+    data.write_first_dirty_offset("t", 0, log, 9, generation=log.generation)
     data.write_checkpoints({("t", 0): log, ("t", 1): data.open_log("t", 1, LogConfig())}, {})
     assert (data.first_dirty_offset("t", 0), data.first_dirty_offset("t", 1)) == (0, 3)
     data.close()
@@ -225,7 +231,7 @@ def test_what_is_known_of_logs_that_are_not_open_stays(tmp_path: Path) -> None:
         fill(log, 10)
         log.advance_start(3)
         log.close()
-        data.write_first_dirty_offset(*key, log, 5)
+        data.write_first_dirty_offset(*key, log, 5, generation=log.generation)
     data.write_checkpoints(logs, dict.fromkeys(logs, 8))
     data.close(clean=True)
 

@@ -152,7 +152,12 @@ class Compactor:
         pace = self._pace = Pace(
             self._broker.clock.monotonic, lambda: self._broker.config.cleaner.bytes_per_second_max
         )
+        if log_.swap_pending:  # the disk refused to end the last one
+            await self._end_swap(partition)
+        generation = log_.generation
         segments = log_.sealed_segments(plan.end_offset)
+        if not segments:
+            raise Stopped  # the log was cut since this was planned
         task = CleaningTask(
             plan=plan,
             segments=segments,
@@ -176,16 +181,19 @@ class Compactor:
         for group in await self._in_thread(partial(cleaner.read_keys, aborted)):
             new = await self._in_thread(partial(cleaner.rewrite, group))
             if new is not None:
-                await self._swap(partition, group, new)
+                await self._swap(partition, group, new, generation)
                 freed_bytes += sum(segment.size for segment in group) - new.size
-        await self._note(partition, cleaner.end_offset)
+        await self._note(partition, cleaner.end_offset, generation)
         self._tell(partition, freed_bytes)
         return cleaner.end_offset
 
-    async def _swap(self, partition: Partition, group: list[Segment], new: Segment) -> None:
-        log_ = partition.log
-        if partition.closed or not log_.begin_swap(group, new):
+    async def _swap(self, partition: Partition, group: list[Segment], new: Segment, generation: int) -> None:
+        if partition.closed or not partition.log.begin_swap(group, new, generation=generation):
             raise Stopped
+        await self._end_swap(partition)
+
+    async def _end_swap(self, partition: Partition) -> None:
+        log_ = partition.log
         await self._in_thread(log_.sync_names)
         if partition.closed or not log_.adopt_swap():
             raise Stopped
@@ -194,10 +202,11 @@ class Compactor:
             raise Stopped
         log_.end_swap()
 
-    async def _note(self, partition: Partition, end_offset: int) -> None:
+    async def _note(self, partition: Partition, end_offset: int, generation: int) -> None:
         if not partition.closed:
             write = self._broker.data.write_first_dirty_offset
-            await self._in_thread(partial(write, partition.topic, partition.index, partition.log, end_offset))
+            key = partition.topic, partition.index
+            await self._in_thread(partial(write, *key, partition.log, end_offset, generation=generation))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         if self._closed:

@@ -174,10 +174,15 @@ class DataDir:
         """Everything below has been compacted."""
         return self._points[CLEANED_OFFSETS].get((topic, partition), 0)
 
-    def write_first_dirty_offset(self, topic: str, partition: int, log: Log, offset: int) -> None:
-        """Write down how far compaction has come with a log. Blocks; any thread, also while it is deleted."""
+    def write_first_dirty_offset(
+        self, topic: str, partition: int, log: Log, offset: int, *, generation: int
+    ) -> None:
+        """Write down how far compaction has come with a log, unless it was cut since that generation.
+
+        Blocks; any thread, also while the log is cut or deleted.
+        """
         with self._write_lock:
-            if not log.discarded:
+            if not log.discarded and log.generation == generation:
                 self._write(CLEANED_OFFSETS, {**self._points[CLEANED_OFFSETS], (topic, partition): offset})
 
     def open_log(

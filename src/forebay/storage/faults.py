@@ -45,6 +45,7 @@ class FaultyFile(RealFile):
         self._faults.synced[self.path] = min(self._faults.synced[self.path], size)
 
     def rename(self, path: str) -> None:
+        self._faults.check("rename", self.path)
         synced = self._faults.synced
         synced[path] = synced.pop(self.path, 0)
         super().rename(path)
@@ -60,7 +61,7 @@ class FaultyDisk(RealDisk):
         self._unsynced_names: set[str] = set()
 
     def break_path(self, operation: str, part_of_path: str, error: int = errno.EIO) -> None:
-        """Let append, pread, datasync, truncate or create fail where the path contains this."""
+        """Let append, pread, datasync, truncate, rename, create or fsync_dir fail where the path has this."""
         self._broken.append((operation, part_of_path, error))
 
     def repair(self) -> None:
@@ -94,6 +95,7 @@ class FaultyDisk(RealDisk):
         self.synced.pop(path, None)
 
     def fsync_dir(self, path: str) -> None:
+        self.check("fsync_dir", path)
         super().fsync_dir(path)
         self._unsynced_names = {name for name in self._unsynced_names if os.path.dirname(name) != path}  # noqa: PTH120
 

@@ -114,6 +114,7 @@ class Log(SwappingLog):
         except OSError as error:
             raise StorageError(f"cannot close {self.directory}: {error}") from error
         finally:
+            self.forget_swap()
             self._segments.close()
 
     def discard(self) -> None:

@@ -67,13 +67,16 @@ class SegmentList:
         first = self._place(segments[0])
         return self._items[first : first + len(segments)] == list(segments)
 
-    def replace(self, old: Sequence[Segment], new: Segment, remove_at_ms: int) -> None:
-        """Let one segment stand for several that the list holds; the caller marks those as deleted."""
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Let one segment stand for several that the list holds; the caller sees to those."""
         first = self._place(old[0])
         new.next_base = old[-1].next_base
-        self._deleted.extend((remove_at_ms, segment) for segment in old)
         self._items[first : first + len(old)] = [new]
         self._bases[first : first + len(old)] = [new.base_offset]
+
+    def retire(self, segments: Sequence[Segment], remove_at_ms: int) -> None:
+        """Have segments that are marked as deleted, and no longer in the list, removed at that time."""
+        self._deleted.extend((remove_at_ms, segment) for segment in segments)
 
     def _place(self, segment: Segment) -> int:
         return max(bisect_right(self._bases, segment.base_offset) - 1, 0)

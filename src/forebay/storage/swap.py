@@ -10,7 +10,8 @@ The files of the new segment pass through three names:
 
 Every rename happens on the loop, which owns the log, and waits for no device; between the steps a thread
 makes the directory durable (`sync_names`). The log can be cut or deleted in between: `settle` then ends
-the swap one way or the other first.
+the swap one way or the other first. A step that the disk refuses changes nothing and can be taken again: the
+swap is `swap_pending` until its last step has been, and no other begins before.
 """
 
 from __future__ import annotations
@@ -45,9 +46,18 @@ class SwappingLog(LogWriter):
         """When the segment began that holds an offset, or the next one. Reads a header: may block."""
         return next(iter(self._segments.from_offset(offset))).first_timestamp()
 
-    def begin_swap(self, old: Sequence[Segment], new: Segment) -> bool:
-        """Decide for a new segment, written and synced, unless its originals are no longer there."""
-        if self._final or self._swap is not None or not self._segments.holds(old) or self._active in old:
+    @property
+    def swap_pending(self) -> bool:
+        """Whether a swap has begun and not ended."""
+        return self._swap is not None
+
+    def begin_swap(self, old: Sequence[Segment], new: Segment, *, generation: int) -> bool:
+        """Decide for a new segment, written and synced, unless its originals are no longer there.
+
+        Nor if the log was cut since that generation: messages may be gone that others were left out for.
+        """
+        stale = generation != self._generation or not self._segments.holds(old) or self._active in old
+        if self._final or self._swap is not None or stale:
             remove_files(self._disk, new)
             return False
         try:
@@ -68,14 +78,15 @@ class SwappingLog(LogWriter):
         if self._swap is None:
             return False
         old, new = self._swap
-        if not self._segments.holds(old):
-            self._abandon()
-            return False
-        with self._sync_lock:
-            self._hints, self._old_hints = {}, {}
-            self._unsynced = [segment for segment in self._unsynced if segment not in old]
-            self._segments.replace(old, new, monotonic_ms(self._clock) + self._config.file_delete_delay_ms)
-        self._adopted = True
+        if not self._adopted:
+            if not self._segments.holds(old):
+                self._abandon()
+                return False
+            with self._sync_lock:
+                self._hints, self._old_hints = {}, {}
+                self._unsynced = [segment for segment in self._unsynced if segment not in old]
+                self._segments.replace(old, new)
+            self._adopted = True
         for segment in old:
             segment.mark_deleted()
         return True
@@ -87,11 +98,14 @@ class SwappingLog(LogWriter):
         old, new = self._swap
         for segment in old:
             segment.mark_deleted()  # nothing to do, unless the disk refused the first time
-        self._swap = None
         for file in new.files():
             if file.path.endswith(SWAP):  # else it was deleted meanwhile
                 file.rename(file.path.removesuffix(SWAP))
-        self._new_files = True
+        # Not before: until here, files of the old segments may have the names that the new one's now have.
+        self._segments.retire(old, monotonic_ms(self._clock) + self._config.file_delete_delay_ms)
+        self._swap = None
+        with self._sync_lock:
+            self._new_files = True
 
     def settle(self) -> None:
         """Before the log is cut: leave no swap that opening would complete. Blocks."""
@@ -105,12 +119,13 @@ class SwappingLog(LogWriter):
         self.sync_names()
 
     def forget_swap(self) -> None:
-        """The log is being deleted with all its files."""
+        """The log is being deleted with all its files, or closed."""
         if self._swap is not None:
-            self._swap[1].close()
-            self._swap = None
+            (old, new), self._swap = self._swap, None
+            for segment in (*old, new):
+                segment.close()
 
     def _abandon(self) -> None:
         assert self._swap is not None
-        (_, new), self._swap = self._swap, None
-        remove_files(self._disk, new)
+        remove_files(self._disk, self._swap[1])
+        self._swap = None

@@ -155,6 +155,11 @@ class LogWriter:
         return self._segments.size + self._position - self._active.size
 
     @property
+    def generation(self) -> int:
+        """Changes whenever the end of the log is cut."""
+        return self._generation
+
+    @property
     def config(self) -> LogConfig:
         return self._config
 

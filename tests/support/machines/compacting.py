@@ -79,7 +79,7 @@ def task_for(
 def swap_in(log: Log, group: Sequence[Segment], new: Segment, at: Callable[[str], None]) -> None:
     """The steps of a swap; `at` is called before each, and may raise."""
     at("begin")
-    assert log.begin_swap(group, new)
+    assert log.begin_swap(group, new, generation=log.generation)
     at("adopt")
     log.sync_names()
     assert log.adopt_swap()
