@@ -19,6 +19,7 @@ from forebay.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
 from support.clients.wire_client import (
@@ -151,6 +152,19 @@ async def test_who_waits_for_a_leader_that_is_replaced_is_sent_elsewhere(cluster
         await cluster.lead(TOPIC, 0, second)
         assert (await producing).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert only_partition(await fetching).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_who_waits_for_a_topic_that_is_deleted_is_told_so(cluster: LocalCluster) -> None:
+    leader, second, third = cluster.state(TOPIC).replicas
+    # What the followers delete they cannot follow again, so nothing gives them their ears back.
+    for follower in (second, third):
+        cluster[follower].replication.dropped(held(cluster, follower))
+    request = produce(TOPIC, batch(b"x"), acks=ACKS_ALL)
+    request.timeout_ms = 3_600_000
+    producing = asyncio.create_task(cluster.ask(leader, request, PRODUCE))
+    await eventually(lambda: held(cluster, leader).log.end_offset == 1)
+    await cluster.ask(second, DeleteTopicsRequest(topics=[DeleteTopicState(name=TOPIC)], timeout_ms=5000), 6)
+    assert only_partition(await producing).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def test_idempotence_survives_a_change_of_leader(cluster: LocalCluster) -> None:

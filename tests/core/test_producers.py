@@ -178,6 +178,15 @@ def test_producers_in_transactions_are_not_pushed_out() -> None:
     assert {state.producer_id for state in table} == {1, 4, 5}, "all others have open transactions"
 
 
+def test_a_snapshot_of_more_open_transactions_than_producers_are_kept_is_loaded() -> None:
+    table = ProducerTable(producers_max=2)
+    for producer in (1, 2, 3):
+        table.accept(batch(0, producer=producer, offset=producer, attributes=TRANSACTIONAL))
+    loaded = ProducerTable.from_bytes(table.to_bytes(), producers_max=2)
+    assert list(loaded) == list(table)
+    assert loaded.transactions.first_unstable_offset(4) == 1
+
+
 def test_open_transactions_are_in_the_snapshot() -> None:
     table = table_of(
         batch(0, producer=1, offset=3, attributes=TRANSACTIONAL),

@@ -204,6 +204,13 @@ class Partition:
         self.deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.notify_followers()
 
+    def close(self) -> None:
+        """It is deleted here: who waits has to ask elsewhere whether there still is such a partition."""
+        self.closed = True
+        self.is_leader = False
+        self.acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
     def count_replicas(self) -> None:
         """Find out anew whether enough replicas are in sync, and whether any other counts."""
         leadership = self.leadership

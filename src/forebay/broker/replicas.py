@@ -234,8 +234,7 @@ class Replicas:
         return state is not None and self._broker.node_id in state.replicas
 
     def _drop(self, partition: Partition) -> None:
-        partition.closed = True
-        partition.is_leader = False
+        partition.close()
         self._broker.replication.dropped(partition)
         try:
             self._deleted.append(self._data.delete_log(partition.topic, partition.index, partition.log))

@@ -278,9 +278,11 @@ class ProducerTable:
     ) -> None:
         state = self._producers.get(producer_id)
         if state is None or state.producer_epoch != epoch:
+            # All of them are taken: which have open transactions, and so must not go, is known at the end only.
             self._producers.pop(producer_id, None)
-            state = ProducerState(producer_id=producer_id, producer_epoch=epoch)
-            self._add(state)
+            state = self._producers[producer_id] = ProducerState(
+                producer_id=producer_id, producer_epoch=epoch
+            )
         state.last_timestamp = timestamp
         state.coordinator_epoch = coordinator_epoch
         state.txn_first_offset = txn_first_offset
