@@ -11,7 +11,7 @@ A broker acknowledges nothing while it cannot be sure of its lease: others may h
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from struct import Struct
 
@@ -20,7 +20,7 @@ from forebay.broker.group_commit import GroupCommit
 from forebay.broker.metrics import Metrics
 from forebay.broker.partition import Partition
 from forebay.broker.waiters import Arrivals, release
-from forebay.errors import ErrorCode, KafkaError, StorageError
+from forebay.errors import ErrorCode, InvalidRecords, KafkaError, StorageError
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +42,13 @@ class Appended:
     base_offset: int = -1
     log_append_time_ms: int = -1
     log_start_offset: int = -1
+    bad_records: Mapping[int, str] | None = None
+    """Of a batch that was refused for the sake of some records: which, and what is wrong with each."""
 
     def fail(self, error: KafkaError) -> None:
         self.error_code = error.code
         self.error_message = error.message
+        self.bad_records = error.records if isinstance(error, InvalidRecords) else None
         self.base_offset = self.log_append_time_ms = self.log_start_offset = -1
 
 

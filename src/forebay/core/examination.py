@@ -61,6 +61,30 @@ def examine(batch: memoryview, policy: AppendPolicy, now_ms: int, pause: Callabl
     return _examine(batch, header, payload, policy, now_ms, pause)
 
 
+def with_records_named(
+    error: KafkaError, batch: memoryview | None, policy: AppendPolicy, now_ms: int
+) -> KafkaError:
+    """The refusal of a batch for its times, by its header, with the records named that have those times.
+
+    If that can be done at once: a client can do without.
+    """
+    if error.code != ErrorCode.INVALID_TIMESTAMP or isinstance(error, InvalidRecords) or batch is None:
+        return error
+    header = read_header(batch)
+    if header.record_count > AT_ONCE_RECORDS_MAX or header.size > AT_ONCE_BYTES_MAX:
+        return error
+    bad = BadRecords()
+    earliest, latest = policy.timestamps(now_ms)
+    try:
+        for span in record_spans(payload_of(batch, header, AT_ONCE_BYTES_MAX), header):
+            timestamp = header.base_timestamp + span.timestamp_delta
+            if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+                bad.note_time(span.offset_delta, out_of_range(timestamp, earliest, latest))
+    except ProtocolError:
+        return error
+    return bad.error(header.record_count) or error
+
+
 def needs_reading(header: BatchHeader, policy: AppendPolicy) -> bool:
     return policy.compacted or policy.repacks(header.codec)
 
@@ -119,7 +143,9 @@ def _check_records(
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, str(error)) from None
     except ProtocolError as error:
         raise _invalid(error) from None
-    bad.refuse(header.record_count)
+    refusal = bad.error(header.record_count)
+    if refusal is not None:
+        raise refusal
 
 
 class BadRecords:
@@ -139,15 +165,17 @@ class BadRecords:
         self._code = ErrorCode.INVALID_TIMESTAMP  # Kafka's code as soon as one record's time is wrong
         self.note(number, reason)
 
-    def refuse(self, record_count: int) -> None:
-        if self._count:
-            first, reason = next(iter(self._reasons.items()))
-            raise InvalidRecords(
-                self._code,
-                f"{self._count} of {record_count} records were refused, and the others with them; "
-                f"record {first}: {reason}",
-                self._reasons,
-            )
+    def error(self, record_count: int) -> InvalidRecords | None:
+        """The refusal of a batch with so many records; None if nothing is wrong with them."""
+        if not self._count:
+            return None
+        first, reason = next(iter(self._reasons.items()))
+        return InvalidRecords(
+            self._code,
+            f"{self._count} of {record_count} records were refused, and the others with them; "
+            f"record {first}: {reason}",
+            self._reasons,
+        )
 
 
 def _invalid(error: ProtocolError) -> KafkaError:

@@ -17,12 +17,13 @@ from forebay.broker.examining import Outcome
 from forebay.broker.produce_memo import remember
 from forebay.broker.verifying import Admission, find_partition, verify
 from forebay.core.append import AppendPolicy
-from forebay.core.examination import Unexamined
+from forebay.core.examination import Unexamined, with_records_named
 from forebay.core.topics import INTERNAL_TOPICS
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import HEADER_SIZE, read_header
 from forebay.wire.compression import Codec
 from forebay.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -166,16 +167,24 @@ class _Appending:
         except Unexamined:
             raise
         except KafkaError as error:
-            result.fail(error)
-            if error.code == ErrorCode.UNKNOWN_PRODUCER_ID and result.partition is not None:
-                # Java compares it with its last acknowledged offset; without it, it sends the same for ever.
-                result.log_start_offset = result.partition.log.start_offset
+            self._refuse(entry, error)
             return
         if partition.log.end_offset > end_offset:
             assert data.records is not None
             broker.appends.queued(partition, len(data.records))
         else:
             broker.metrics.duplicates_dropped += 1
+
+    def _refuse(self, entry: _Entry, error: KafkaError) -> None:
+        _, data, result = entry
+        partition = result.partition
+        if partition is None:
+            result.fail(error)
+            return
+        result.fail(with_records_named(error, data.records, partition.policy, self._broker.now_ms()))
+        if error.code == ErrorCode.UNKNOWN_PRODUCER_ID:
+            # Java compares it with its last acknowledged offset; without it, it sends the same for ever.
+            result.log_start_offset = partition.log.start_offset
 
     def _find(self, topic: TopicProduceData, data: PartitionProduceData) -> Partition:
         partition = find_partition(self._broker, self._context.api_version, topic, data)
@@ -289,6 +298,10 @@ def _answer(result: Appended) -> PartitionProduceResponse:
         index=result.index,
         error_code=result.error_code,
         error_message=result.error_message,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=reason)
+            for number, reason in (result.bad_records or {}).items()
+        ],
         base_offset=result.base_offset,
         log_append_time_ms=result.log_append_time_ms,
         log_start_offset=result.log_start_offset,
