@@ -278,7 +278,7 @@ class ProducerTable:
     ) -> None:
         state = self._producers.get(producer_id)
         if state is None or state.producer_epoch != epoch:
-            # All of them are taken: which have open transactions, and so must not go, is known at the end only.
+            # None goes for the sake of another: who has an open transaction is known at the end only.
             self._producers.pop(producer_id, None)
             state = self._producers[producer_id] = ProducerState(
                 producer_id=producer_id, producer_epoch=epoch
