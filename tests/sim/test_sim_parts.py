@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 
 import pytest
 
+from forebay.broker.appends import Appends
 from forebay.broker.sockets import Stream
 from forebay.coordination.store import Compare, LeaseLost, Put, StoreError
+from forebay.sim.simulation import Story, simulate
 from forebay.sim.world.disk import Died, DiskHandle, SimDisk
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimProcess
@@ -490,3 +492,15 @@ def test_a_lease_that_has_ended_takes_no_keys(world: World, network: SimNetwork,
         return "done"
 
     assert finish(world, process, hold) == "done"
+
+
+def test_a_mistake_that_a_broker_lives_through_is_a_breach_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def mistaken(_: Appends) -> None:
+        raise ZeroDivisionError("a mistake")
+
+    monkeypatch.setattr(Appends, "expire", mistaken)
+    ending = simulate(Story(seed=1, steps=0))
+    assert ending.breach is not None
+    assert "nobody expected" in ending.breach and "a mistake" in ending.breach
