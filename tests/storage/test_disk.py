@@ -143,6 +143,24 @@ def test_only_the_owner_may_have_a_descriptor(tmp_path: Path) -> None:
     assert len(problems) == 1
 
 
+def test_a_file_that_another_thread_closes_keeps_its_descriptor_until_the_owner_opens_the_next(
+    tmp_path: Path,
+) -> None:
+    """The owner may hold the number in its hands: it must not come to mean another file."""
+    disk = RealDisk()
+    file = disk.open(f"{tmp_path}/a")
+    file.appendv([b"mine"])
+    descriptor = file.fileno()
+    other = threading.Thread(target=file.close)
+    other.start()
+    other.join()
+    assert os.pread(descriptor, 4, 0) == b"mine"
+    with pytest.raises(FileClosed):
+        file.fileno()
+    disk.open(f"{tmp_path}/b").appendv([b"x"])
+    assert disk.open_files() == 1
+
+
 def test_cached(tmp_path: Path) -> None:
     file = RealDisk().open(f"{tmp_path}/a")
     file.appendv([bytes(100_000)])

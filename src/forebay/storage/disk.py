@@ -9,8 +9,8 @@ Three promises are made here, and the log is built on them.
   `ulimit -n`.
 - **A descriptor never means another file.** One thread, the owner, opens, evicts and closes the shared
   descriptors, so what `fileno()` gave it stays true until it lets go. Any other thread works on a
-  descriptor of its own for the length of one call. A closed `File` never opens again: it raises
-  `FileClosed`.
+  descriptor of its own for the length of one call; when it closes a `File`, the owner closes the shared
+  descriptor before it opens its next. A closed `File` never opens again: it raises `FileClosed`.
 
 Calls that may wait for the device: `datasync`, `fsync_dir`, `write_atomic`, `remove`, `remove_tree`, and
 `pread` of what is not in the page cache (`cached` tells).
@@ -230,10 +230,18 @@ class RealFile:
     def evict(self) -> None:
         """Give the shared descriptor back."""
         with self._disk.lock_fds:
-            fd, self._fd = self._fd, -1
-            self._disk.opened.pop(self, None)
+            fd = self.let_go()
+            if fd >= 0 and get_ident() != self._disk.owner:
+                self._disk.left_open.append(fd)  # the owner may be about to use it
+                return
         if fd >= 0:
             os.close(fd)
+
+    def let_go(self) -> int:
+        """Forget the shared descriptor, which is then the caller's to close; -1 for none. Under the lock."""
+        fd, self._fd = self._fd, -1
+        self._disk.opened.pop(self, None)
+        return fd
 
     def _open_shared(self) -> int:
         disk = self._disk
@@ -311,24 +319,30 @@ class RealDisk:
         self.owner = get_ident()
         self.lock_fds = threading.Lock()
         self.opened: OrderedDict[RealFile, None] = OrderedDict()
+        self.left_open: list[int] = []
+        """Descriptors of files that other threads have closed."""
 
     def adopt(self) -> None:
         """Make the calling thread the owner; nobody may be using the disk meanwhile."""
         self.owner = get_ident()
 
     def open_files(self) -> int:
-        return len(self.opened)
+        return len(self.opened) + len(self.left_open)
 
     def make_room(self) -> None:
         """Close what has not been used since the last look until one more file may open (second chance)."""
         opened = self.opened
-        while len(opened) >= self._max_open_files:
-            oldest = next(iter(opened))
-            if oldest.recent:
-                oldest.recent = False
-                opened.move_to_end(oldest)
-            else:
-                oldest.evict()
+        with self.lock_fds:
+            closing, self.left_open = self.left_open, []
+            while len(opened) >= self._max_open_files:
+                oldest = next(iter(opened))
+                if oldest.recent:
+                    oldest.recent = False
+                    opened.move_to_end(oldest)
+                else:
+                    closing.append(oldest.let_go())
+        for fd in closing:
+            os.close(fd)
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         if create:

@@ -106,6 +106,24 @@ class SparseIndex:
             self._keys.pop()
             self._values.pop()
 
+    def cut(self, value: int) -> None:
+        """Drop the entries of `value` and above, gathered and stored: what they point at is cut off."""
+        self.drop_from_value(value)
+        kept = self._count_below(value)
+        if kept < self._stored:
+            self._file.truncate(kept * self._entry.size)
+            self._stored, self._last_stored = kept, None
+
+    def _count_below(self, value: int) -> int:
+        low, high = 0, self._load()
+        while low < high:
+            middle = (low + high) // 2
+            if self._read(middle)[1] < value:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def clear(self) -> None:
         if self._file.size():
             self._file.truncate(0)

@@ -6,9 +6,10 @@ all others by the offset index. Bytes that were on the disk before this process 
 their CRC before they are first served, off the loop: a range is sent when `is_warm` says so, and after
 `warm` (any thread) otherwise, which also brings it into the page cache.
 
-May block: `open`, `datasync`, `close`, `truncate_*`, `scan`, `warm`, and the walks of a search by time.
-Only `datasync` and `warm` may be called from another thread than the owner's; `open` may run in any
-thread that then hands the log over.
+May block: `open`, `datasync`, `close`, `end_below`, `truncate_*`, `scan`, `warm`, and the walks of a search
+by time. Only `datasync` and `warm` may be called from another thread while the owner uses the log. `open`
+may run in any thread that then hands the log over; `end_below`, `truncate_*` and `scan` may run in any
+thread to which the owner has lent the log: it makes no call of its own until it gets the log back.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from forebay.storage.recovery import OpenOptions, open_segments
 from forebay.storage.segment import Segment
 from forebay.storage.segments import SegmentInfo
 from forebay.storage.snapshots import Snapshots
-from forebay.storage.swap import SwappingLog
 from forebay.storage.timestamps import Search, TimestampSearch
+from forebay.storage.truncation import TruncatingLog
 from forebay.storage.txn_index import AbortedTxn
 from forebay.storage.writer import HINTS_MAX, LogConfig
 from forebay.wire.batch import BatchHeader
@@ -47,7 +48,7 @@ class LogSlice(NamedTuple):
     """Whether batches that may be read follow: the size wanted, or the end of a segment, left them out."""
 
 
-class Log(SwappingLog):
+class Log(TruncatingLog):
     __slots__ = ()
 
     @classmethod
@@ -350,52 +351,6 @@ class Log(SwappingLog):
     def reap(self) -> list[str]:
         """Files of deleted segments that nobody should be reading any more: remove them, in any thread."""
         return self._segments.reap(monotonic_ms(self._clock))
-
-    def truncate_to(self, offset: int) -> None:
-        """Let the log end at `offset`, or before the batch that holds it. Blocks.
-
-        The checkpoints are lowered meanwhile (`DataDir.lowered`): a crash must not look like a loss.
-        """
-        self._write_early()
-        if offset >= self.end_offset:
-            return
-        self.settle()
-        if offset <= self._segments[0].base_offset:
-            self.truncate_fully_and_start_at(offset)
-            return
-        with self._sync_lock:
-            self._generation += 1
-            while self._segments[-1].base_offset > offset:
-                self._drop_last()
-            self._truncate_last(offset)
-            self._forget_beyond_end()
-
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything and begin anew at `offset`. Blocks."""
-        self.settle()
-        self._pending.clear()
-        self._start_anew(offset, keep=0)
-        self.start_offset = offset
-        self._forget_beyond_end()
-
-    def _truncate_last(self, offset: int) -> None:
-        """Cut the last segment. Its File is closed, so a range of it still being sent ends in an error."""
-        old = self._segments.pop()
-        hop = old.find(offset)
-        end = offset if hop is None else min(offset, hop.base_offset)
-        old.file.truncate(old.size if hop is None else hop.position)
-        old.close()
-        segment = Segment(self._disk, self.directory, old.base_offset)
-        segment.txn_index.truncate(end)
-        segment.trusted_from = min(old.trusted_from, segment.size)
-        self._segments.push(segment)
-        tail = segment.rebuild_index(self._config.index_interval_bytes)
-        self._activate(tail._replace(next_offset=end))
-
-    def _forget_beyond_end(self) -> None:
-        self.start_offset = min(self.start_offset, self.end_offset)
-        self.recovery_point = min(self.recovery_point, self.end_offset)
-        Snapshots(self._disk, self.directory).remove_beyond(self.end_offset)
 
     # --- producer snapshots --------------------------------------------------------------------------------
 

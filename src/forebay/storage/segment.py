@@ -173,17 +173,7 @@ class Segment:
 
     def find(self, offset: int) -> Hop | None:
         """The first batch that ends at `offset` or later; None when there is none in this segment."""
-        entry = self.index.floor(offset - self.base_offset)
-        if entry is None:
-            return self._first_reaching(offset, 0, self.base_offset)
-        position = self._checked(entry)
-        if position is None:
-            self._repair_index()
-            return self._first_reaching(offset, 0, self.base_offset)
-        return self._first_reaching(offset, position, self.base_offset)
-
-    def _first_reaching(self, offset: int, position: int, min_offset: int) -> Hop | None:
-        for hop in self.hops(position, min_offset):
+        for hop in self.hops(self._indexed(offset), self.base_offset):
             if hop.last_offset >= offset:
                 return hop
         return None
@@ -200,6 +190,26 @@ class Segment:
             if self._checked(entry) is not None:
                 return position
         return None
+
+    def end_below(self, offset: int) -> int:
+        """Where the last batch ends that lies wholly below `offset`; the base offset if there is none."""
+        end = self.base_offset
+        for hop in self.hops(self._indexed(offset - 1), self.base_offset):
+            if hop.last_offset >= offset:
+                break
+            end = hop.last_offset + 1
+        return end
+
+    def _indexed(self, offset: int) -> int:
+        """The position of the last batch in the index that ends at `offset` or before; 0 if there is none."""
+        entry = self.index.floor(offset - self.base_offset)
+        if entry is None:
+            return 0
+        position = self._checked(entry)
+        if position is None:
+            self._repair_index()
+            return 0
+        return position
 
     def boundary(self, position_max: int) -> tuple[int, int] | None:
         """The last batch in the index that begins at `position_max` or before: (its offset, position)."""
@@ -245,6 +255,12 @@ class Segment:
         last = self.time_index.last()
         if self.max_timestamp > (NO_TIMESTAMP if last is None else last[0]):
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+
+    def cut_indexes(self, end_offset: int) -> None:
+        """Drop what the indexes say of batches that were cut off: the file ends before this offset now."""
+        self.txn_index.truncate(end_offset)
+        self.index.cut(self.size)
+        self.time_index.cut(end_offset - self.base_offset)
 
     def forget_index(self) -> None:
         self.index.clear()

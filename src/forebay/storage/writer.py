@@ -385,6 +385,8 @@ class LogWriter:
         try:
             self._sync_files(active, sealed, new_files)
         except OSError as error:
+            if self._changed_since(generation, new_files):
+                return self.datasync()  # what could not be synced may have been cut off
             self._take_offline(f"cannot sync {active.file.path}: {error}")
             logger.error("log offline for good", extra={"directory": self.directory, "error": str(error)})
             raise StorageError(f"cannot sync {active.file.path}: {error}") from error
@@ -395,6 +397,12 @@ class LogWriter:
                 return self.recovery_point
             self._new_files |= new_files
         return self.datasync()
+
+    def _changed_since(self, generation: int, new_files: bool) -> bool:
+        """Whether the log was cut while it was being synced; then the names have to be synced again too."""
+        with self._sync_lock:
+            self._new_files |= new_files
+            return self._generation != generation
 
     def _prepare_sync(self, new_files: bool) -> None:
         try:

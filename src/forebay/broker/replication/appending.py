@@ -107,7 +107,7 @@ def _truncate(broker: Broker, partition: Partition, leader: EpochEndOffset) -> N
         end_offset = partition.high_watermark  # the epochs say nothing; what is committed is the same
     elif known == leader.epoch:
         end_offset = min(end_offset, leader.end_offset)
-    end_offset = max(min(end_offset, log_.end_offset), log_.start_offset)
+    end_offset = log_.end_below(max(min(end_offset, log_.end_offset), log_.start_offset))
     lost = partition.high_watermark - end_offset
     report = log.warning if lost > 0 else log.info
     report(

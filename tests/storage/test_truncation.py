@@ -1,0 +1,189 @@
+"""Cutting a log: what is left, what it costs, and what a crash or a failing disk makes of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from forebay.errors import StorageError
+from forebay.storage.datadir import DataDir
+from forebay.storage.disk import RealDisk, RealFile
+from forebay.storage.faults import FaultyDisk
+from forebay.storage.log import Log, LogConfig
+from forebay.wire.batch import read_header
+from support.machines.storing import (
+    add,
+    batch,
+    bytes_of,
+    fill,
+    find_timestamp,
+    headers,
+    largest_timestamp,
+    read_all,
+)
+
+CONFIG = LogConfig(index_interval_bytes=300)
+
+
+class CountingFile(RealFile):
+    __slots__ = ("_counts",)
+
+    def __init__(self, disk: CountingDisk, path: str) -> None:
+        super().__init__(disk, path)
+        self._counts = disk
+
+    def pread(self, length: int, position: int) -> bytes:
+        data = super().pread(length, position)
+        self._counts.bytes_read += len(data)
+        return data
+
+
+class CountingDisk(RealDisk):
+    bytes_read = 0
+
+    def open(self, path: str, *, create: bool = False) -> CountingFile:
+        if create:
+            super().open(path, create=True)
+        return CountingFile(self, path)
+
+
+class VanishingFile(RealFile):
+    __slots__ = ("_vanishing",)
+
+    def __init__(self, disk: VanishingDisk, path: str) -> None:
+        super().__init__(disk, path)
+        self._vanishing = disk
+
+    def datasync(self) -> None:
+        act, self._vanishing.when_syncing = self._vanishing.when_syncing, None
+        if act is not None:
+            act()
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
+        super().datasync()
+
+
+class VanishingDisk(RealDisk):
+    """Something happens to the log while its first file is synced, and then that file is not there."""
+
+    when_syncing: Callable[[], None] | None = None
+
+    def open(self, path: str, *, create: bool = False) -> VanishingFile:
+        if create:
+            super().open(path, create=True)
+        return VanishingFile(self, path)
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_takes_no_longer_on_a_larger_log(tmp_path: Path, reopened: bool) -> None:
+    read: list[int] = []
+    for batches in (2_000, 20_000):
+        disk = CountingDisk()
+        log = Log.open(disk, str(tmp_path / str(batches)), LogConfig())
+        fill(log, batches)
+        if reopened:
+            log.close()
+            log = Log.open(disk, str(tmp_path / str(batches)), LogConfig(), clean=True)
+        disk.bytes_read = 0
+        assert log.end_below(batches - 300) == batches - 300
+        log.truncate_to(batches - 300)
+        assert log.end_offset == batches - 300
+        read.append(disk.bytes_read)
+    assert read[1] < read[0] + 20_000, "not the whole segment"
+
+
+@pytest.mark.parametrize("end", [0, 1, 7, 8, 9, 30, 58, 59])
+@pytest.mark.parametrize("reopened", [False, True])
+def test_the_indexes_know_what_is_left(tmp_path: Path, end: int, reopened: bool) -> None:
+    config = LogConfig(segment_bytes=2000, index_interval_bytes=300)
+    log = Log.open(RealDisk(), str(tmp_path), config)
+    made = fill(log, 60)
+    if reopened:
+        log.close()
+        log = Log.open(RealDisk(), str(tmp_path), config, clean=True)
+    log.truncate_to(end)
+    assert log.end_offset == end
+    again = fill(log, 3)
+    assert read_all(log) == b"".join(made[:end] + again)
+    for offset in range(end + 3):
+        assert read_header(bytes_of(log.read(offset, 1).range)).base_offset == offset
+    for offset in range(3, end):
+        assert find_timestamp(log, 1000 + offset) == (1000 + offset, offset)
+    found = largest_timestamp(log)
+    assert found is not None and found[0] == 1000 + max(end - 1, 2)
+    log.close()
+    clean = Log.open(RealDisk(), str(tmp_path), config, clean=True)
+    assert read_all(clean) == b"".join(made[:end] + again)
+    assert largest_timestamp(clean) == found
+
+
+def test_a_batch_goes_as_a_whole(tmp_path: Path) -> None:
+    log = Log.open(RealDisk(), str(tmp_path), CONFIG)
+    made = fill(log, 10, count=5)
+    for offset in (27, 25):
+        assert log.end_below(offset) == 25
+    log.truncate_to(27)
+    assert (log.end_offset, read_all(log)) == (25, b"".join(made[:5]))
+
+
+class TestIntoAGap:
+    """The log of a compacted topic: there may be nothing where the leader says that its epoch ended."""
+
+    def gapped(self, data: DataDir) -> Log:
+        log = data.open_log("t", 0, CONFIG)
+        for offset in (0, 1, 2, 20, 21):
+            made = batch(offset)
+            log.append(memoryview(made), read_header(made))
+        log.write_pending()
+        log.datasync()
+        data.write_checkpoints({("t", 0): log}, {("t", 0): 22})
+        return log
+
+    def test_the_log_ends_with_its_last_batch(self, tmp_path: Path) -> None:
+        log = self.gapped(DataDir.open(RealDisk(), str(tmp_path)))
+        assert log.end_below(10) == 3
+        log.truncate_to(10)
+        assert [header.base_offset for header in headers(read_all(log))] == [0, 1, 2]
+        assert (log.end_offset, log.recovery_point) == (3, 3)
+
+    def test_a_crash_does_not_look_like_a_loss(self, tmp_path: Path) -> None:
+        data = DataDir.open(RealDisk(), str(tmp_path))
+        log = self.gapped(data)
+        end = log.end_below(10)
+        with data.lowered("t", 0, end):
+            log.truncate_to(end)
+        data.close()
+        log = DataDir.open(RealDisk(), str(tmp_path)).open_log("t", 0, CONFIG)
+        assert (log.end_offset, log.offline) == (3, None)
+
+
+class TestTrouble:
+    @pytest.mark.parametrize("suffix", [".log", ".index"])
+    def test_a_cut_that_fails_takes_the_log_offline(self, tmp_path: Path, suffix: str) -> None:
+        disk = FaultyDisk()
+        log = Log.open(disk, str(tmp_path), LogConfig(index_interval_bytes=150))
+        made = fill(log, 1000)
+        log.close()
+        log = Log.open(disk, str(tmp_path), LogConfig(index_interval_bytes=150), clean=True)
+        disk.break_path("truncate", f"0{suffix}")
+        with pytest.raises(StorageError, match="cannot truncate"):
+            log.truncate_to(500)
+        assert log.offline_for_good
+        with pytest.raises(StorageError):
+            add(log)
+        disk.repair()
+        log = Log.open(disk, str(tmp_path), LogConfig(index_interval_bytes=150))
+        found = read_all(log)
+        assert found in (b"".join(made), b"".join(made[:500])), "the cut happened, or it did not"
+
+    def test_a_sync_that_meets_a_file_no_longer_there_begins_again(self, tmp_path: Path) -> None:
+        """A thread syncs sealed segments while another cuts them off."""
+        disk = VanishingDisk()
+        log = Log.open(disk, str(tmp_path), LogConfig(segment_bytes=500, index_interval_bytes=150))
+        fill(log, 20)
+        disk.when_syncing = lambda: log.truncate_to(5)
+        assert log.datasync() == 5
+        assert (log.end_offset, log.recovery_point, log.offline) == (5, 5, None)
