@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import pytest
 
-from forebay.broker.partition import Partition, append_policy
+from forebay.broker.partition import Partition
 from forebay.broker.producer_state import load_producers, save_producers
+from forebay.broker.topic_policy import append_policy
 from forebay.clock import ManualClock
 from forebay.config import TopicConfig, broker_config
 from forebay.core.image import PartitionState

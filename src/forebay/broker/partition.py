@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from forebay.broker.acks import PendingAcks
+from forebay.broker.topic_policy import append_policy, log_config
 from forebay.broker.waiters import FetchWait
 from forebay.config import TopicConfig
 from forebay.core import admission
@@ -32,7 +33,6 @@ from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.epochs import LeaderEpochs
 from forebay.storage.log import Log
 from forebay.storage.txn_index import AbortedTxn
-from forebay.storage.writer import LogConfig
 from forebay.wire.batch import (
     NO_TIMESTAMP,
     BatchHeader,
@@ -41,43 +41,6 @@ from forebay.wire.batch import (
     patch_append_time,
     read_header,
 )
-from forebay.wire.compression import Codec
-
-_CODECS: dict[str, int | None] = {
-    "producer": None,
-    "uncompressed": Codec.NONE,
-    "gzip": Codec.GZIP,
-    "snappy": Codec.SNAPPY,
-    "lz4": Codec.LZ4,
-    "zstd": Codec.ZSTD,
-}
-
-
-def append_policy(config: TopicConfig, decompress_max_bytes: int) -> AppendPolicy:
-    return AppendPolicy(
-        max_message_bytes=config.max_message_bytes,
-        log_append_time=config.log_append_time,
-        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
-        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
-        codec=_CODECS[config.compression_type],
-        compression_level=config.compression_level,
-        compacted=config.compacted,
-        max_output_bytes=decompress_max_bytes,
-    )
-
-
-def log_config(config: TopicConfig) -> LogConfig:
-    return LogConfig(
-        segment_bytes=config.segment_bytes,
-        # What is in the active segment is not compacted, so it has to close in time.
-        segment_ms=min(config.segment_ms, config.max_compaction_lag_ms)
-        if config.compacted
-        else config.segment_ms,
-        segment_jitter_ms=config.segment_jitter_ms,
-        index_interval_bytes=config.index_interval_bytes,
-        segment_index_bytes=config.segment_index_bytes,
-        file_delete_delay_ms=config.file_delete_delay_ms,
-    )
 
 
 class Partition:

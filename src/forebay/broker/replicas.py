@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forebay.broker.partition import Partition, append_policy, log_config
+from forebay.broker.partition import Partition
 from forebay.broker.producer_state import load_producers, save_producers
+from forebay.broker.topic_policy import append_policy, log_config
 from forebay.broker.waiters import release
 from forebay.config import TopicConfig
 from forebay.core.image import ClusterImage, PartitionState, TopicImage
