@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import count, islice
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 from forebay.errors import ErrorCode
 from forebay.testing import Broker
 from forebay.wire.hashing import partition_for
+from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.end_txn import END_TOGETHER, EndTxnRequest, EndTxnResponse, FurtherTxn
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster, retried
@@ -178,6 +179,44 @@ async def test_all_decisions_are_in_one_batch_of_the_log(tmp_path: Path) -> None
         assert [header.record_count for header in headers] == [len(producers)]
 
 
+# -- families -----------------------------------------------------------------------------------------------
+
+
+async def look_after(
+    cluster: LocalCluster, node: int, *, renew: Sequence[str] = (), forget: Sequence[str] = ()
+) -> int:
+    """How many ids the coordinator knows of them; -1 if it did not do anything."""
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=next(iter(names_at_home())), renew=list(renew), forget=list(forget)
+    )
+    answer = await cluster.ask(node, request, 3)
+    assert isinstance(answer, AddPartitionsToTxnResponse)
+    return answer.affected
+
+
+async def test_a_family_is_looked_after_by_the_coordinator_of_its_ids(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path) as cluster:
+        topic = await make_topic(cluster)
+        producers = await written(cluster, topic)
+        home = producers[0].home
+        for node in cluster.nodes:
+            assert await look_after(cluster, node, renew=["task-"]) == (3 if node == home else -1)
+        assert (await end(producers)).error_code == ErrorCode.NONE
+        await all_marked(producers, commit=True)
+        assert await look_after(cluster, home, renew=["task-"]) == 0
+        assert await look_after(cluster, home, forget=["task-"]) == 3
+        assert await states(cluster, home) == []
+        await cluster.kill(home)
+        await cluster.bury(home)
+        await eventually(lambda: producers[0].home not in (home, -1))
+
+        async def attempt() -> tuple[int, int]:
+            left = await look_after(cluster, producers[0].home, forget=["task-"])
+            return left, ErrorCode.NOT_COORDINATOR if left < 0 else ErrorCode.NONE
+
+        assert await retried(attempt, ErrorCode.NOT_COORDINATOR) == 0
+
+
 # -- what others see ----------------------------------------------------------------------------------------
 
 
@@ -187,7 +226,7 @@ def test_a_broker_says_that_it_ends_transactions_together() -> None:
         for version in (3, 4):
             answer = client.call(ApiVersionsRequest(), version)
             levels = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
-            assert levels.pop(END_TOGETHER) == (1, 1)
+            assert levels.pop(END_TOGETHER) == (1, 2)
             assert levels == ({"transaction.version": (0, 2)} if version == 4 else {})
             assert [(each.name, each.max_version_level) for each in answer.finalized_features] == [
                 ("transaction.version", 2)

@@ -21,6 +21,8 @@ from forebay.spark.home import home_of
 from forebay.spark.participants import transactional_id_of
 from forebay.spark.transactions import Ledger
 from forebay.testing import Broker
+from forebay.wire.messages.list_groups import ListGroupsRequest
+from forebay.wire.messages.list_transactions import ListTransactionsRequest
 from support.clients.kafka_clients import DEADLINE_SECONDS, confluent_consumer, know
 from support.clients.wire_client import WireClient, append, batch, create
 from support.spark.writing import wait_until_closed
@@ -183,6 +185,25 @@ def test_an_exactly_once_write_that_fails_is_not_seen_at_all(
     assert messages(bootstrap, made) == []
     write(good, bootstrap, topic=made, delivery="exactly-once")
     assert len(texts(bootstrap, made)) == 1_000
+
+
+def test_a_write_without_an_id_leaves_nothing_behind(spark: SparkSession, bootstrap: str, made: str) -> None:
+    before = traces(bootstrap)
+    frame = spark.range(100, numPartitions=2).selectExpr("string(id) value")
+    write(frame, bootstrap, topic=made, delivery="exactly-once")
+    assert texts(bootstrap, made) == sorted(map(str, range(100)))
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while left := traces(bootstrap) - before:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+def traces(bootstrap: str) -> set[str]:
+    """The groups and transactional ids that the broker knows."""
+    with Cluster(bootstrap) as cluster:
+        groups = cluster.any().ask(ListGroupsRequest()).groups
+        ids = cluster.any().ask(ListTransactionsRequest()).transaction_states
+    return {each.group_id for each in groups} | {each.transactional_id for each in ids}
 
 
 def test_a_job_with_an_id_is_done_once(spark: SparkSession, bootstrap: str, made: str) -> None:

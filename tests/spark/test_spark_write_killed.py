@@ -17,12 +17,15 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from forebay.spark.connection import Cluster as Brokers
+from forebay.spark.transactions import open_ids
 from forebay.testing import Broker
 from support.chaos.witness import read_everything
 from support.clients.wire_client import WireClient, create
 from support.spark import driver as spark_driver
+from support.spark import hanging_driver
 from support.spark.reading import make_topic
-from support.spark.writing import committed, wait_until_closed
+from support.spark.writing import Query, committed, wait_until_closed
 
 PARTITIONS = 2
 ROWS = 3_000
@@ -87,6 +90,37 @@ def test_drivers_that_are_killed_leave_each_row_once(
             kill_all_of(driver)
     assert driver.returncode == 0, (tmp_path / f"driver-{DRIVER_KILLS}.log").read_text()[-3000:]
     check_copied_once(bootstrap, topics)
+
+
+def test_a_driver_that_is_killed_before_it_decides_holds_readers_up_for_a_moment_only(
+    bootstrap: str, topics: tuple[str, str], tmp_path: Path, jvm_options: str
+) -> None:
+    """While it lives its transactions outlive their timeout, and end after it when it is dead."""
+    sink, timeout_ms = topics[1], 5_000
+    command = [sys.executable, hanging_driver.__file__, bootstrap, sink, str(timeout_ms), jvm_options]
+    with (tmp_path / "driver.log").open("wb") as log:
+        driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    try:
+        with Brokers(bootstrap) as brokers:
+            wait_until_open(brokers, 2, partial(is_running, driver))
+            other = Query(bootstrap, sink, [[[b"x"]]], transaction_timeout_ms=timeout_ms)
+            other.run().prepare(0)  # which nobody renews
+            wait_until_open(brokers, 3, partial(is_running, driver))
+            while any(other.name in each for each in open_ids(brokers)):
+                time.sleep(0.1)
+            assert len(open_ids(brokers)) == 2, (tmp_path / "driver.log").read_text()[-3000:]
+            other.close()
+    finally:
+        kill_all_of(driver)
+    wait_until_closed(bootstrap, sink, PARTITIONS)
+    assert committed(bootstrap, sink) == []
+
+
+def wait_until_open(brokers: Brokers, count: int, running: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while len(open_ids(brokers)) < count:
+        assert running() and time.monotonic() < deadline, "the driver writes"
+        time.sleep(0.1)
 
 
 def is_running(driver: subprocess.Popen[bytes]) -> bool:

@@ -22,6 +22,13 @@ TRANSACTION_KEYS = (
         1,
     ),
     int_key(
+        "forebay.transaction.max.lifetime.ms",
+        21_600_000,
+        "The longest that transactions stay open whose program renews them, as exactly-once writes of Spark "
+        "do. Others end after their timeout.",
+        1,
+    ),
+    int_key(
         "transactional.id.expiration.ms",
         604_800_000,
         "A transactional id that is unused for this long is forgotten; never while a transaction is open.",
@@ -49,6 +56,7 @@ TRANSACTION_KEYS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionsConfig:
     max_timeout_ms: int = 900_000
+    max_lifetime_ms: int = 21_600_000
     id_expiration_ms: int = 604_800_000
     abort_interval_ms: int = 1_000
     log_partitions: int = 4
@@ -58,6 +66,7 @@ class TransactionsConfig:
 def transactions_config(values: Mapping[str, Any]) -> TransactionsConfig:
     return TransactionsConfig(
         max_timeout_ms=values["transaction.max.timeout.ms"],
+        max_lifetime_ms=values["forebay.transaction.max.lifetime.ms"],
         id_expiration_ms=values["transactional.id.expiration.ms"],
         abort_interval_ms=values["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
         log_partitions=values["transaction.state.log.num.partitions"],

@@ -22,6 +22,7 @@ from forebay.core.txn import decisions, inspection, replies, together
 from forebay.core.txn.deadlines import Deadlines
 from forebay.core.txn.decisions import Outcome
 from forebay.core.txn.draft import Asked, Draft, WriteMarkers
+from forebay.core.txn.families import Leaving, Timeouts
 from forebay.core.txn.inspection import unknown_states
 from forebay.core.txn.state import (
     Event,
@@ -40,6 +41,7 @@ from forebay.wire.messages import describe_transactions, list_transactions
 from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from forebay.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTransaction,
 )
@@ -59,9 +61,8 @@ class TransactionShard:
         self._marking: dict[str, tuple[WriteMarkers, set[TopicPartition]]] = {}
         """The markers of each decided transaction, and the partitions that have not got theirs yet."""
         self._deadlines = Deadlines()
-        self._abort_at: dict[str, int] = {}
-        """When each open transaction is aborted, in monotonic time. Its timeout counts from when it was
-        opened here or found in the log; the start that the log knows was read from another clock."""
+        self._timeouts = Timeouts(config.max_lifetime_ms)
+        self._leaving = Leaving()
         self._looked_ms = 0
         self._waiting = WaitingRoom()
         self._attempts: dict[type[Request], Callable[[Draft, Asked, bool], None]] = {
@@ -229,6 +230,7 @@ class TransactionShard:
                 self._refuse(draft, asked, outcome)
             return
         self._put(draft, outcome)
+        self._leaving.stays(outcome.transactional_id)
         response = replies.init_producer_id(ErrorCode.NONE, asked.version, outcome.current)
         draft.step.reply(asked.ticket, response)
 
@@ -254,6 +256,12 @@ class TransactionShard:
 
     def _add_partitions(self, draft: Draft, asked: Asked, may_wait: bool) -> None:
         version = asked.version
+        if asked.request.renew or asked.request.forget:
+            affected = self._timeouts.renew(asked.request.renew, self._transactions, draft.now.ms)
+            affected += self._leaving.forget(asked.request.forget, draft, self._transactions)
+            if not asked.request.v3_and_below_topics:
+                draft.step.reply(asked.ticket, AddPartitionsToTxnResponse(affected=affected))
+                return
         transactions = replies.transactions_of(asked.request, version)
         may_wait = may_wait and len(transactions) == 1
         results: list[AddPartitionsToTxnResult] = []
@@ -341,6 +349,7 @@ class TransactionShard:
         self._put(draft, decisions.complete(txn, draft.now.wall_ms))
         for asked in self._waiting.leave(txn.transactional_id):
             self._attempts[type(asked.request)](draft, asked, False)
+        self._leaving.ended(txn.transactional_id, draft)
 
     # -- time -----------------------------------------------------------------------------------------------
 
@@ -351,9 +360,9 @@ class TransactionShard:
     def _schedule(self, txn: Transaction, now: Now) -> None:
         name = txn.transactional_id
         if txn.state is State.ONGOING:
-            self._abort_at.setdefault(name, now.ms + txn.timeout_ms)
+            self._timeouts.opened(name, txn.timeout_ms, now.ms)
         else:
-            self._abort_at.pop(name, None)
+            self._timeouts.ended(name)
         at_ms = self._deadline_of(txn, now)
         if at_ms is not None:
             self._deadlines.schedule(name, at_ms)
@@ -361,7 +370,7 @@ class TransactionShard:
     def _deadline_of(self, txn: Transaction, now: Now) -> int | None:
         """When an open transaction is aborted, or an unused transactional id forgotten."""
         if txn.state is State.ONGOING:
-            return self._abort_at[txn.transactional_id]
+            return self._timeouts[txn.transactional_id]
         if txn.allows(Event.EXPIRE):
             return now.ms + txn.last_update_ms + self._config.id_expiration_ms - now.trusted_ms
         return None

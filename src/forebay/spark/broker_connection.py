@@ -52,7 +52,7 @@ class BrokerConnection:
         self._next_id = 0
         self._buffer = bytearray(BUFFER_BYTES_MIN)
         self._versions: dict[int, tuple[int, int]] = {}
-        self._features: frozenset[str] | None = None
+        self._features: dict[str, int] | None = None
         self._socket: socket.socket | None = _connect(host, port, security or Security(), timeout_s)
         self._learn_versions()
 
@@ -115,14 +115,14 @@ class BrokerConnection:
             )
         return min(known[1], highest)
 
-    def has_feature(self, name: str) -> bool:
+    def has_feature(self, name: str, level: int = 1) -> bool:
         """Whether the broker says that it can do something that only some brokers can."""
         if self._features is None:
             answer = self.ask(
                 ApiVersionsRequest(client_software_name="forebay", client_software_version=__version__)
             )
-            self._features = frozenset(each.name for each in answer.supported_features)
-        return name in self._features
+            self._features = {each.name: each.max_version for each in answer.supported_features}
+        return self._features.get(name, 0) >= level
 
     def close(self) -> None:
         connected, self._socket = self._socket, None

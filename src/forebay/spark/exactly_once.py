@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from forebay.errors import ForebayError
+from forebay.spark import families
 from forebay.spark.connection import Cluster
 from forebay.spark.producer import Producer, new_identity
 from forebay.spark.sink import TaskSink, rounds
@@ -98,8 +99,10 @@ def _written(
 ) -> Prepared:
     ledger = Ledger(cluster, attempt.name)
     attempt = ledger.placed(attempt)
-    identity = new_identity(cluster, attempt.transactional_id, options.transaction_timeout_ms)
-    producer = Producer(cluster, identity, options.limits, attempt.transactional_id)
+    timeout_ms = options.transaction_timeout_ms or families.timeout_ms(cluster, attempt.name)
+    identity = new_identity(cluster, attempt.transactional_id, timeout_ms)
+    family = families.family_of(attempt.name, attempt.run)
+    producer = Producer(cluster, identity, options.limits, attempt.transactional_id, family=family)
     try:
         TaskSink(producer, options, columns, attempt.task).write(batches)
     except BaseException:
@@ -143,8 +146,11 @@ def _check_same(ledger: Ledger, before: Participant, again: Prepared) -> None:
 # -- on the driver ------------------------------------------------------------------------------------------
 
 
-def commit(cluster: Cluster, messages: Sequence[Prepared]) -> None:
-    """Make the rows of all tasks visible; returns when that cannot be undone any more."""
+def commit(cluster: Cluster, messages: Sequence[Prepared], *, forget_name: bool = False) -> None:
+    """Make the rows of all tasks visible; returns when that cannot be undone any more.
+
+    `forget_name`: nobody will write under this name again, so that nothing need be kept of it.
+    """
     if not messages:
         return
     attempt = messages[0].attempt
@@ -153,6 +159,8 @@ def commit(cluster: Cluster, messages: Sequence[Prepared]) -> None:
     new_run = _runs_tidied.get(attempt.name) != attempt.run
     settled = _decide(ledger, attempt, messages, mine, new_run)
     if settled is None:
+        if forget_name:
+            forget(cluster, attempt.name)
         return
     decision, ended = settled
     lost = [each for each in decision.participants if each not in ended and not ledger.commit(each)]
@@ -165,6 +173,16 @@ def commit(cluster: Cluster, messages: Sequence[Prepared]) -> None:
             f"batch {attempt.batch_id} of {attempt.name} is committed, but brokers have aborted the rows of"
             f" {named_tasks(lost)}: start the query or the job again to write these once more"
         )
+    if forget_name:
+        forget(cluster, attempt.name, decision)
+
+
+def forget(cluster: Cluster, name: str, decision: Decision | None = None) -> None:
+    """Have the brokers forget a name under which nobody will write again."""
+    try:
+        families.forget(cluster, name, decision)
+    except ForebayError as error:
+        _log.warning("what brokers keep of %s stays until it expires: %s", name, error)
 
 
 def _decide(
@@ -202,14 +220,14 @@ def _tidy(ledger: Ledger, attempt: Attempt, decision: Decision) -> None:
     _runs_tidied[attempt.name] = attempt.run
 
 
-def abort(cluster: Cluster, messages: Sequence[Prepared | None]) -> None:
+def abort(cluster: Cluster, messages: Sequence[Prepared | None]) -> bool:
     """Give up a batch, unless it is decided: then it is completed as far as can be, never undone.
 
-    Spark calls this after tasks have failed, and also after `commit` has.
+    Whether it may be decided. Spark calls this after tasks have failed, and also after `commit` has.
     """
     prepared = [message for message in messages if message is not None and message.participant is not None]
     if not prepared:
-        return
+        return False
     ledger = Ledger(cluster, prepared[0].attempt.name)
     try:
         held = ledger.settled()
@@ -221,6 +239,8 @@ def abort(cluster: Cluster, messages: Sequence[Prepared | None]) -> None:
                 ledger.abort(message.participant)
     except ForebayError as error:
         _log.warning("the transactions of a failed batch stay open until they time out: %s", error)
+        return True
+    return held is not None
 
 
 def abort_untold(cluster: Cluster, mark: str) -> None:

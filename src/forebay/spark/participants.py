@@ -75,6 +75,11 @@ def turn_in(label: str) -> int | None:
     return int(parts["turn"]) if parts else None
 
 
+def group_of(name: str, piece: int = 0) -> str:
+    """The group that keeps a decision, or a further piece of it; also the transactional id of who decides."""
+    return f"spark-sink-{name}.{piece}" if piece else f"spark-sink-{name}"
+
+
 def transactional_id_of(name: str, label: str) -> str:
     return f"spark-{name}-{label}"
 

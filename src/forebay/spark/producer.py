@@ -114,13 +114,21 @@ class Producer:
     """Not for several threads. After an error it is of no use any more: `abandon` it."""
 
     def __init__(
-        self, cluster: Cluster, identity: Identity, limits: Limits, transactional_id: str | None = None
+        self,
+        cluster: Cluster,
+        identity: Identity,
+        limits: Limits,
+        transactional_id: str | None = None,
+        *,
+        family: str = "",
     ) -> None:
+        """`family`: how the transactional ids begin whose transactions are renewed when this one grows."""
         self.identity = identity
         self.delivered = Delivered()
         self._cluster = cluster
         self._limits = limits
         self._transactional_id = transactional_id
+        self._family = family
         self._sequences: dict[tuple[str, int], int] = {}
         self._added: set[tuple[str, int]] = set()
         self._under_way: deque[_Posted] = deque()
@@ -244,6 +252,7 @@ class Producer:
             v3_and_below_topics=[
                 AddPartitionsToTxnTopic(name=name, partitions=own) for name, own in topics.items()
             ],
+            renew=[self._family] if self._family else [],
         )
 
         def ask() -> None:

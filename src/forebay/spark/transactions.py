@@ -23,7 +23,8 @@ one's participants are aborted. Participants belong to a run, so that nobody els
 Killed at any moment, the query is started again and Spark repeats the batch, with the same number:
 
 - before the decision: nothing is visible; the batch is written anew, and what the dead run left open is
-  aborted, so that it does not hold up readers;
+  aborted, so that it does not hold up readers. Where nobody starts it again, brokers do so when its
+  transactions time out, which is soon after nobody renews them any more (`renewal.py`);
 - after it: tasks find the decision and write nothing, the driver commits what is not committed yet;
 - after it, not in one step with it, and not started again within the transaction timeout: brokers have
   aborted the participants that were not committed yet. Their tasks write these rows again, as new
@@ -50,6 +51,7 @@ from forebay.spark.participants import (
     Decision,
     Participant,
     Settled,
+    group_of,
     marked,
     named_tasks,
     parsed,
@@ -103,7 +105,7 @@ class Ledger:
     def __init__(self, cluster: Cluster, name: str) -> None:
         self._cluster = cluster
         self._name = name
-        self._group = f"spark-sink-{name}"
+        self._group = group_of(name)
 
     # -- decisions ------------------------------------------------------------------------------------------
 
@@ -177,7 +179,7 @@ class Ledger:
     def _lost(self, proposal: Decision, lost: Sequence[Participant]) -> ForebayError:
         return ForebayError(
             f"batch {proposal.batch_id} of {self._name} cannot be committed: the rows of"
-            f" {named_tasks(lost)} were aborted, most likely because the batch took longer than"
+            f" {named_tasks(lost)} were aborted, most likely because no task has renewed them for longer than"
             " kafka.transaction.timeout.ms; raise it, or make batches smaller"
         )
 
@@ -269,7 +271,7 @@ class Ledger:
         topic, (batch_id, text) = max(slots.items(), key=lambda slot: slot[1][0])
         count, _, text = text.partition(";")
         for n in range(1, int(count)):
-            number, piece = self._offsets(self._piece(n), stable).get(topic, (-1, ""))
+            number, piece = self._offsets(group_of(self._name, n), stable).get(topic, (-1, ""))
             if number != batch_id:
                 # Another driver has decided the next batch between two of our questions.
                 raise KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT, f"{self._group} is being written")
@@ -298,8 +300,9 @@ class Ledger:
     ) -> frozenset[Participant]:
         """Make the decision; the participants that were committed with it."""
         for n, piece in enumerate(pieces):
-            self._cluster.attempt(partial(self._add_group, identity, self._piece(n)))
-            self._cluster.attempt(partial(self._put, identity, self._piece(n), decision, piece))
+            group = group_of(self._name, n)
+            self._cluster.attempt(partial(self._add_group, identity, group))
+            self._cluster.attempt(partial(self._put, identity, group, decision, piece))
         return self._cluster.attempt(partial(self.conclude, identity, decision, at_home))
 
     def conclude(
@@ -347,9 +350,6 @@ class Ledger:
         for topic in answer.topics:
             for partition in topic.partitions:
                 check(partition.error_code, f"batch {decision.batch_id} of {self._name}")
-
-    def _piece(self, n: int) -> str:
-        return f"{self._group}.{n}" if n else self._group
 
 
 def abort_marked(cluster: Cluster, mark: str) -> None:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 AT_LEAST_ONCE = "at-least-once"
 EXACTLY_ONCE = "exactly-once"
-TRANSACTION_TIMEOUT_MS = 15 * 60_000
-"""The longest that brokers allow by default: a batch has to be written and committed within it."""
 
 _BATCH_BYTES_MAX = 64 << 20
 _JOB_ID_CHARACTERS_MAX = 200
@@ -92,7 +90,8 @@ class WriteOptions:
     exactly_once: bool = False
     job_id: str | None = None
     limits: Limits = field(default_factory=Limits)
-    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    transaction_timeout_ms: int | None = None
+    """None: as `families.timeout_ms` says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +124,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         exactly_once=_exactly_once(given),
         job_id=_job_id(given),
         limits=_limits(given),
-        transaction_timeout_ms=_number(given, "kafka.transaction.timeout.ms", TRANSACTION_TIMEOUT_MS),
+        transaction_timeout_ms=_transaction_timeout(given),
     )
 
 
@@ -175,6 +174,11 @@ def _limits(given: Mapping[str, str]) -> Limits:
         raise ConfigError(f"kafka.batch.size={batch_bytes}: {_BATCH_BYTES_MAX} is the most")
     request_bytes = _number(given, "kafka.max.request.size", defaults.request_bytes)
     return Limits(codec=Codec[name], batch_bytes=min(batch_bytes, request_bytes), request_bytes=request_bytes)
+
+
+def _transaction_timeout(given: Mapping[str, str]) -> int | None:
+    name = "kafka.transaction.timeout.ms"
+    return _number(given, name, 0) if name in given else None
 
 
 def _number(given: Mapping[str, str], name: str, default: int) -> int:

@@ -30,6 +30,7 @@ from forebay.spark import exactly_once
 from forebay.spark.connection import Cluster
 from forebay.spark.exactly_once import Prepared
 from forebay.spark.producer import Producer, new_identity
+from forebay.spark.renewal import job_of, renewals
 from forebay.spark.sink import TaskSink, rounds
 from forebay.spark.transactions import RUN_CHARACTERS, Attempt
 from forebay.spark.worker import settle
@@ -85,7 +86,8 @@ class TopicWriter(DataSourceArrowWriter):
         if not self._plan.options.exactly_once:
             return
         try:
-            exactly_once.commit(self._plan.cluster(), prepared(messages))
+            unnamed = self._plan.options.job_id is None
+            exactly_once.commit(self._plan.cluster(), prepared(messages), forget_name=unnamed)
         except ForebayError as error:
             # Whether it was decided may be open; only a repetition under the same name can know.
             raise ForebayError(f"{error}; to repeat the write, add the option jobId={self._name}") from error
@@ -93,10 +95,12 @@ class TopicWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if not self._plan.options.exactly_once:
             return
-        told = prepared(messages)
-        exactly_once.abort(self._plan.cluster(), told)
+        cluster, told = self._plan.cluster(), prepared(messages)
+        decided = exactly_once.abort(cluster, told)
         if len(told) < len(messages):
-            exactly_once.abort_untold(self._plan.cluster(), self._run)
+            exactly_once.abort_untold(cluster, self._run)
+        if self._plan.options.job_id is None and not decided:
+            exactly_once.forget(cluster, self._name)
 
 
 def prepared(messages: list[WriterCommitMessage | None]) -> list[Prepared]:
@@ -110,7 +114,8 @@ def write_exactly_once(
     _import_ahead()
     context = task_context()
     attempt = Attempt(name, run, batch_id, context.partitionId(), context.attemptNumber())
-    done = exactly_once.prepare(sink.cluster(), sink.options, sink.columns, attempt, batches)
+    with renewals().working_for(job_of(sink.options, name, run)):
+        done = exactly_once.prepare(sink.cluster(), sink.options, sink.columns, attempt, batches)
     speculative = context.getLocalProperty(SPECULATION) == "true"
     return replace(done, untidy=done.untidy or speculative)
 

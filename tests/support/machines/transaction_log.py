@@ -7,7 +7,7 @@ each step that replaying the log gives the state that the machine has.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -145,10 +145,28 @@ class Coordinator:
         self.run(self.shard.init_producer_id(ticket, request, fresh, RequestInfo(version), self.now))
         return ticket
 
-    def ask_add(self, name: str, who: Identity, *partitions: TopicPartition, version: int = 3) -> int:
+    def ask_add(
+        self,
+        name: str,
+        who: Identity,
+        *partitions: TopicPartition,
+        version: int = 3,
+        renew: Sequence[str] = (),
+    ) -> int:
         ticket, request = self.ticket(), add_request(name, who, *partitions, version=version)
+        request.renew = list(renew)
         self.run(self.shard.add_partitions_to_txn(ticket, request, RequestInfo(version), self.now))
         return ticket
+
+    def look_after(self, *, renew: Sequence[str] = (), forget: Sequence[str] = ()) -> int:
+        """Renew or forget families; how many ids of them there are."""
+        ticket = self.ticket()
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="anybody", renew=list(renew), forget=list(forget)
+        )
+        self.run(self.shard.add_partitions_to_txn(ticket, request, RequestInfo(3), self.now))
+        response: Any = self.take(ticket)
+        return int(response.affected)
 
     def ask_add_offsets(self, name: str, who: Identity, partition: int = 0, *, version: int = 3) -> int:
         ticket = self.ticket()

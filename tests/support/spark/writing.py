@@ -21,6 +21,7 @@ from forebay.spark import exactly_once
 from forebay.spark.connection import BrokerConnection, Cluster
 from forebay.spark.exactly_once import Prepared
 from forebay.spark.participants import RUN_CHARACTERS, Attempt
+from forebay.spark.renewal import Job, job_of
 from forebay.spark.write_options import Columns, WriteOptions
 from forebay.wire.fields import Request
 from forebay.wire.messages.api_versions import ApiVersionsRequest
@@ -108,6 +109,9 @@ class Run:
         finally:
             self.cluster.close()
         return True
+
+    def job(self) -> Job:
+        return job_of(self.query.options, self.query.name, self.run_id)
 
     def prepare_all(self) -> list[Prepared]:
         return [self.prepare(task) for task in range(len(self.query.rows[self.query.checkpoint]))]

@@ -13,7 +13,7 @@ from forebay.wire.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from forebay.wire.messages.end_txn import END_TOGETHER
+from forebay.wire.messages.end_txn import END_TOGETHER, LOOKS_AFTER_FAMILIES
 
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
@@ -49,7 +49,7 @@ def handle(
 
 
 def _supported(version: int) -> list[SupportedFeatureKey]:
-    own = SupportedFeatureKey(name=END_TOGETHER, min_version=1, max_version=1)
+    own = SupportedFeatureKey(name=END_TOGETHER, min_version=1, max_version=LOOKS_AFTER_FAMILIES)
     if version < _ZERO_MINIMUM_FROM:
         return [own]
     return [

@@ -1,8 +1,25 @@
-"""AddPartitionsToTxn: make partitions part of a transaction."""
+"""AddPartitionsToTxn: make partitions part of a transaction.
+
+`renew` and `forget` are not Kafka's. They name transactional ids by their beginning, and ask the coordinator
+of the request's own id to let the timeouts of their open transactions count anew, or to forget those that are
+not in use. A broker that does not know the tags skips them; whoever asks can tell by the response, where
+`affected` is missing then. A request with one of them and without topics adds nothing.
+"""
 
 from __future__ import annotations
 
-from forebay.wire.fields import Request, Response, Struct, array, boolean, int16, int32, int64, string
+from forebay.wire.fields import (
+    OWN_TAGS_FROM,
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    string,
+)
 
 
 class AddPartitionsToTxnTopic(Struct):
@@ -24,6 +41,8 @@ class AddPartitionsToTxnRequest(Request, api_key=24, versions=(0, 5), flexible=3
     v3_and_below_producer_epoch: int = int16("0-3")
     v3_and_below_topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, "0-3")
     transactions: list[AddPartitionsToTxnTransaction] = array(AddPartitionsToTxnTransaction, "4+")
+    renew: list[str] = array(string, "3", tag=OWN_TAGS_FROM)
+    forget: list[str] = array(string, "3", tag=OWN_TAGS_FROM + 1)
 
 
 class AddPartitionsToTxnPartitionResult(Struct):
@@ -48,3 +67,5 @@ class AddPartitionsToTxnResponse(Response, api_key=24, versions=(0, 5), flexible
     )
     error_code: int = int16("4+")
     results_by_transaction: list[AddPartitionsToTxnResult] = array(AddPartitionsToTxnResult, "4+")
+    affected: int = int32("3", default=-1, tag=OWN_TAGS_FROM)
+    """Of a request that adds nothing: how many ids it named that are there; -1 when nothing was done."""

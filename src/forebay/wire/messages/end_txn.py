@@ -24,6 +24,9 @@ from forebay.wire.fields import (
 END_TOGETHER = "forebay.end.together"
 """The feature by which a broker says, in ApiVersions, that it takes further transactions."""
 
+LOOKS_AFTER_FAMILIES = 2
+"""The level of the feature from which on AddPartitionsToTxn renews and forgets families of transactions."""
+
 FURTHER_MAX = 4_000
 """The most transactions that a request may name besides the first."""
 
