@@ -26,6 +26,8 @@ from forebay.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from forebay.wire.state.consumer_protocol import ConsumerProtocolSubscription
+from forebay.wire.state.versioned import pack
 from support.machines.group_runtime import TOPICS, Runtime
 
 DAY_MS = 86_400_000
@@ -311,6 +313,17 @@ def test_offsets_are_deleted_unless_somebody_consumes_the_topic() -> None:
     assert offset_delete(runtime, "payments", 1) == ErrorCode.NONE
     assert offset_delete(runtime, "nowhere", 0) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (runtime.fetch(), runtime.fetch("payments")) == ((1, 0), (-1, 0))
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 9])
+def test_a_member_that_claims_a_version_without_its_fields_subscribes_to_what_it_names(version: int) -> None:
+    runtime = Runtime()
+    claimed = version.to_bytes(2, "big") + pack(ConsumerProtocolSubscription(topics=["orders"]), 0)[2:]
+    generation, (a,) = runtime.stabilize(protocols=[("range", claimed)])
+    runtime.commit(1, member_id=a, generation=generation)
+    runtime.commit(2, member_id=a, generation=generation, topic="payments")
+    assert offset_delete(runtime, "orders", 0) == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    assert offset_delete(runtime, "payments", 0) == ErrorCode.NONE
 
 
 def test_offsets_of_a_group_with_an_unknown_protocol_are_left_alone() -> None:

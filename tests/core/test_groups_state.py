@@ -13,7 +13,7 @@ from forebay.core.groups.shard import GroupShard
 from forebay.core.groups.timers import TimerKey, Timers
 from forebay.core.step import StateRecord
 from forebay.errors import ConfigError, ProtocolError
-from forebay.wire.state.consumer_protocol import ConsumerProtocolSubscription, read_subscription
+from forebay.wire.state.consumer_protocol import ConsumerProtocolSubscription, read_subscription, read_topics
 from forebay.wire.state.group_metadata import GroupMetadataValue
 from forebay.wire.state.offset_commit import OffsetCommitKey, OffsetCommitValue
 from forebay.wire.state.versioned import pack, unpack, version_of
@@ -144,7 +144,7 @@ def test_a_key_that_is_none_is_an_error() -> None:
 @pytest.mark.parametrize("version", range(4))
 def test_subscriptions_of_all_versions_are_read(version: int) -> None:
     written = pack(ConsumerProtocolSubscription(topics=["a", "b"], user_data=b"x"), version)
-    assert read_subscription(written).topics == ["a", "b"]
+    assert read_subscription(written).topics == read_topics(written) == ["a", "b"]
 
 
 def test_a_subscription_from_the_future_is_read_as_far_as_it_is_known() -> None:

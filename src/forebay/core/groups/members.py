@@ -10,7 +10,7 @@ from forebay.core.step import RequestInfo, Ticket
 from forebay.errors import ProtocolError
 from forebay.wire.layout import STRING_BYTES_MAX
 from forebay.wire.messages.join_group import JoinGroupRequest
-from forebay.wire.state.consumer_protocol import read_subscription
+from forebay.wire.state.consumer_protocol import read_topics
 from forebay.wire.state.group_metadata import MemberMetadata
 
 
@@ -118,7 +118,7 @@ def subscribed_topics(members: Iterable[Member], protocol: str | None) -> frozen
     topics: set[str] = set()
     try:
         for member in members:
-            topics.update(read_subscription(member.metadata(protocol)).topics)
+            topics.update(read_topics(member.metadata(protocol)))
     except ProtocolError:
         return None
     return frozenset(topics)

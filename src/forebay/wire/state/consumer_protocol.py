@@ -37,6 +37,17 @@ def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
     return _read(ConsumerProtocolSubscription, data)
 
 
+def read_topics(data: bytes) -> list[str]:
+    """The topics of a subscription: by the fields of version 0, with which those of all versions begin.
+
+    Some clients claim a later version and leave its fields out. Kafka's coordinator does not look for them.
+    """
+    version_of(data)
+    subscription: ConsumerProtocolSubscription
+    subscription, _ = decoder(ConsumerProtocolSubscription, 0)(memoryview(data), 2)
+    return subscription.topics
+
+
 def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
     """Nothing at all is what a member has that was not given anything yet."""
     return _read(ConsumerProtocolAssignment, data) if data else ConsumerProtocolAssignment()
