@@ -143,10 +143,15 @@ class Repetitions:
         self.left_out -= count
         return count
 
-    def untold(self) -> list[tuple[str, int, str, int]]:
-        """Logger, level, message and count of what was left out, of kinds that may be written again."""
+    def untold(self, *, finally_: bool = False) -> list[tuple[str, int, str, int]]:
+        """Logger, level, message and count of what was left out, of kinds that may be written again; of all
+        kinds when nothing follows."""
         now = self._now()
-        found = [(key, kind) for key, kind in self._kinds.items() if kind.left_out and kind.has_room(now)]
+        found = [
+            (key, kind)
+            for key, kind in self._kinds.items()
+            if kind.left_out and (kind.has_room(now) or finally_)
+        ]
         return [(*key, self._take(kind)) for key, kind in found]
 
 
@@ -204,7 +209,7 @@ class QueuedHandler(logging.Handler):
         """Write what there is, and no more. The standard library closes handlers once more at the end."""
         if not self._is_closed:
             self._is_closed = True
-            self._tell_left_out()
+            self._tell_left_out(finally_=True)
             self._writer.close()
             super().close()
 
@@ -214,11 +219,11 @@ class QueuedHandler(logging.Handler):
             record.left_out = left_out
         return left_out is not None
 
-    def _tell_left_out(self) -> bool:
+    def _tell_left_out(self, *, finally_: bool = False) -> bool:
         """Say what was left out of kinds that have fallen silent; whether there is more to say."""
         self.acquire()
         try:
-            for name, level, message, count in self._repetitions.untold():
+            for name, level, message, count in self._repetitions.untold(finally_=finally_):
                 self._writer.put(self._line(name, level, message, left_out=count))
             return self._repetitions.left_out > 0
         finally:
