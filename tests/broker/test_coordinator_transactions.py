@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from forebay.broker.partition import Partition
 from forebay.broker.verifying import Verdict, Verification
 from forebay.core.verification import Verifications
-from forebay.errors import ErrorCode
+from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, read_marker
 from forebay.wire.hashing import partition_for
 from forebay.wire.messages.add_partitions_to_txn import (
@@ -36,6 +37,9 @@ from support.clients.transacting import (
     take_leader,
 )
 from support.clients.wire_client import batch, only_partition, produce
+
+ADDS_PARTITIONS = 12
+"""The first version of Produce that adds partitions to transactions by itself: it always asks first."""
 
 
 def _markers(cluster: LocalCluster, topic: str, partition: int) -> list[EndTxnMarker]:
@@ -167,6 +171,32 @@ async def test_a_batch_that_is_verified_and_refused_leaves_nothing_behind(tmp_pa
             assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
         assert len(cluster[leader].replicas.get(producer.topic, 0).verifications) == 0
         assert await producer.send(0, b"value") == ErrorCode.NONE
+
+
+async def test_a_mistake_of_ours_after_a_verification_ends_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an answer the connection would stand still until the client gives it up."""
+    async with local_cluster(tmp_path) as cluster:
+        producer = Producer(cluster, await make_topic(cluster))
+        await producer.begin()
+        leader = cluster.leader(producer.topic, 0)
+        partition = cluster[leader].replicas.get(producer.topic, 0)
+        data = batch(
+            producer_id=producer.producer_id, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL
+        )
+        request = produce(producer.topic, data, acks=-1, transactional_id=ID)
+        with monkeypatch.context() as patch:
+            patch.setattr(Partition, "append", _raise)
+            with pytest.raises(KafkaError, match="closed|ended|broke"):
+                async with asyncio.timeout(10):
+                    await cluster.ask(leader, request, ADDS_PARTITIONS)
+        assert len(partition.verifications) == 0
+        assert only_partition(await cluster.ask(leader, request, ADDS_PARTITIONS)).error_code == ErrorCode.NONE
+
+
+def _raise(*_: object, **__: object) -> None:
+    raise RuntimeError("a mistake of ours")
 
 
 async def test_brokers_ask_for_many_transactions_at_once(tmp_path: Path) -> None:

@@ -69,9 +69,17 @@ class _Transactional:
 
     def _proceed(self, admission: Admission) -> None:
         late = self._reply
-        self._reply = _Appending(self._broker, self._context, self._request, admission, late).start()
-        if late is not None:
-            self._broker.appends.finish_soon()
+        appending = _Appending(self._broker, self._context, self._request, admission, late)
+        if late is None:
+            self._reply = appending.start()
+            return
+        try:
+            appending.start()
+        except Exception:  # nobody else here could tell the client
+            log.exception("a request could not be handled")
+            admission.release()
+            late.abort()
+        self._broker.appends.finish_soon()
 
 
 class _Entry(NamedTuple):
