@@ -214,10 +214,16 @@ class ConfigError(ForebayError):
     """A setting is unknown or its value is not allowed; the message says what to do."""
 
 
+_MESSAGE_CHARS_MAX = 4000
+"""Some messages repeat a name that a client has sent, but a response has only so much room for them."""
+
+
 class KafkaError(ForebayError):
     """An operation failed in a way that the protocol has a code for."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
+        if len(message) > _MESSAGE_CHARS_MAX:
+            message = f"{message[:_MESSAGE_CHARS_MAX]}..."
         super().__init__(message)
         self.code = code
         self.message = message

@@ -188,11 +188,13 @@ async def test_a_mistake_of_ours_after_a_verification_ends_the_connection(
         request = produce(producer.topic, data, acks=-1, transactional_id=ID)
         with monkeypatch.context() as patch:
             patch.setattr(Partition, "append", _raise)
-            with pytest.raises(KafkaError, match="closed|ended|broke"):
+            with pytest.raises(KafkaError, match="broke"):
                 async with asyncio.timeout(10):
                     await cluster.ask(leader, request, ADDS_PARTITIONS)
         assert len(partition.verifications) == 0
-        assert only_partition(await cluster.ask(leader, request, ADDS_PARTITIONS)).error_code == ErrorCode.NONE
+        assert (
+            only_partition(await cluster.ask(leader, request, ADDS_PARTITIONS)).error_code == ErrorCode.NONE
+        )
 
 
 def _raise(*_: object, **__: object) -> None:

@@ -13,7 +13,7 @@ from forebay.wire.messages.init_producer_id import InitProducerIdRequest
 from forebay.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from forebay.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from support.brokers.broker_process import BrokerProcess
-from support.clients.wire_client import WireClient
+from support.clients.wire_client import WireClient, batch, only_partition, produce
 
 TOO_LONG = "x" * (STRING_BYTES_MAX + 1)
 LONGEST = "x" * STRING_BYTES_MAX
@@ -62,6 +62,15 @@ def test_a_name_that_no_record_can_hold_is_refused(
     with WireClient(broker.bootstrap) as client:
         client.post(request_, version)
         assert client.is_closed()
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_a_long_name_that_is_longer_still_in_words_is_answered(broker: BrokerProcess, version: int) -> None:
+    """The message shows what cannot be printed as several characters each."""
+    with WireClient(broker.bootstrap) as client:
+        answer = only_partition(client.call(produce("\x01" * STRING_BYTES_MAX, batch(b"x")), version))
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert "there is no partition 0 of topic" in answer.error_message
 
 
 def test_a_group_whose_names_are_as_long_as_may_be_works(fresh_broker: BrokerProcess) -> None:

@@ -284,7 +284,11 @@ def _settling(request: Unacknowledged, result: Appended) -> Callable[[KafkaError
         if error is not None:
             result.fail(error)
         request.waits_left -= 1
-        if request.waits_left == 0:
+        if request.waits_left:
+            return
+        try:
             request.settle()
+        except Exception:  # others wait for the same sync or the same replicas, and are told all the same
+            log.exception("a request could not be acknowledged")
 
     return done

@@ -261,8 +261,12 @@ class _Appending:
             return
         if self._request.acks == 0:
             reply.give_up()
-        else:
+            return
+        try:
             reply.resolve_soon(self._response())
+        except Exception:
+            reply.abort()
+            raise
 
     def _response(self) -> ProduceResponse:
         results = iter(self._entries)
