@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 
 from forebay.broker.partition import Partition
 from forebay.errors import ErrorCode
+from forebay.storage.faults import FaultyDisk
 from forebay.wire.batch import split
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -30,9 +32,9 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
         yield running
 
 
-async def create(cluster: LocalCluster) -> None:
+async def create(cluster: LocalCluster, **configs: str) -> None:
     node = cluster.nodes[0]
-    (made,) = (await cluster.ask(node, create_topic(TOPIC), CREATE_TOPICS)).topics
+    (made,) = (await cluster.ask(node, create_topic(TOPIC, 1, **configs), CREATE_TOPICS)).topics
     assert made.error_code == ErrorCode.NONE
     await eventually(lambda: all(TOPIC in cluster[node].image.topics for node in cluster.nodes))
 
@@ -227,3 +229,24 @@ async def test_a_fetcher_goes_on_after_a_mistake(
         await eventually(lambda: "not foreseen" in caplog.text)
     await append(cluster, b"b")
     await eventually(lambda: same_logs(cluster))
+
+
+async def test_a_follower_whose_disk_was_full_at_the_end_of_a_segment_goes_on(tmp_path: Path) -> None:
+    """What one fetch brings lies in two segments here: the first is written before all of it is queued."""
+    async with local_cluster(tmp_path, make_disk=FaultyDisk) as cluster:
+        await create(cluster, segment_bytes="1000")
+        follower = cluster.state(TOPIC).replicas[1]
+        log, disk = held(cluster, follower).log, cluster[follower].disk
+        assert isinstance(disk, FaultyDisk)
+        await append(cluster, bytes(400))
+        log.roll()  # the leader's second segment begins after the next batch, the follower's with it
+        await append(cluster, bytes(400))
+        with cluster.deaf(TOPIC, follower):
+            for _ in range(2):
+                await append(cluster, bytes(400), acks=1)
+            disk.break_path("append", f"{TOPIC}-0", errno.ENOSPC)
+        await eventually(lambda: log.offline)
+        assert log.end_offset == 2
+        disk.repair()
+        await eventually(lambda: log.end_offset == 4)
+        await eventually(lambda: same_logs(cluster))

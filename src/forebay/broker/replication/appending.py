@@ -7,6 +7,7 @@ producers is rebuilt from the batches on the way in, so that the follower can ta
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from forebay.broker.partition import Partition
@@ -68,6 +69,8 @@ def _append(broker: Broker, partition: Partition, data: PartitionData) -> int:
                 _append_batch(partition, records[position : position + header.size], header)
         partition.write()
     except StorageError:
+        with suppress(StorageError):
+            partition.write()  # hears of what was lost at the end of a segment; till then nothing is taken
         _reload(partition)
         raise
     broker.appends.unsynced[partition] = None
