@@ -48,6 +48,17 @@ def test_a_new_epoch_starts_anew() -> None:
     assert verifications.verified_from(1, old) is None
 
 
+def test_a_zombie_does_not_take_the_guard_of_its_successor() -> None:
+    verifications = Verifications()
+    successor = verifications.begin(1, 5, 0)
+    with pytest.raises(KafkaError) as refused:
+        verifications.begin(1, 4, 0)
+    assert refused.value.code in COME_BACK
+    assert verifications.verified_from(1, successor) == 0
+    verifications.release(1, successor)
+    verifications.begin(1, 4, 0)  # nobody can tell a zombie from a stranger who claims a later epoch
+
+
 def test_what_was_asked_for_first_is_remembered_when_its_question_is_over() -> None:
     verifications = Verifications()
     verifications.release(1, verifications.begin(1, 0, 0))

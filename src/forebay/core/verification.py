@@ -42,8 +42,15 @@ class Verifications:
         return len(self._asked)
 
     def begin(self, producer_id: int, producer_epoch: int, base_sequence: int) -> object:
-        """A guard to show with the batch when it is verified; raises KafkaError when there are too many."""
-        asked = self._asked.get(producer_id) or self._failed.pop(producer_id, None)
+        """A guard to show with the batch when it is verified; raises KafkaError when none can be had now."""
+        asked = self._asked.get(producer_id)
+        if asked is not None and producer_epoch < asked.producer_epoch:
+            # Most likely a zombie. Its successor must not lose its guard to it.
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"epoch {asked.producer_epoch} of producer {producer_id} is being verified; try again",
+            )
+        asked = asked or self._failed.pop(producer_id, None)
         if asked is None or asked.producer_epoch != producer_epoch:
             asked = _Asked(producer_epoch=producer_epoch, lowest_sequence=base_sequence)
         elif base_sequence < asked.lowest_sequence:
