@@ -210,6 +210,10 @@ class ProtocolError(ForebayError):
     """The bytes are not a well-formed message."""
 
 
+class UnservedRequest(ForebayError):
+    """A client asks for an API, or a version of one, that is not served here."""
+
+
 class ConfigError(ForebayError):
     """A setting is unknown or its value is not allowed; the message says what to do."""
 

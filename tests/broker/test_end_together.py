@@ -220,14 +220,18 @@ async def test_a_family_is_looked_after_by_the_coordinator_of_its_ids(tmp_path: 
 # -- what others see ----------------------------------------------------------------------------------------
 
 
-def test_a_broker_says_that_it_ends_transactions_together() -> None:
+@pytest.mark.parametrize("software", ["forebay", "apache-kafka-java", ""])
+def test_a_broker_tells_its_own_clients_that_it_ends_transactions_together(software: str) -> None:
     """Clients of version 3 are spared features that begin at 0: Java's could not connect."""
+    request = ApiVersionsRequest(client_software_name=software, client_software_version="1")
     with Broker() as broker, WireClient(broker.bootstrap_servers) as client:
         for version in (3, 4):
-            answer = client.call(ApiVersionsRequest(), version)
+            answer = client.call(request, version)
             levels = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
-            assert levels.pop(END_TOGETHER) == (1, 2)
-            assert levels == ({"transaction.version": (0, 2)} if version == 4 else {})
+            assert levels.pop(END_TOGETHER, None) == ((1, 2) if software == "forebay" else None)
+            expected = {"group.version": (0, 1), "transaction.version": (0, 2)}
+            assert levels == (expected if version == 4 else {})
             assert [(each.name, each.max_version_level) for each in answer.finalized_features] == [
-                ("transaction.version", 2)
+                ("group.version", 1),
+                ("transaction.version", 2),
             ]

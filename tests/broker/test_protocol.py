@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +15,7 @@ from forebay.wire.frames import read_response
 from forebay.wire.messages import API_KEYS, api
 from forebay.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from forebay.wire.messages.metadata import MetadataRequest
-from support.brokers.broker_process import BrokerProcess
+from support.brokers.broker_process import BrokerProcess, running_broker
 from support.clients.wire_client import WireClient, append, batch, create, produce
 
 API_VERSIONS_KEY = 18
@@ -111,3 +113,32 @@ def test_bytes_after_the_end_of_a_request_are_passed_over(client: WireClient) ->
     client.socket.sendall(struct.pack(">i", len(body)) + body + client.frame(ApiVersionsRequest(), 3))
     assert client.read().error_code == ErrorCode.NONE
     assert client.read().error_code == ErrorCode.NONE
+
+
+def unserved(api_key: int, version: int) -> bytes:
+    body = struct.pack(">hhih", api_key, version, 7, 4) + b"test" + b"\0"
+    return struct.pack(">i", len(body)) + body
+
+
+def test_what_is_not_served_is_named_in_the_log(tmp_path: Path) -> None:
+    wanted = [(38, 3), (0, 99), (31_000, 1)]
+    with running_broker(tmp_path / "data", "forebay.log.format=json") as broker:
+        for api_key, version in wanted:
+            with WireClient(broker.bootstrap) as client:
+                greeting = ApiVersionsRequest(client_software_name="sarama", client_software_version="1.45")
+                assert client.call(greeting, 4).error_code == ErrorCode.NONE
+                client.socket.sendall(unserved(api_key, version))
+                assert client.is_closed()
+        with WireClient(broker.bootstrap) as client:
+            client.socket.sendall(unserved(41, 0))
+            assert client.is_closed()
+        assert broker.stop() == 0
+        lines = [json.loads(line) for line in broker.log().splitlines()]
+    assert not [line for line in lines if "malformed" in line["message"]]
+    found = [line for line in lines if "not served" in line["message"]]
+    assert [(line["reason"], line.get("software")) for line in found] == [
+        ("CreateDelegationToken in version 3: there is no such API here", "sarama 1.45"),
+        ("Produce in version 99: served are 0 to 13", "sarama 1.45"),
+        ("API 31000 in version 1: there is no such API here", "sarama 1.45"),
+        ("DescribeDelegationToken in version 0: there is no such API here", None),
+    ]

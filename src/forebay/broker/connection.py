@@ -18,7 +18,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from forebay.broker.sockets import Stream
-from forebay.errors import ProtocolError
+from forebay.errors import ProtocolError, UnservedRequest
 from forebay.wire.frames import response_frame
 from forebay.wire.parts import FileRange, Part
 
@@ -98,11 +98,13 @@ class Connection:
         "last_prefix",
         "memo",
         "replies",
+        "software",
     )
 
     def __init__(self, stream: Stream, server: Server) -> None:
         self._stream = stream
         self._server = server
+        self.software = ""  # what the client calls itself, if it has said so
         self._rest = b""  # received but not handled: part of a frame, or frames that are held back
         self._input: bytearray | None = None  # borrowed while a large frame arrives
         self._filled = 0
@@ -196,6 +198,10 @@ class Connection:
             finally:
                 # After an error too: what was queued before it lies in a buffer that the next read fills.
                 self._server.finish_requests()
+        except UnservedRequest as error:
+            log.warning("closing a connection that asked for what is not served", extra=self._about(error))
+            self._server.unserved()
+            self.close()
         except ProtocolError as error:
             log.warning("closing a connection that sent a malformed request", extra=self._about(error))
             self._server.malformed()
@@ -405,6 +411,8 @@ class Connection:
     def _about(self, error: Exception | None = None) -> dict[str, object]:
         host, port = self.peer
         about: dict[str, object] = {"client": f"{host}:{port}"}
+        if self.software:
+            about["software"] = self.software
         return about if error is None else about | {"reason": str(error)}
 
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from forebay.broker.connection import Connection, Reply
 from forebay.core.step import RequestInfo
-from forebay.errors import ErrorCode, ProtocolError
+from forebay.errors import UnservedRequest
 from forebay.wire.codec import decoder
 from forebay.wire.frames import RequestHeader, read_request_header, response_frame
-from forebay.wire.messages import api
+from forebay.wire.messages import api, api_name
 
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
@@ -92,14 +92,19 @@ class Dispatcher:
         connection is closed, as Kafka does.
         """
         if header.api_key != API_VERSIONS_KEY:
-            raise ProtocolError(
-                f"{ErrorCode.UNSUPPORTED_VERSION.name}: api key {header.api_key} version "
-                f"{header.api_version} is not served here"
-            )
+            raise UnservedRequest(self._unserved(header))
         endpoint = self._endpoints[API_VERSIONS_KEY]
         context = RequestContext(connection, API_VERSIONS_KEY, 0, header.correlation_id, header.client_id)
         response = endpoint.handle(self._broker, context, None)
         connection.respond(response_frame(API_VERSIONS_KEY, 0, header.correlation_id, response))
+
+    def _unserved(self, header: RequestHeader) -> str:
+        """Which API in which version, and which versions of it there are."""
+        known = self._endpoints.get(header.api_key)
+        wanted = f"{api_name(header.api_key)} in version {header.api_version}"
+        if known is None:
+            return f"{wanted}: there is no such API here"
+        return f"{wanted}: served are {known.min_version} to {known.max_version}"
 
 
 async def answer_with(reply: Reply, work: Coroutine[Any, Any, Any]) -> None:

@@ -50,6 +50,8 @@ from forebay.broker.handlers import (
     produce,
     sync_group,
     txn_offset_commit,
+    unregister_broker,
+    update_features,
     write_txn_markers,
 )
 
@@ -102,6 +104,8 @@ ENDPOINTS: dict[int, Endpoint] = {
         produce.ENDPOINT,
         sync_group.ENDPOINT,
         txn_offset_commit.ENDPOINT,
+        unregister_broker.ENDPOINT,
+        update_features.ENDPOINT,
         write_txn_markers.ENDPOINT,
     )
 }

@@ -19,6 +19,7 @@ _EXPORTED = {
     "connections_refused": "forebay_connections_refused_total",
     "connections_idle_closed": "forebay_connections_idle_closed_total",
     "requests_malformed": "forebay_requests_malformed_total",
+    "requests_unserved": "forebay_requests_unserved_total",
     "cold_reads": "forebay_cold_reads_total",
     "log_flushes": "kafka_log_logflushstats_logflush_total",
     "duplicates_dropped": "forebay_duplicate_batches_total",
@@ -51,6 +52,7 @@ class Metrics:
     connections_refused: int
     connections_idle_closed: int
     requests_malformed: int
+    requests_unserved: int
     cold_reads: int
     log_flushes: int
     duplicates_dropped: int

@@ -110,6 +110,9 @@ class Server:
     def malformed(self) -> None:
         self._metrics.requests_malformed += 1
 
+    def unserved(self) -> None:
+        self._metrics.requests_unserved += 1
+
     @property
     def connection_count(self) -> int:
         return len(self.connections)

@@ -40,11 +40,16 @@ def place(
 
 def staying(image: ClusterImage) -> Mapping[int, BrokerRegistration]:
     """The live brokers without those that were drained, which are about to leave."""
-    drained = image.broker_config(ALL_BROKERS).overrides.get(DRAINED)
-    if not drained:
+    leaving = drained_brokers(image)
+    if not leaving:
         return image.brokers
-    leaving = {int(node) for node in drained.split(",")}
     return {node: broker for node, broker in image.brokers.items() if node not in leaving}
+
+
+def drained_brokers(image: ClusterImage) -> frozenset[int]:
+    """Those that were drained, alive or not."""
+    drained = image.broker_config(ALL_BROKERS).overrides.get(DRAINED)
+    return frozenset(int(node) for node in drained.split(",")) if drained else frozenset()
 
 
 def share_heirs(assignments: Iterable[Sequence[int]], present: Iterable[Sequence[int]]) -> Assignment:

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from forebay.config import DRAINED, BrokerConfig, ConfigType
 from forebay.core.image import Change, ClusterImage
-from forebay.core.placement import staying
+from forebay.core.placement import drained_brokers, staying
 from forebay.core.resources import Kind, ResourceType, kind_of
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 
@@ -74,6 +74,28 @@ def taken_back(image: ClusterImage, broker: BrokerConfig, node_id: int) -> list[
         return []
     back = Alteration(name=DRAINED, op=AlterOp.SUBTRACT, value=str(node_id))
     return alter_configs(image, broker, Resource(type=ResourceType.BROKER, name=""), [back])
+
+
+def unregistered(image: ClusterImage, broker: BrokerConfig, node_id: int) -> list[Change]:
+    """A broker was stopped for good. Its registration has ended with it; what is left is that it was drained.
+
+    Replicas that it still has stay assigned to it, as in Kafka, until they are moved.
+    """
+    if node_id in image.brokers:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"broker {node_id} is running, and would register again: stop it first"
+        )
+    drained = drained_brokers(image)
+    if node_id not in drained and not any(
+        node_id in state.replicas for topic in image.topics.values() for state in topic.partitions
+    ):
+        raise KafkaError(
+            ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {node_id} is not currently registered"
+        )
+    if node_id not in drained:
+        return []
+    gone = Alteration(name=DRAINED, op=AlterOp.SUBTRACT, value=str(node_id))
+    return alter_configs(image, broker, Resource(type=ResourceType.BROKER, name=""), [gone])
 
 
 def check_unique(names: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from forebay.spark.security import Security
 from forebay.wire.fields import Request
 from forebay.wire.frames import read_response, request_frame
 from forebay.wire.messages import api
-from forebay.wire.messages.api_versions import ApiVersionsRequest
+from forebay.wire.messages.api_versions import OWN_SOFTWARE_NAME, ApiVersionsRequest
 from forebay.wire.parts import FileRange, join
 
 FRAME_BYTES_MAX = 1 << 30
@@ -119,7 +119,9 @@ class BrokerConnection:
         """Whether the broker says that it can do something that only some brokers can."""
         if self._features is None:
             answer = self.ask(
-                ApiVersionsRequest(client_software_name="forebay", client_software_version=__version__)
+                ApiVersionsRequest(
+                    client_software_name=OWN_SOFTWARE_NAME, client_software_version=__version__
+                )
             )
             self._features = {each.name: each.max_version for each in answer.supported_features}
         return self._features.get(name, 0) >= level

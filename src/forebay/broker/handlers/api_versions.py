@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from sys import intern
 from typing import TYPE_CHECKING
 
 from forebay.broker.dispatch import API_VERSIONS_KEY, Endpoint, RequestContext
+from forebay.core.features import FEATURES
 from forebay.errors import ErrorCode
 from forebay.wire.messages.api_versions import (
+    OWN_SOFTWARE_NAME,
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -18,9 +21,7 @@ from forebay.wire.messages.end_txn import END_TOGETHER, LOOKS_AFTER_FAMILIES
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
 
-FEATURES = {"transaction.version": 2}
-"""Java producers raise their epoch with every transaction only where this says so."""
-
+_SOFTWARE_CHARS_MAX = 100
 _ZERO_MINIMUM_FROM = 4
 """Java clients of the versions before cannot read a feature whose lowest level is 0."""
 
@@ -29,6 +30,9 @@ def handle(
     broker: Broker, context: RequestContext, request: ApiVersionsRequest | None
 ) -> ApiVersionsResponse:
     """A request of a version that is not served comes as None."""
+    own = request is not None and request.client_software_name == OWN_SOFTWARE_NAME
+    if request is not None and request.client_software_name:
+        context.connection.software = _software(request)
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION if request is None else ErrorCode.NONE,
         api_keys=[
@@ -39,7 +43,7 @@ def handle(
             )
             for endpoint in broker.endpoints.values()
         ],
-        supported_features=_supported(context.api_version),
+        supported_features=_supported(context.api_version, own=own),
         finalized_features_epoch=0,
         finalized_features=[
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
@@ -48,17 +52,22 @@ def handle(
     )
 
 
-def _supported(version: int) -> list[SupportedFeatureKey]:
-    own = SupportedFeatureKey(name=END_TOGETHER, min_version=1, max_version=LOOKS_AFTER_FAMILIES)
-    if version < _ZERO_MINIMUM_FROM:
-        return [own]
-    return [
-        own,
-        *(
+def _software(request: ApiVersionsRequest) -> str:
+    """For the log. Many connections have the same, of which one copy is enough."""
+    return intern(f"{request.client_software_name} {request.client_software_version}"[:_SOFTWARE_CHARS_MAX])
+
+
+def _supported(version: int, *, own: bool) -> list[SupportedFeatureKey]:
+    """What is not Kafka's is told to our own clients only: nobody else has a use for it."""
+    found = []
+    if own:
+        found.append(SupportedFeatureKey(name=END_TOGETHER, min_version=1, max_version=LOOKS_AFTER_FAMILIES))
+    if version >= _ZERO_MINIMUM_FROM:
+        found += [
             SupportedFeatureKey(name=name, min_version=0, max_version=level)
             for name, level in FEATURES.items()
-        ),
-    ]
+        ]
+    return found
 
 
 ENDPOINT = Endpoint(API_VERSIONS_KEY, 0, 4, handle)

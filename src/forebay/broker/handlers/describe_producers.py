@@ -1,4 +1,7 @@
-"""DescribeProducers: what partitions know of their producers, to find transactions that hang."""
+"""DescribeProducers: what partitions know of their producers, to find transactions that hang.
+
+Any replica answers, as in Kafka: `kafka-transactions find-hanging --broker-id N` asks that broker only.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def handle(
 
 def _partition(broker: Broker, topic: str, index: int) -> wire.PartitionResponse:
     try:
-        producers = broker.replicas.get(topic, index).producers
+        producers = broker.replicas.held(topic, index).producers
     except KafkaError as error:
         return wire.PartitionResponse(
             partition_index=index, error_code=error.code, error_message=error.message

@@ -69,8 +69,10 @@ _MODULES = {
     50: "describe_user_scram_credentials",
     51: "alter_user_scram_credentials",
     55: "describe_quorum",
+    57: "update_features",
     60: "describe_cluster",
     61: "describe_producers",
+    64: "unregister_broker",
     65: "describe_transactions",
     66: "list_transactions",
     68: "consumer_group_heartbeat",
@@ -84,6 +86,44 @@ _MODULES = {
 }
 
 API_KEYS = tuple(_MODULES)
+
+_UNDECLARED = {
+    4: "LeaderAndIsr",
+    5: "StopReplica",
+    6: "UpdateMetadata",
+    7: "ControlledShutdown",
+    38: "CreateDelegationToken",
+    39: "RenewDelegationToken",
+    40: "ExpireDelegationToken",
+    41: "DescribeDelegationToken",
+    52: "Vote",
+    53: "BeginQuorumEpoch",
+    54: "EndQuorumEpoch",
+    56: "AlterPartition",
+    58: "Envelope",
+    59: "FetchSnapshot",
+    62: "BrokerRegistration",
+    63: "BrokerHeartbeat",
+    67: "AllocateProducerIds",
+    70: "ControllerRegistration",
+    71: "GetTelemetrySubscriptions",
+    72: "PushTelemetry",
+    73: "AssignReplicasToDirs",
+    80: "AddRaftVoter",
+    81: "RemoveRaftVoter",
+    82: "UpdateRaftVoter",
+    83: "InitializeShareGroupState",
+    84: "ReadShareGroupState",
+    85: "WriteShareGroupState",
+    86: "DeleteShareGroupState",
+    87: "ReadShareGroupStateSummary",
+    88: "StreamsGroupHeartbeat",
+    89: "StreamsGroupDescribe",
+    90: "DescribeShareGroupOffsets",
+    91: "AlterShareGroupOffsets",
+    92: "DeleteShareGroupOffsets",
+}
+"""Kafka's names of APIs that are not declared here."""
 
 
 @cache
@@ -102,6 +142,13 @@ def api(api_key: int) -> Api:
         max_version=request.MAX_VERSION,
         flexible_from=request.FLEXIBLE_FROM,
     )
+
+
+def api_name(api_key: int) -> str:
+    """The name of an API for people, whether it is declared here or not."""
+    if api_key in _MODULES:
+        return api(api_key).name
+    return _UNDECLARED.get(api_key, f"API {api_key}")
 
 
 @cache  # a key has 16 bits, which bounds what strangers can make us remember

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from forebay.wire.fields import Request, Response, Struct, array, boolean, int16, int32, int64, string
 
+OWN_SOFTWARE_NAME = "forebay"
+"""What Forebay's own clients call themselves; they are told of what only Forebay's brokers can do."""
+
 
 class ApiVersionsRequest(Request, api_key=18, versions=(0, 4), flexible=3):
     client_software_name: str = string("3+")

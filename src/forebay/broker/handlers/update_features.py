@@ -1,0 +1,50 @@
+"""UpdateFeatures: levels come with the program, so that only what is in force can be asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.core.features import SAFE_DOWNGRADE, UPGRADE, Update, refusals
+from forebay.errors import ErrorCode
+from forebay.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+if TYPE_CHECKING:
+    from forebay.broker.broker import Broker
+
+_UPGRADE_TYPES_FROM = 1
+_RESULTS_UNTIL = 1
+"""Later versions have no results of each feature: the first error is that of the request."""
+
+
+def handle(
+    _broker: Broker, context: RequestContext, request: UpdateFeaturesRequest
+) -> UpdateFeaturesResponse:
+    version = context.api_version
+    refused = refusals(_update(each, version) for each in request.feature_updates)
+    if version <= _RESULTS_UNTIL:
+        return UpdateFeaturesResponse(results=[_result(name, why) for name, why in refused.items()])
+    reason = next(filter(None, refused.values()), None)
+    if reason is None:
+        return UpdateFeaturesResponse()
+    message = f"The update failed for all features since the following feature had an error: {reason}"
+    return UpdateFeaturesResponse(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=message)
+
+
+def _update(key: FeatureUpdateKey, version: int) -> Update:
+    if version >= _UPGRADE_TYPES_FROM:
+        return Update(key.feature, key.max_version_level, key.upgrade_type)
+    return Update(key.feature, key.max_version_level, SAFE_DOWNGRADE if key.allow_downgrade else UPGRADE)
+
+
+def _result(name: str, why: str | None) -> UpdatableFeatureResult:
+    code = ErrorCode.NONE if why is None else ErrorCode.INVALID_UPDATE_VERSION
+    return UpdatableFeatureResult(feature=name, error_code=code, error_message=why)
+
+
+ENDPOINT = Endpoint(57, 0, 2, handle)

@@ -1,0 +1,52 @@
+"""Kafka's features of a cluster, at the levels that are in force here: they come with the program.
+
+In Kafka an administrator raises a feature's level when all brokers have been upgraded. Here every broker of a
+version serves the same, so that a request to change a level is right when it asks for what is, and otherwise
+refused in the way in which Kafka's controller refuses a level that it does not support.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+FEATURES = {"group.version": 1, "transaction.version": 2}
+"""Java producers raise their epoch with every transaction only where transaction.version is 2."""
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+class Update(NamedTuple):
+    feature: str
+    level: int
+    upgrade_type: int
+
+
+def refusals(updates: Iterable[Update]) -> dict[str, str | None]:
+    """Why each update cannot be made; None where there is nothing to change."""
+    return {update.feature: _refusal(update) for update in updates}
+
+
+def _refusal(update: Update) -> str | None:
+    reason = _reason(update)
+    if reason is None:
+        return None
+    return f"Invalid update version {update.level} for feature {update.feature}. {reason}"
+
+
+def _reason(update: Update) -> str | None:
+    level = FEATURES.get(update.feature)
+    if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        return "The controller does not support the given upgrade type."
+    if update.level < 0:
+        return "A feature version cannot be less than 0."
+    if level is None:
+        return f"The brokers do not support {update.feature}."
+    if update.level < level and update.upgrade_type == UPGRADE:
+        return (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or"
+            " unsafe downgrade."
+        )
+    if update.level != level:
+        return f"The brokers only support version {level} of it, which is in force."
+    return None
