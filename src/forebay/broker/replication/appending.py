@@ -34,7 +34,8 @@ def take_over(broker: Broker, partition: Partition, data: PartitionData) -> int:
         _start_anew(broker, partition, data.log_start_offset)
         return 0
     if data.error_code != ErrorCode.NONE:
-        raise KafkaError(known_code(data.error_code), f"the leader of {partition} does not serve it")
+        code = known_code(data.error_code)
+        raise KafkaError(code, f"the leader of {partition} does not serve it: {code.name}")
     if data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
         _truncate(broker, partition, data.diverging_epoch)
         return 0

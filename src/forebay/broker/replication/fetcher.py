@@ -39,6 +39,17 @@ log = logging.getLogger(__name__)
 _NEWCOMER_DELAY_S = 0.02
 """Partitions come in crowds when a leader dies: the fetch is interrupted once for those of so long."""
 
+_PASSING = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""What a leader says that has heard of a change before its follower, or after it."""
+
 Key = tuple[bytes, int]
 
 
@@ -59,6 +70,8 @@ class Fetcher:
         self._interruption: asyncio.TimerHandle | None = None
         self._interrupted = False
         self._told_of_sessions = False
+        self._refused_s: dict[Key, float] = {}
+        """Since when the leader refuses a partition for a reason that should pass."""
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -80,6 +93,7 @@ class Fetcher:
         if self._partitions.get(key) is partition:
             del self._partitions[key]
             self._moved.pop(key, None)
+            self._refused_s.pop(key, None)
 
     def _interrupt(self) -> None:
         self._interruption = None
@@ -166,9 +180,10 @@ class Fetcher:
 
     async def _go_on_without_session(self, size: int) -> None:
         """A leader that has no session for its follower does not hold the fetch back: a pause does."""
+        emptied = not self._named  # it ended with its last partition, as it should
         self._begin_anew()
         if not size:
-            if not self._told_of_sessions:
+            if not emptied and not self._told_of_sessions:
                 self._told_of_sessions = True
                 log.warning(
                     "a leader has no fetch session for this broker, which makes replication slow: "
@@ -233,11 +248,15 @@ class Fetcher:
         try:
             size = take_over(self._broker, partition, data)
         except (ForebayError, OSError) as error:
-            log.warning(
-                "a partition cannot follow", extra={"partition": str(partition), "reason": str(error)}
+            log.log(
+                self._level(key, error),
+                "a partition cannot follow",
+                extra={"partition": str(partition), "reason": str(error)},
             )
             self._pause(key, self._broker.config.replication.fetch_backoff_ms / 1000)
             return 0
+        if self._refused_s:
+            self._refused_s.pop(key, None)
         moved = (log_.start_offset, log_.end_offset) != before
         if moved or data.diverging_epoch.epoch >= 0 or data.error_code:
             self._moved[key] = None
@@ -246,6 +265,15 @@ class Fetcher:
             if wait_s:
                 self._pause(key, wait_s)
         return size
+
+    def _level(self, key: Key, error: Exception) -> int:
+        """How much a refusal matters: of a change, some brokers hear before others, and that passes."""
+        if not isinstance(error, KafkaError) or error.code not in _PASSING:
+            return logging.WARNING
+        now_s = self._broker.loop.time()
+        lasted_s = now_s - self._refused_s.setdefault(key, now_s)
+        lasts = lasted_s * 1000 > self._broker.config.replication.lag_ms_max
+        return logging.WARNING if lasts else logging.DEBUG
 
     def _is_throttled(self, partition: Partition) -> bool:
         """Whether this replica is being filled, and among those that are filled slowly."""
