@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +24,8 @@ from forebay.wire.messages.create_topics import (
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from support.brokers.broker_process import BrokerProcess
-from support.clients.wire_client import WireClient
+from support.brokers.local_cluster import eventually, local_cluster
+from support.clients.wire_client import WireClient, create_topic
 
 CREATE_VERSIONS = [2, 4, 5, 7]
 
@@ -251,6 +253,29 @@ def test_deleting_by_id(client: WireClient, topic: str) -> None:
         (topic, made.topic_id, ErrorCode.INVALID_REQUEST),
     ]
     assert described(client, topic).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_topic_made_anew_meanwhile_is_not_the_one_to_delete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another broker replaces the topic after the request has come, before it is carried out."""
+    async with local_cluster(tmp_path) as cluster:
+        (made,) = (await cluster.ask(1, create_topic("t"), 7)).topics
+        metadata = cluster[1].metadata
+        change = metadata.change
+
+        async def overtaken(*arguments: Any) -> Any:
+            monkeypatch.undo()
+            await cluster.ask(2, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000), 6)
+            await cluster.ask(2, create_topic("t"), 7)
+            return await change(*arguments)
+
+        monkeypatch.setattr(metadata, "change", overtaken)
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=made.topic_id)])
+        (result,) = (await cluster.ask(1, request, 6)).responses
+        assert (result.error_code, result.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
+        await eventually(lambda: "t" in cluster[1].image.topics)
+        assert cluster[1].image.topics["t"].topic_id != made.topic_id
 
 
 def test_a_topic_named_twice_is_not_deleted(client: WireClient, topic: str) -> None:

@@ -71,15 +71,19 @@ def create_topic(image: ClusterImage, broker: BrokerConfig, new: NewTopic) -> li
 
 
 def delete_topic(image: ClusterImage, broker: BrokerConfig, name: str) -> list[Change]:
-    if not broker.topics.delete_enable:
-        raise KafkaError(
-            ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted: delete.topic.enable=false"
-        )
+    check_deletion(broker)
     topic = existing_topic(image, name)
     changes: list[Change] = [TopicDeleted(name=name, topic_id=topic.topic_id)]
     if image.topic_config(name).overrides:
         changes.append(TopicConfigPut(name=name, overrides={}))
     return changes
+
+
+def check_deletion(broker: BrokerConfig) -> None:
+    if not broker.topics.delete_enable:
+        raise KafkaError(
+            ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted: delete.topic.enable=false"
+        )
 
 
 def create_partitions(

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from forebay.broker.administration import named_twice, repeated
 from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.core.image import Change, ClusterImage, TopicImage
 from forebay.core.stored import topic_id_text
-from forebay.core.topics import delete_topic
+from forebay.core.topics import check_deletion, delete_topic, existing_topic
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages.delete_topics import (
@@ -37,30 +38,36 @@ def _key(topic: DeleteTopicState) -> str | bytes:
 
 
 async def _delete(broker: Broker, topic: DeleteTopicState, *, repeats: bool) -> DeletableTopicResult:
-    # A name is shown only where the client gave it: an id alone must not tell what it belongs to.
-    name, topic_id = topic.name, topic.topic_id
+    deleted: list[TopicImage] = []
+
+    def decide(image: ClusterImage) -> list[Change]:
+        """Made on the image that is changed: what has a name now may not be what had it a moment ago."""
+        check_deletion(broker.config)
+        found = _find(image, topic)
+        deleted[:] = [found]
+        return delete_topic(image, broker.config, found.name)
+
     try:
         if repeats:
-            raise repeated(name or topic_id_text(topic_id))
-        name, topic_id = _resolve(broker, topic)
-        await broker.metadata.change(lambda image: delete_topic(image, broker.config, name))
+            raise repeated(topic.name or topic_id_text(topic.topic_id))
+        await broker.metadata.change(decide)
     except KafkaError as error:
+        # A name is shown only where the client gave it: an id alone must not tell what it belongs to.
         return DeletableTopicResult(
             name=topic.name, topic_id=topic.topic_id, error_code=error.code, error_message=error.message
         )
-    return DeletableTopicResult(name=name, topic_id=topic_id)
+    return DeletableTopicResult(name=deleted[0].name, topic_id=deleted[0].topic_id)
 
 
-def _resolve(broker: Broker, topic: DeleteTopicState) -> tuple[str, bytes]:
+def _find(image: ClusterImage, topic: DeleteTopicState) -> TopicImage:
     if topic.name is not None:
         if topic.topic_id != ZERO_UUID:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "give the name or the id of a topic, not both")
-        known = broker.image.topics.get(topic.name)
-        return topic.name, ZERO_UUID if known is None else known.topic_id
-    found = broker.image.topic_by_id(topic.topic_id)
+        return existing_topic(image, topic.name)
+    found = image.topic_by_id(topic.topic_id)
     if found is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {topic_id_text(topic.topic_id)}")
-    return found.name, found.topic_id
+    return found
 
 
 ENDPOINT = Endpoint(20, 1, 6, handle)
