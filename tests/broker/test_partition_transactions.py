@@ -387,6 +387,67 @@ def test_records_deleted_from_under_a_transaction_do_not_hold_readers_back(bench
     assert bench.partition.last_stable_offset == 2
 
 
+def open_at_the_last_snapshot(bench: Bench) -> None:
+    """A transaction is open in the newest snapshot and ends right behind it."""
+    partition = bench.partition
+    bench.send(1)
+    partition.write()
+    partition.log.roll()
+    bench.end(1, commit=True)
+    bench.send(1)
+    bench.end(1, commit=True)
+    bench.send(9, transactional=False)
+    bench.sync()
+
+
+def test_what_was_deleted_from_a_segment_still_counts_for_its_producers(bench: Bench) -> None:
+    """The marker is behind the newest snapshot and before the start of the log."""
+    open_at_the_last_snapshot(bench)
+    bench.partition.log.advance_start(4)
+    bench.start_offset = 4
+    bench.unplug()
+    bench.partition = bench.open(clean=False)
+    assert bench.partition.last_stable_offset == bench.partition.high_watermark == 5
+    bench.send(1)  # with the number that comes next
+
+
+def test_a_snapshot_says_nothing_of_a_log_that_was_begun_anew(bench: Bench) -> None:
+    """As a follower does that has nothing of what its leader still has."""
+    open_at_the_last_snapshot(bench)
+    partition = bench.partition
+    partition.log.truncate_fully_and_start_at(100)
+    partition.epochs.truncate_from(0)
+    partition.producers = load_producers(partition.log, partition.epochs)
+    partition.truncated()
+    partition.epochs.assign(0, 100)
+    bench.send(9, transactional=False)
+    bench.sync()
+    bench.start_offset = 100
+    bench.unplug()
+    bench.partition = bench.open(clean=False)
+    assert [state.producer_id for state in bench.partition.producers] == [9]
+    assert bench.partition.last_stable_offset == bench.partition.high_watermark == 101
+
+
+def test_a_snapshot_where_the_log_begins_is_as_good_as_what_was_deleted(bench: Bench) -> None:
+    """However little of the log was synced: what lies before is gone, and needs no looking at."""
+    bench.send(1)
+    bench.sync()
+    bench.send(1)
+    bench.end(1, commit=True)
+    bench.partition.write()
+    bench.partition.log.roll()
+    bench.send(9, transactional=False)
+    bench.partition.write()
+    bench.partition.log.advance_start(3)
+    bench.start_offset = 3
+    bench.unplug()
+    bench.partition = bench.open(clean=False)
+    assert bench.partition.last_stable_offset == bench.partition.high_watermark == 4
+    assert {state.producer_id for state in bench.partition.producers} == {1, 9}
+    bench.send(1)
+
+
 def test_producers_in_transactions_are_not_forgotten(bench: Bench) -> None:
     bench.send(1)
     bench.send(2, transactional=False)

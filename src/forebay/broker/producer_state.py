@@ -3,7 +3,8 @@
 Reading again also restores what a crash may have taken: leader epochs that were not yet in their file, and
 entries of the index of aborted transactions.
 Entries below the recovery point are on the disk. So the snapshot to begin with must not be newer than that
-point: every marker from there on has to be met.
+point: every marker from there on has to be met. Nor may it be older than the first batch that is left:
+nobody knows what happened between the two.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ def load_producers(log_: Log, epochs: LeaderEpochs) -> ProducerTable:
     epochs.forget_from(log_.recovery_point)
     if epochs.latest == UNDEFINED_EPOCH:
         # Their file is gone, and without them nobody finds where this log differs from another.
-        offset, table = log_.start_offset, ProducerTable()
+        offset, table = log_.begin_offset, ProducerTable()
     if offset < log_.end_offset:
-        # The log may begin in the middle of a batch, whose transaction counts all the same.
-        for batch, header in log_.scan(max(offset, log_.start_offset)):
+        # Also what lies before the start of the log: whoever ended a transaction there has ended it.
+        for batch, header in log_.scan(offset):
             epochs.assign(header.partition_leader_epoch, header.base_offset)
             _replay(log_, table, batch, header)
     return table
@@ -44,14 +45,15 @@ def save_producers(log_: Log, producers: ProducerTable, *, sync: bool = False) -
 
 
 def _newest_snapshot(log_: Log) -> tuple[int, ProducerTable]:
+    begin_offset = log_.begin_offset
     for taken_at, data in log_.snapshots():
-        if taken_at > log_.recovery_point:
+        if not begin_offset <= taken_at <= max(log_.recovery_point, begin_offset):
             continue
         try:
             return taken_at, ProducerTable.from_bytes(data)
         except ProtocolError as error:
             log.warning("a producer snapshot is damaged", extra={"log": log_.directory, "reason": str(error)})
-    return log_.start_offset, ProducerTable()
+    return begin_offset, ProducerTable()
 
 
 def _replay(log_: Log, table: ProducerTable, batch: memoryview, header: BatchHeader) -> None:

@@ -317,6 +317,11 @@ class Log(TruncatingLog):
 
     # --- the front and the back ----------------------------------------------------------------------------
 
+    @property
+    def begin_offset(self) -> int:
+        """Where the first segment begins: at `start_offset`, or before it if only a part of it is deleted."""
+        return self._segments[0].base_offset
+
     def segments(self) -> list[SegmentInfo]:
         return [
             SegmentInfo(
