@@ -16,7 +16,15 @@ from forebay.core.groups.shard import TopicInfo
 from forebay.errors import ErrorCode
 from forebay.wire.messages.leave_group import LeaveGroupRequest
 from support.clients.classic_client import ClassicClient
-from support.machines.consumer_runtime import ORDERS, ConsumerClient, ConsumerRuntime, assigned, parts, settle
+from support.machines.consumer_runtime import (
+    ORDERS,
+    SESSION_MS,
+    ConsumerClient,
+    ConsumerRuntime,
+    assigned,
+    parts,
+    settle,
+)
 from support.machines.group_runtime import subscription
 
 EVERYTHING = parts(ORDERS, 0, 1, 2, 3)
@@ -59,6 +67,14 @@ def test_an_empty_group_becomes_what_the_next_member_speaks(runtime: ConsumerRun
     runtime.crash()
     assert runtime.group().state is State.STABLE
     assert runtime.fetch() == (7, 0)
+
+
+def test_a_member_that_joins_with_the_id_of_the_other_protocol_can_expire(runtime: ConsumerRuntime) -> None:
+    """It asked for an id with JoinGroup and came with a heartbeat: its session must not end with the id's."""
+    given = runtime.answers[runtime.join()].member_id
+    assert assigned(runtime.enter_group(given)) == EVERYTHING
+    runtime.advance(SESSION_MS)
+    assert not runtime.consumers().state.members
 
 
 def test_whoever_knows_a_member_id_of_an_empty_consumer_group_is_unknown(runtime: ConsumerRuntime) -> None:

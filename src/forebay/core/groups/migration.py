@@ -70,14 +70,14 @@ def _upgraded_member(group: ClassicGroup, member: Member) -> ConsumerMember:
     )
 
 
-def leave_classic(group: ClassicGroup, step: Step, now: Now) -> None:
-    """Whoever waits for the classic group is told to join again; sessions go on."""
+def leave_classic(group: ClassicGroup, newcomer: str, step: Step, now: Now) -> None:
+    """Whoever waits for the classic group is told to join again; sessions go on, the newcomer's too."""
     for kind in (JOIN, SYNC):
         group.cancel(kind)
     for member in group.members.values():
         answer_waiting(member, ErrorCode.REBALANCE_IN_PROGRESS, step)
         group.keep_alive(member, now)
-    for member_id in group.pending:
+    for member_id in group.pending - {newcomer}:
         group.cancel(SESSION, member_id)
 
 

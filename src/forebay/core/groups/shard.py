@@ -161,7 +161,7 @@ class GroupShard:
         step = group.consumer_heartbeat(ticket, request, info, now)
         if step.records and isinstance(old, ClassicGroup):
             step.records[:0] = old.tombstones() + draft.records
-            leave_classic(old, step, now)
+            leave_classic(old, request.member_id, step, now)
         return step
 
     def consumer_group_describe(
