@@ -162,6 +162,14 @@ class Bench:
         log.delete_front(1)
         self.start_offset = log.start_offset
 
+    def delete_records(self, offset: int) -> None:
+        """What an administrator deletes need be neither whole segments nor synced."""
+        self.partition.write()
+        log = self.partition.log
+        self.history = history_of(log, self.history)
+        log.advance_start(offset)
+        self.start_offset = log.start_offset
+
     def check(self) -> None:
         """What the partition says lies between what is left in its log and what was ever in it.
 
@@ -476,6 +484,8 @@ def random_step(bench: Bench, chance: random.Random) -> None:
         log.roll()
     elif kind < 0.92:
         bench.delete_front()
+    elif kind < 0.93:
+        bench.delete_records(chance.randint(log.start_offset, log.end_offset))
     elif kind < 0.95:
         fail_to_write(bench)
     else:
