@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -67,3 +68,20 @@ async def test_who_left_the_in_sync_set_is_not_waited_for(cluster: LocalCluster)
     await cluster.kill(followers[0])
     await cluster.bury(followers[0])
     assert await delete(cluster, 2) == (ErrorCode.NONE, 2)
+
+
+async def test_a_new_replica_has_the_rest_of_a_batch_whose_beginning_was_deleted(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    leader, follower, _ = cluster.state(TOPIC).replicas
+    await cluster.kill(follower)
+    await cluster.bury(follower)
+    assert await delete(cluster, 2) == (ErrorCode.NONE, 2)
+    shutil.rmtree(tmp_path / f"node-{follower}" / f"{TOPIC}-0")
+    await cluster.start(follower)
+    await cluster.in_sync(TOPIC)
+    await eventually(lambda: starts(cluster) == [2, 2, 2])
+    logs = [cluster[node].replicas.held(TOPIC, 0).log for node in (leader, follower)]
+    of_leader, of_follower = ([header for _, header in log.scan(2)] for log in logs)
+    assert [header.base_offset for header in of_leader] == [0]
+    assert of_follower == of_leader

@@ -64,6 +64,7 @@ def _append(broker: Broker, partition: Partition, data: PartitionData) -> int:
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE, f"a batch of {partition} came damaged from its leader"
             )
+    _begin_with(broker, partition, batches[0][1])
     try:
         for position, header in batches:
             if header.base_offset >= partition.log.end_offset:
@@ -77,6 +78,13 @@ def _append(broker: Broker, partition: Partition, data: PartitionData) -> int:
     broker.appends.unsynced[partition] = None
     broker.metrics.replication_bytes_in += len(records)
     return len(records)
+
+
+def _begin_with(broker: Broker, partition: Partition, first: BatchHeader) -> None:
+    """Let an empty log begin where the first batch does: the leader's may begin in the middle of it."""
+    log_ = partition.log
+    if log_.start_offset == log_.end_offset and first.base_offset < log_.end_offset <= first.last_offset:
+        _start_anew(broker, partition, first.base_offset)
 
 
 def _append_batch(partition: Partition, batch: memoryview, header: BatchHeader) -> None:
