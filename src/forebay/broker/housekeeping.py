@@ -25,7 +25,6 @@ _CHECKPOINT_INTERVAL_MS = 10_000
 _IDLE_CHECKS_PER_LIMIT = 4
 _IDLE_CHECK_MS_MAX = 60_000
 _REAP_INTERVAL_MS = 5_000
-_PRODUCER_EXPIRY_INTERVAL_MS = 600_000
 _PARTITIONS_PER_STEP = 50
 """After so many partitions a duty lets the loop serve requests."""
 
@@ -47,7 +46,7 @@ class Housekeeping:
             (_REAP_INTERVAL_MS, self.reap),
             (_CHECKPOINT_INTERVAL_MS, self.checkpoint),
             (idle_check_ms, self.close_idle),
-            (_PRODUCER_EXPIRY_INTERVAL_MS, self.expire_producers),
+            (storage.producer_id_expiration_check_interval_ms, self.expire_producers),
         ]
         cleaner = self._broker.config.cleaner
         if cleaner.enable:

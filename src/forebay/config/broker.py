@@ -77,6 +77,7 @@ class StorageConfig:
     open_files_max: int
     decompress_max_bytes: int
     producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,4 +219,5 @@ def _storage(values: Mapping[str, Any]) -> StorageConfig:
         open_files_max=values["forebay.open.files.max"],
         decompress_max_bytes=values["forebay.decompress.max.bytes"],
         producer_id_expiration_ms=values["producer.id.expiration.ms"],
+        producer_id_expiration_check_interval_ms=values["producer.id.expiration.check.interval.ms"],
     )

@@ -201,6 +201,12 @@ _TOPICS = (
         dynamic=True,
     ),
     int_key(
+        "producer.id.expiration.check.interval.ms",
+        600_000,
+        "How often to look for producers that are to be forgotten.",
+        1,
+    ),
+    int_key(
         "forebay.decompress.max.bytes",
         64 * 1024 * 1024,
         "The most that one batch may unpack to, where the broker has to unpack it.",
