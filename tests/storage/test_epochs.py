@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from forebay.broker.producer_state import load_producers
 from forebay.errors import StorageError
-from forebay.sim.world.disk import DiskHandle, SimDisk
+from forebay.sim.world.disk import SimDisk
+from forebay.sim.world.disk_handle import DiskHandle
 from forebay.storage.disk import RealDisk
 from forebay.storage.epochs import LeaderEpochs
 from forebay.storage.log import Log

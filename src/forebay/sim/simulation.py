@@ -13,12 +13,15 @@ from dataclasses import dataclass, field
 
 from forebay.errors import ForebayError
 from forebay.sim.actors.client import Client
+from forebay.sim.actors.keyed import KeyedAuditor
 from forebay.sim.actors.last import Found, LastAuditor, LastReader
 from forebay.sim.actors.members import SESSION_MS
-from forebay.sim.faults import Faults
+from forebay.sim.faults.faults import Faults
+from forebay.sim.faults.scene import Scene
+from forebay.sim.models.facts import Counts
 from forebay.sim.models.invariants import Invariants
-from forebay.sim.models.messages import Counts, Model
-from forebay.sim.workload import SURE, TopicMaker, Workload
+from forebay.sim.models.messages import Model
+from forebay.sim.workload import KEYED, SURE, TopicMaker, Workload
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimNode
 from forebay.sim.world.store import CLUSTER, STORE_HOST, SimStore
@@ -87,9 +90,10 @@ class Simulation:
             SimNode(world, self.network, self.store, number, settings)
             for number in range(1, story.brokers + 1)
         ]
-        self.workload = Workload(world, self.network, self.model, [node.address for node in self.nodes])
         self.invariants = Invariants(world, self.nodes, self.store, lasting)
-        self.faults = Faults(world, self.network, self.store, self.nodes, self.invariants.in_sync)
+        self.workload = Workload(world, self.network, self.model, [node.address for node in self.nodes])
+        self.workload.on_acknowledged = self.invariants.acknowledged
+        self.faults = Faults(Scene(world, self.network, self.store, self.nodes, self.invariants.in_sync))
         self._chance = world.chance("story")
 
     def run(self) -> None:
@@ -143,6 +147,7 @@ class Simulation:
         self.workload.stop()
         self._wait("every client has finished", _HEAL_S_MAX, lambda: self.workload.done)
         self._wait("every replica has the same end", _HEAL_S_MAX, self.invariants.settled)
+        self._wait("every compacted log is clean", _HEAL_S_MAX, self.invariants.compacted)
 
     def _wait(self, what: str, seconds_max: float, enough: Callable[[], bool]) -> None:
         deadline = self.world.now + seconds_max
@@ -168,6 +173,7 @@ class Simulation:
         readers = [
             self.workload.add("last-reader", lambda client: LastReader(*self._of(client), found)),
             self.workload.add("last-auditor", lambda client: LastAuditor(*self._of(client))),
+            self.workload.add("keyed-auditor", lambda client: KeyedAuditor(*self._of(client), KEYED)),
         ]
         self._wait("all is as told", _HEAL_S_MAX, lambda: all(reader.done for reader in readers))
         if self.world.breach is None:
@@ -190,6 +196,8 @@ def _settings(world: World, story: Story) -> dict[str, str]:
         "replica.lag.time.max.ms": chance.choice(("1500", "3000", "10000")),
         "replica.fetch.wait.max.ms": chance.choice(("300", "500")),
         "log.retention.check.interval.ms": "2000",
+        "producer.id.expiration.check.interval.ms": "1000",
+        "log.cleaner.backoff.ms": chance.choice(("300", "3000")),
         "group.consumer.session.timeout.ms": str(SESSION_MS),
         "group.consumer.heartbeat.interval.ms": "700",
         "leader.imbalance.check.interval.seconds": chance.choice(("5", "300")),

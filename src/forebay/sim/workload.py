@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from random import Random
 
 from forebay.broker.sockets import Address
 from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
-from forebay.sim.actors.administrators import Elector, Mover, SettingsChanger, TopicKeeper
+from forebay.sim.actors.administrators import Deleter, Elector, Mover, SettingsChanger, TopicKeeper
 from forebay.sim.actors.client import Client, TopicPartition, check
 from forebay.sim.actors.consumers import Consumer, OffsetKeeper, Transformer
+from forebay.sim.actors.dialects import (
+    AIOKAFKA,
+    CONFLUENT,
+    DIALECTS,
+    JAVA,
+    MODERN,
+    POLITE,
+    RUDE,
+    Dialect,
+    Manners,
+)
+from forebay.sim.actors.hostile import Hostile
+from forebay.sim.actors.keyed import KeyedProducer, KeyedTransactions
 from forebay.sim.actors.member_protocols import ClassicMember, ConsumerMember
 from forebay.sim.actors.producers import (
     IdempotentProducer,
-    LeaderAcksProducer,
     NoAcksProducer,
+    PipeliningProducer,
     Producer,
-    TransactionalProducer,
+    RepeatingProducer,
 )
+from forebay.sim.actors.transactional import BumpingProducer, ContinuingProducer, TransactionalProducer
 from forebay.sim.models.messages import Model
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimProcess
@@ -29,7 +45,7 @@ from forebay.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-TOPICS = {"exact": 2, "plain": 1, "loose": 1, "source": 1, "target": 1, "brief": 1}
+TOPICS = {"exact": 2, "plain": 1, "loose": 1, "source": 1, "target": 1, "brief": 1, "keyed": 1}
 EXACT: list[TopicPartition] = [("exact", 0), ("exact", 1)]
 SOURCE: TopicPartition = ("source", 0)
 BRIEF: TopicPartition = ("brief", 0)
@@ -38,13 +54,35 @@ LOOSE: TopicPartition = ("loose", 0)
 SURE: list[TopicPartition] = [*EXACT, ("plain", 0), SOURCE, ("target", 0), BRIEF]
 """Where every message is acknowledged by all replicas before anybody is told of it."""
 ALL: list[TopicPartition] = [*SURE, LOOSE]
+KEYED: TopicPartition = ("keyed", 0)
+"""Compacted all the time, in segments of a few batches: of each key only the last message is sure to stay."""
 
 GROUP_NAME = "crew"
 SHARED: list[TopicPartition] = [*EXACT, SOURCE]
 """What the members of the group share: all partitions of their topics."""
 _MEMBERS = 3
+_ENSEMBLES = 3
+_ADMINISTRATORS = 3
 
-_BRIEF_SETTINGS = {"segment.bytes": "1024", "retention.bytes": "2048"}
+_SETTINGS: dict[str, dict[str, str]] = {
+    "brief": {"segment.bytes": "1024", "retention.bytes": "2048"},
+    "keyed": {
+        "cleanup.policy": "compact",
+        "segment.bytes": "400",
+        "min.cleanable.dirty.ratio": "0.01",
+        "delete.retention.ms": "500",
+    },
+}
+_FOR_EVER = str(2**63 - 1)
+
+
+_TRANSACTIONAL: Sequence[tuple[type[TransactionalProducer], Sequence[Dialect], Manners]] = (
+    (TransactionalProducer, DIALECTS, POLITE),
+    (ContinuingProducer, (MODERN, CONFLUENT, AIOKAFKA), RUDE),
+    (BumpingProducer, (MODERN, CONFLUENT), RUDE),
+    (ContinuingProducer, (JAVA,), RUDE),
+)
+"""What a transactional producer is like, and what it may speak."""
 
 
 class TopicMaker(Actor):
@@ -65,7 +103,7 @@ class TopicMaker(Actor):
                 name=name,
                 num_partitions=count,
                 replication_factor=self._replication_factor,
-                configs=_configs(_BRIEF_SETTINGS if name == BRIEF[0] else {}),
+                configs=_configs(_SETTINGS.get(name, {})),
             )
             for name, count in TOPICS.items()
         ]
@@ -73,6 +111,10 @@ class TopicMaker(Actor):
         for result in response.topics:
             if result.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:  # an earlier attempt was not answered
                 check(result.error_code)
+
+
+def _manners(chance: Random) -> Manners:
+    return chance.choice((POLITE, RUDE))
 
 
 def _configs(settings: Mapping[str, str]) -> list[CreatableTopicConfig]:
@@ -87,6 +129,11 @@ def _setting_choices(*, lasting: bool) -> list[tuple[str, str, Sequence[str]]]:
         ("loose", "retention.bytes", ("-1", "4096")),
         ("loose", "unclean.leader.election.enable", ("true", "false")),
         ("loose", "min.insync.replicas", ("1", "2")),
+        ("keyed", "delete.retention.ms", ("0", "500", _FOR_EVER)),
+        ("keyed", "max.compaction.lag.ms", ("1", "2000", _FOR_EVER)),
+        ("keyed", "segment.ms", ("1000", _FOR_EVER)),
+        ("keyed", "retention.ms", ("-1", "1", _FOR_EVER)),
+        ("plain", "message.timestamp.before.max.ms", ("864000000", _FOR_EVER)),
     ]
     for topic in ("exact", "plain", "source"):
         choices.append((topic, "segment.bytes", ("1024", "4096", "1048576")))
@@ -102,55 +149,108 @@ class Workload:
         self._model = model
         self._bootstrap = list(bootstrap)
         self.actors: list[Actor] = []
+        self._shared: list[TopicPartition] = []
+        """What the members of the group share, if there is one in this story."""
+        self.on_acknowledged: Callable[[str, float], None] = lambda _host, _asked_at: None
 
     def start(self) -> None:
+        """Not everybody is in every story: that would take long, and less of it would happen at once."""
+        chance = self._world.chance("cast")
         lasting = SOURCE in self._model.lasting
-        self._add_producers()
+        ensembles: dict[str, Callable[[Random], None]] = {
+            "exact": self._add_idempotent,
+            "loose": self._add_loose,
+            "transactions": self._add_transactional,
+            "keyed": self._add_writers,
+            "group": self._add_members,
+        }
         if lasting:  # else what it has read may vanish from under it
-            self.add("transformer", lambda client: Transformer(*self._of(client), SOURCE, ("target", 0)))
+            ensembles["transformer"] = self._add_transformer
+        self._add("producer", Producer, [("plain", 0), BRIEF], chance.choice(DIALECTS), _manners(chance))
+        for name in chance.sample(sorted(ensembles), _ENSEMBLES):
+            ensembles[name](chance)
         self.add("reader", lambda client: Consumer(*self._of(client), ALL, committed=False))
-        self.add("committed-reader", lambda client: Consumer(*self._of(client), SURE, committed=True))
-        self.add("keeper", lambda client: OffsetKeeper(*self._of(client), EXACT))
-        self._add_members()
-        self._add_administrators(lasting=lasting)
+        committed = partial(Consumer, partitions=SURE, committed=True)
+        self.add("committed-reader", lambda client: committed(*self._of(client)), chance.choice(DIALECTS))
+        self._add_administrators(chance, lasting=lasting)
 
-    def _add_producers(self) -> None:
-        self.add("producer", lambda client: Producer(*self._of(client), [("plain", 0), BRIEF]))
-        self.add("loose-1", lambda client: LeaderAcksProducer(*self._of(client), [LOOSE]))
-        self.add("loose-0", lambda client: NoAcksProducer(*self._of(client), [LOOSE]))
-        self.add("idempotent-a", lambda client: IdempotentProducer(*self._of(client), [*EXACT, SOURCE]))
-        self.add("idempotent-b", lambda client: IdempotentProducer(*self._of(client), EXACT))
-        self.add("transactional-a", lambda client: TransactionalProducer(*self._of(client), [*EXACT, SOURCE]))
-        self.add("transactional-b", lambda client: TransactionalProducer(*self._of(client), EXACT))
+    def _add_idempotent(self, chance: Random) -> None:
+        kind = chance.choice((IdempotentProducer, PipeliningProducer))
+        self._add("idempotent-a", kind, [*EXACT, SOURCE], chance.choice(DIALECTS), _manners(chance))
+        self._add("idempotent-b", PipeliningProducer, EXACT, chance.choice(DIALECTS), RUDE)
 
-    def _add_members(self) -> None:
-        chance = self._world.chance("group")
+    def _add_loose(self, chance: Random) -> None:
+        self._add("loose-1", RepeatingProducer, [LOOSE], chance.choice(DIALECTS), _manners(chance))
+        self._add("loose-0", NoAcksProducer, [LOOSE], chance.choice(DIALECTS))
+
+    def _add_transactional(self, chance: Random) -> None:
+        for name, partitions in (("transactional-a", [*EXACT, SOURCE]), ("transactional-b", EXACT)):
+            kind, dialects, manners = chance.choice(_TRANSACTIONAL)
+            self._add(name, kind, partitions, chance.choice(dialects), manners)
+
+    def _add_transformer(self, chance: Random) -> None:
+        dialect = chance.choice((MODERN, JAVA, CONFLUENT))  # it has to ask for stable offsets
+        transformer = partial(Transformer, source=SOURCE, target=("target", 0))
+        self._add("spring", IdempotentProducer, [SOURCE], chance.choice(DIALECTS), _manners(chance))
+        self.add("transformer", lambda client: transformer(*self._of(client)), dialect)
+
+    def _add_writers(self, chance: Random) -> None:
+        self._add("writer", KeyedProducer, [KEYED], chance.choice(DIALECTS), RUDE)
+        self._add("writer-tx", KeyedTransactions, [KEYED], chance.choice((MODERN, CONFLUENT, JAVA)), RUDE)
+        hostile = partial(Hostile, at=KEYED, keys=[b"writer/0", b"writer-tx/1"])
+        self.add("hostile", lambda client: hostile(*self._of(client)))
+
+    def _add_members(self, chance: Random) -> None:
+        keeper = partial(OffsetKeeper, partitions=EXACT)
+        self.add("keeper", lambda client: keeper(*self._of(client)), chance.choice(DIALECTS))
         protocol = chance.choice((ClassicMember, ConsumerMember))
         mortal = chance.randint(0, _MEMBERS)  # in some stories nobody is
         for number in range(_MEMBERS):
-            self.add(
-                f"member-{number}",
-                lambda client, number=number: protocol(  # type: ignore[misc]
-                    *self._of(client), GROUP_NAME, SHARED, mortal=number == mortal
-                ),
-            )
+            member = partial(protocol, group=GROUP_NAME, partitions=SHARED, mortal=number == mortal)
+            self.add(f"member-{number}", lambda client, member=member: member(*self._of(client)))  # type: ignore[misc]
+        self._shared = SHARED
 
-    def _add_administrators(self, *, lasting: bool) -> None:
+    def _add_administrators(self, chance: Random, *, lasting: bool) -> None:
         brokers = len(self._bootstrap)
-        self.add("topic-keeper", lambda client: TopicKeeper(*self._of(client)))
+        choices = _setting_choices(lasting=lasting)
+        kinds: dict[str, Callable[[Client], Actor]] = {
+            "topic-keeper": lambda client: TopicKeeper(*self._of(client)),
+            "deleter": lambda client: Deleter(*self._of(client), BRIEF),
+        }
         if brokers > 1:
-            choices = _setting_choices(lasting=lasting)
-            self.add("mover", lambda client: Mover(*self._of(client), SURE, brokers))
-            self.add("elector", lambda client: Elector(*self._of(client), SURE, LOOSE))
-            self.add("settings-changer", lambda client: SettingsChanger(*self._of(client), choices))
+            kinds |= {
+                "mover": lambda client: Mover(*self._of(client), [*SURE, KEYED], brokers),
+                "elector": lambda client: Elector(*self._of(client), SURE, LOOSE),
+                "settings-changer": lambda client: SettingsChanger(*self._of(client), choices),
+            }
+        for name in chance.sample(sorted(kinds), min(_ADMINISTRATORS, len(kinds))):
+            self.add(name, kinds[name])
+
+    def _add(
+        self,
+        name: str,
+        kind: type[Producer],
+        partitions: Sequence[TopicPartition],
+        dialect: Dialect = MODERN,
+        manners: Manners = POLITE,
+    ) -> None:
+        self.add(name, lambda client: kind(*self._of(client), partitions), dialect, manners)
 
     def _of(self, client: Client) -> tuple[World, Client, Model]:
         return self._world, client, self._model
 
-    def add(self, name: str, make: Callable[[Client], Actor]) -> Actor:
+    def add(
+        self,
+        name: str,
+        make: Callable[[Client], Actor],
+        dialect: Dialect = MODERN,
+        manners: Manners = POLITE,
+    ) -> Actor:
         process = SimProcess(self._world, self._network, name, name)
         process.loop.on_failure = lambda message, error: self._world.fail(f"{name}: {message}: {error!r}")
-        actor = make(Client(process, name, self._bootstrap))
+        client = Client(process, name, self._bootstrap, dialect, manners)
+        client.on_acknowledged = self.on_acknowledged
+        actor = make(client)
         self.actors.append(actor)
         process.spawn(actor.run)
         return actor
@@ -161,7 +261,7 @@ class Workload:
 
     def unshared(self) -> list[TopicPartition]:
         """What no living member of the group has for its own."""
-        return self._model.groups.unowned(GROUP_NAME, SHARED)
+        return self._model.groups.unowned(GROUP_NAME, self._shared)
 
     def stop(self) -> None:
         for actor in self.actors:

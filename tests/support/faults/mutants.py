@@ -12,21 +12,30 @@ from typing import Any
 
 import pytest
 
-from forebay.broker import appends, membership, partition, shard
+from forebay.broker import appends, compaction, membership, partition, shard
+from forebay.broker.broker import Broker
 from forebay.broker.handlers import incremental_alter_configs
 from forebay.broker.replication import appending, isr, manager, replica_fetch
-from forebay.core import controller
+from forebay.core import admission, controller
+from forebay.core.admission import Decision, Repeats
 from forebay.core.groups import rebalance
 from forebay.core.groups.classic_state import ClassicState
 from forebay.core.groups.consumer import ConsumerGroup
 from forebay.core.groups.consumer_base import ConsumerBase
 from forebay.core.image import PartitionState
-from forebay.core.producers import ProducerTable
+from forebay.core.producers import ProducerState, ProducerTable
 from forebay.core.replica import Leadership
-from forebay.core.step import Step
+from forebay.core.step import Now, Step
 from forebay.errors import ErrorCode
+from forebay.storage import recovery
+from forebay.storage.datadir import DataDir
+from forebay.storage.writer import LogWriter
+from forebay.wire.batch import BatchHeader
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
+
+_NOW_MS = 1_700_000_000_000
+"""About the time in the simulated world."""
 
 
 def acknowledge_before_replication(patch: pytest.MonkeyPatch) -> None:
@@ -159,10 +168,108 @@ def number_no_generations(patch: pytest.MonkeyPatch) -> None:
 
 
 def answer_administrators_before_it_is_done(patch: pytest.MonkeyPatch) -> None:
-    async def promise(*_: object, **__: object) -> tuple[ErrorCode, None]:
-        return ErrorCode.NONE, None
+    async def promise(*_: object, **__: object) -> None: ...
 
-    patch.setattr(incremental_alter_configs, "attempt", promise)
+    patch.setattr(incremental_alter_configs, "carry_out", promise)
+
+
+def take_any_batch_with_known_numbers_for_a_repeat(patch: pytest.MonkeyPatch) -> None:
+    """Numbers are looked at before the transaction is: librdkafka gives them again after an abort."""
+    carefully = admission.admit
+
+    def hastily(state: ProducerState | None, header: BatchHeader, *rest: Any) -> Decision:
+        if state is not None and header.producer_epoch == state.producer_epoch:
+            before = state.remembered(header)
+            if before is not None:
+                return Repeats(before.base_offset, before.timestamp)
+        return carefully(state, header, *rest)
+
+    patch.setattr(admission, "admit", hastily)
+
+
+def acknowledge_repeats_without_a_lease(patch: pytest.MonkeyPatch) -> None:
+    finish = appends.Appends.finish
+
+    def early(self: Any) -> None:
+        if not self._dirty and not self._requests:
+            self._answered.clear()
+            return
+        finish(self)
+
+    patch.setattr(appends.Appends, "finish", early)
+
+
+def forget_producers_by_the_time_of_their_messages(patch: pytest.MonkeyPatch) -> None:
+    def expire(self: ProducerTable, now_ms: int, expiration_ms: int) -> int:
+        old = [state for state in self if state.last_timestamp < _NOW_MS - expiration_ms]
+        for state in old:
+            if not state.in_transaction:
+                del self._producers[state.producer_id]
+        return len(old)
+
+    patch.setattr(ProducerTable, "expire", expire)
+
+
+def cut_a_log_at_a_gap_between_segments(patch: pytest.MonkeyPatch) -> None:
+    """A copy of a compacted log has gaps between its segments, and they are taken for losses."""
+    make_ready = LogWriter._make_ready
+    bases: dict[LogWriter, int] = {}
+
+    def at_the_batch(self: LogWriter, size: int, base_offset: int, *rest: int) -> None:
+        bases[self] = base_offset
+        make_ready(self, size, base_offset, *rest)
+
+    def continues(self: Any, tail: Any, following: Any) -> bool:
+        return bool(
+            following.base_offset == tail.next_offset or following.base_offset <= self._recovery_point
+        )
+
+    patch.setattr(LogWriter, "_make_ready", at_the_batch)
+    patch.setattr(LogWriter, "_base_for", lambda self, _: bases[self])
+    patch.setattr(recovery._Recovery, "_continues", continues)
+
+
+def measure_time_by_the_wall(patch: pytest.MonkeyPatch) -> None:
+    def now(self: Broker) -> Now:
+        return Now(self.clock.now_ms(), self.clock.now_ms(), self.clock.now_ms())
+
+    patch.setattr(Broker, "now", now)
+    patch.setattr(Broker, "uptime_ms", lambda self: self.clock.now_ms())
+
+
+def compact_what_is_clean_again(patch: pytest.MonkeyPatch) -> None:
+    """How far a log is clean is not noted, and nobody wonders that it is cleaned again and again."""
+    clean = compaction.Compactor._try
+
+    async def again(self: Any, *rest: Any) -> bool:
+        await clean(self, *rest)
+        self._futile.clear()
+        return True
+
+    patch.setattr(DataDir, "write_first_dirty_offset", lambda *_: None)
+    patch.setattr(compaction.Compactor, "_try", again)
+
+
+def forget_logs_that_cannot_be_opened(patch: pytest.MonkeyPatch) -> None:
+    """What was known of them is dropped, and an orderly stop of the others vouches for them, too."""
+    patch.setattr(DataDir, "_known_and_away", lambda *_: set())
+    patch.setattr(DataDir, "distrust", lambda *_: None)
+
+
+def leave_out_a_batch_whose_beginning_was_deleted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(appending, "_begin_with", lambda *_: None)
+
+
+def read_the_log_again_on_the_loop(patch: pytest.MonkeyPatch) -> None:
+    """A follower that has cut its log goes through all of it, and serves nobody meanwhile."""
+    reload = appending._reload
+
+    def slowly(partition_: partition.Partition) -> None:
+        reload(partition_)
+        for _ in partition_.log.scan(partition_.log.start_offset):
+            pass
+
+    patch.setattr(appending, "_reload", slowly)
 
 
 MUTANTS: dict[Mutant, int] = {
@@ -184,6 +291,9 @@ MUTANTS: dict[Mutant, int] = {
     take_commits_of_whoever_asks: 3,
     number_no_generations: 2,
     answer_administrators_before_it_is_done: 1,
+    take_any_batch_with_known_numbers_for_a_repeat: 1,
+    acknowledge_repeats_without_a_lease: 1,
+    forget_producers_by_the_time_of_their_messages: 1,
 }
 """Each with the seed to begin with: one that caught it when this was written, to be quick. A change of the
 broker makes other stories of the same seeds; then one of those that follow catches it."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from forebay.broker.sockets import Address
 from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.client import Client, Failed, Refused, TopicPartition, check
@@ -23,6 +24,12 @@ from forebay.wire.messages.create_partitions import (
     CreatePartitionsTopic,
 )
 from forebay.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from forebay.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from forebay.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -141,6 +148,37 @@ class SettingsChanger(Actor):
         code = ErrorCode(response.responses[0].error_code)
         self.world.note("admin", f"{topic} {key}={value}: {code.name}")
         check(code)
+
+
+class Deleter(Actor):
+    """Deletes the oldest messages of a partition, up to somewhere in the middle of a segment."""
+
+    def __init__(self, world: World, client: Client, model: Model, at: TopicPartition) -> None:
+        super().__init__(world, client, model)
+        self._at = at
+
+    async def act(self) -> None:
+        while not self.stopping:
+            await self.rest(4.0)
+            try:
+                leader, _ = await self.client.leader(self._at)
+                first = await self.client.earliest(self._at)
+                found = await self.client.fetch(self._at, first, committed=False, max_wait_ms=0)
+                await self._delete(leader, self.chance.randint(first, found.high_watermark))
+            except (Failed, Refused):
+                self.client.forget(self._at)
+
+    async def _delete(self, leader: Address, offset: int) -> None:
+        topic, index = self._at
+        partition = DeleteRecordsPartition(partition_index=index, offset=offset)
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=3000
+        )
+        response = await self.client.ask(leader, request, DeleteRecordsResponse)
+        code = ErrorCode(response.topics[0].partitions[0].error_code)
+        self.world.note("admin", f"delete {topic}-{index} before {offset}: {code.name}")
+        if code is ErrorCode.NONE:
+            self.model.topics.changes_count += 1
 
 
 class Elector(Actor):

@@ -1,18 +1,20 @@
 """A client of the simulated cluster: finds leaders and coordinators, asks them, forgets them when they fail.
 
 It speaks the wire protocol over the simulated network, on connections of the kind that brokers have to each
-other. What it does not do is retry: the actors of the workload decide that, because they know what a lost
-answer means for them.
+other, in the versions of its dialect and with its manners (dialects.py). What it does not do is retry: the
+actors of the workload decide that, because they know what a lost answer means for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from forebay.broker.peer_connection import PeerConnection
 from forebay.broker.sockets import Address
 from forebay.errors import ErrorCode, KafkaError
+from forebay.sim.actors.dialects import MODERN, POLITE, Dialect, Manners
 from forebay.sim.world.node import SimProcess
 from forebay.wire.fields import Request, Response
 from forebay.wire.frames import request_frame
@@ -40,11 +42,11 @@ R = TypeVar("R", bound=Response)
 GROUP = 0
 TRANSACTION = 1
 
-_TIMEOUT_S = 6.0
+_CONNECTION_S = 6.0
+"""An answer that takes longer ends the connection."""
 _RESPONSE_BYTES_MAX = 16 * 1024 * 1024
-_PRODUCE_VERSION = 11
-_FETCH_VERSION = 12
-_LIST_OFFSETS_VERSION = 7
+_FETCH_BY_ID_FROM = 13
+_COORDINATORS_FROM = 4
 _EARLIEST_TIMESTAMP = -2
 _FETCH_MAX_BYTES = 64 * 1024
 
@@ -68,15 +70,28 @@ def check(code: int) -> None:
 
 
 class Client:
-    def __init__(self, process: SimProcess, name: str, bootstrap: Sequence[Address]) -> None:
+    def __init__(
+        self,
+        process: SimProcess,
+        name: str,
+        bootstrap: Sequence[Address],
+        dialect: Dialect = MODERN,
+        manners: Manners = POLITE,
+    ) -> None:
         self.loop = process.loop
         self.name = name
+        self.dialect = dialect
+        self.manners = manners
+        self.on_acknowledged: Callable[[str, float], None] = lambda _host, _asked_at: None
+        """Told who has acknowledged a batch, and when it was asked to."""
         self._process = process
         self._bootstrap = list(bootstrap)
         self._chance = process.loop.world.chance(f"client/{name}")
         self._connections: dict[Address, PeerConnection] = {}
+        self._opening: dict[Address, asyncio.Task[PeerConnection]] = {}
         self._leaders: dict[TopicPartition, tuple[Address, int]] = {}
         self._epochs: dict[TopicPartition, int] = {}
+        self._topic_ids: dict[str, bytes] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
 
     # -- asking --------------------------------------------------------------------------------------------
@@ -85,10 +100,15 @@ class Client:
         self, address: Address, request: Request, response: type[R], version: int | None = None
     ) -> R:
         try:
-            connection = await self._connection(address)
-            answer = await connection.ask(request, version, timeout_s=_TIMEOUT_S)
+            async with asyncio.timeout(self.manners.patience_s):
+                connection = await self._connection(address)
+                answer = await connection.ask(request, version, timeout_s=_CONNECTION_S)
         except KafkaError as error:
             raise Failed(str(error)) from None
+        except TimeoutError:
+            if self._chance.random() < self.manners.reconnect_chance:
+                self._connections.pop(address, None)  # its answers still come, and nobody listens
+            raise Failed(f"{address[0]} did not answer in time") from None
         assert isinstance(answer, response)
         return answer
 
@@ -96,14 +116,28 @@ class Client:
         return await self.ask(self._chance.choice(self._bootstrap), request, response, version)
 
     async def _connection(self, address: Address) -> PeerConnection:
+        """The one to that broker. Whoever asks while it is being opened waits for it, in turn."""
         connection = self._connections.get(address)
-        if connection is None or connection.closed:
-            connection = self._connections[address] = await PeerConnection.open(
-                self._process.network.connect,
-                *address,
-                client_id=self.name,
-                response_bytes_max=_RESPONSE_BYTES_MAX,
-            )
+        if connection is not None and not connection.closed:
+            return connection
+        opening = self._opening.get(address)
+        if opening is None:
+            opening = self._opening[address] = self.loop.create_task(self._open(address))
+            opening.add_done_callback(lambda task: self._opened(address, task))
+        return await asyncio.shield(opening)
+
+    def _opened(self, address: Address, opening: asyncio.Task[PeerConnection]) -> None:
+        del self._opening[address]
+        if not opening.cancelled():
+            opening.exception()  # it is heard of, even if nobody waits any more
+
+    async def _open(self, address: Address) -> PeerConnection:
+        connection = self._connections[address] = await PeerConnection.open(
+            self._process.network.connect,
+            *address,
+            client_id=self.name,
+            response_bytes_max=_RESPONSE_BYTES_MAX,
+        )
         return connection
 
     # -- who is who ----------------------------------------------------------------------------------------
@@ -112,9 +146,10 @@ class Client:
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=False
         )
-        found = await self.ask_any(request, MetadataResponse)
+        found = await self.ask_any(request, MetadataResponse, self.dialect.metadata)
         addresses = {broker.node_id: (broker.host, broker.port) for broker in found.brokers}
         for topic in found.topics:
+            self._topic_ids[topic.name or ""] = topic.topic_id
             for partition in topic.partitions:
                 leader = addresses.get(partition.leader_id)
                 at = (topic.name or "", partition.partition_index)
@@ -135,8 +170,12 @@ class Client:
         known = self._coordinators.get((kind, key))
         if known is not None:
             return known
-        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-        found = (await self.ask_any(request, FindCoordinatorResponse)).coordinators[0]
+        version = self.dialect.find_coordinator
+        if kind != GROUP:
+            version = max(version, 1)
+        request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
+        answer = await self.ask_any(request, FindCoordinatorResponse, version)
+        found = answer.coordinators[0] if version >= _COORDINATORS_FROM else answer
         check(found.error_code)
         address = self._coordinators[kind, key] = (found.host, found.port)
         return address
@@ -147,7 +186,8 @@ class Client:
         return await self.ask(await self.coordinator(kind, key), request, response, version)
 
     def forget(self, at: TopicPartition) -> None:
-        self._leaders.pop(at, None)
+        if self._chance.random() >= self.manners.stubborn_chance:
+            self._leaders.pop(at, None)
 
     def forget_coordinator(self, kind: int, key: str) -> None:
         self._coordinators.pop((kind, key), None)
@@ -159,9 +199,10 @@ class Client:
     ) -> int:
         """The base offset of a batch that was acknowledged."""
         address, _ = await self.leader(at)
-        request = _produce_request(at, batch, acks, transactional_id)
+        request = self._produce_request(at, batch, acks, transactional_id)
+        asked_at = self.loop.time()
         try:
-            response = await self.ask(address, request, ProduceResponse, _PRODUCE_VERSION)
+            response = await self.ask(address, request, ProduceResponse, self.dialect.produce)
         except Failed:
             self.forget(at)
             raise
@@ -169,6 +210,7 @@ class Client:
         if found.error_code != ErrorCode.NONE:
             self.forget(at)
         check(found.error_code)
+        self.on_acknowledged(address[0], asked_at)
         return found.base_offset
 
     async def produce_and_forget(self, at: TopicPartition, batch: bytes) -> None:
@@ -176,12 +218,23 @@ class Client:
         address, _ = await self.leader(at)
         try:
             stream = await self._process.network.connect(*address)
-            for part in request_frame(_produce_request(at, batch, 0, None), _PRODUCE_VERSION, 0, self.name):
+            request = self._produce_request(at, batch, 0, None)
+            for part in request_frame(request, self.dialect.produce, 0, self.name):
                 assert not isinstance(part, FileRange)
                 stream.send(part)
             stream.close()
         except OSError as error:
             self.forget(at)
+            raise Failed(str(error)) from None
+
+    async def send_bytes(self, data: bytes) -> None:
+        """To any broker, whatever they are; nobody waits for an answer."""
+        try:
+            stream = await self._process.network.connect(*self._chance.choice(self._bootstrap))
+            if data:
+                stream.send(data)
+            self.loop.call_later(_CONNECTION_S, stream.close)
+        except OSError as error:
             raise Failed(str(error)) from None
 
     async def fetch(
@@ -204,17 +257,22 @@ class Client:
             min_bytes=1,
             max_bytes=_FETCH_MAX_BYTES,
             isolation_level=int(committed),
-            topics=[FetchTopic(topic=name, partitions=wanted) for name, wanted in topics.items()],
+            topics=[
+                FetchTopic(topic=name, topic_id=self._topic_ids[name], partitions=wanted)
+                for name, wanted in topics.items()
+            ],
         )
         try:
-            response = await self.ask(address, request, FetchResponse, _FETCH_VERSION)
+            response = await self.ask(address, request, FetchResponse, self.dialect.fetch)
             check(response.error_code)
         except (Failed, Refused):
             for at in offsets:
                 self.forget(at)
             raise
+        names = {self._topic_ids[name]: name for name in topics}
+        by_id = self.dialect.fetch >= _FETCH_BY_ID_FROM
         found = {
-            (topic.topic, each.partition_index): each
+            (names[topic.topic_id] if by_id else topic.topic, each.partition_index): each
             for topic in response.responses
             for each in topic.partitions
         }
@@ -241,7 +299,7 @@ class Client:
             replica_id=-1, topics=[ListOffsetsTopic(name=at[0], partitions=[partition])]
         )
         try:
-            response = await self.ask(address, request, ListOffsetsResponse, _LIST_OFFSETS_VERSION)
+            response = await self.ask(address, request, ListOffsetsResponse, self.dialect.list_offsets)
             found = response.topics[0].partitions[0]
             check(found.error_code)
         except (Failed, Refused):
@@ -249,17 +307,18 @@ class Client:
             raise
         return found.offset
 
-
-def _produce_request(
-    at: TopicPartition, batch: bytes, acks: int, transactional_id: str | None
-) -> ProduceRequest:
-    return ProduceRequest(
-        transactional_id=transactional_id,
-        acks=acks,
-        timeout_ms=4000,
-        topic_data=[
-            TopicProduceData(
-                name=at[0], partition_data=[PartitionProduceData(index=at[1], records=memoryview(batch))]
-            )
-        ],
-    )
+    def _produce_request(
+        self, at: TopicPartition, batch: bytes, acks: int, transactional_id: str | None
+    ) -> ProduceRequest:
+        return ProduceRequest(
+            transactional_id=transactional_id,
+            acks=acks,
+            timeout_ms=4000,
+            topic_data=[
+                TopicProduceData(
+                    name=at[0],
+                    topic_id=self._topic_ids[at[0]],
+                    partition_data=[PartitionProduceData(index=at[1], records=memoryview(batch))],
+                )
+            ],
+        )

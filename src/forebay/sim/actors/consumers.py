@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from forebay.broker.sockets import Address
 from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.client import GROUP, TRANSACTION, Client, Failed, Refused, TopicPartition, check
-from forebay.sim.actors.producers import TransactionalProducer
-from forebay.sim.models.messages import Model, Outcome, Transaction, name_of
+from forebay.sim.actors.reading import messages
+from forebay.sim.actors.transactional import TransactionalProducer
+from forebay.sim.models.facts import Outcome, Transaction, name_of
+from forebay.sim.models.messages import Model
 from forebay.sim.world.virtual_time import World
-from forebay.wire.batch import BatchHeader, read_marker, records, split
 from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from forebay.wire.messages.fetch import PartitionData
 from forebay.wire.messages.offset_commit import (
@@ -24,6 +25,7 @@ from forebay.wire.messages.offset_commit import (
 from forebay.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
@@ -34,37 +36,10 @@ from forebay.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
 )
 
-_OFFSET_COMMIT_VERSION = 8
-_OFFSET_FETCH_VERSION = 8
-_TXN_OFFSET_COMMIT_VERSION = 3
+_FETCHED_BY_GROUP_FROM = 8
+_RETENTION_MS = 2**63 - 1
+"""Clients of old say how long an offset is kept. Longer than for ever is legal, too."""
 _TRANSFORM_MESSAGES_MAX = 5
-
-
-def messages(
-    found: PartitionData, from_offset: int, *, committed: bool
-) -> tuple[list[tuple[int, bytes]], int]:
-    """The messages of a fetch from an offset on, as a client shows them to a program; and where to go on."""
-    data = memoryview(bytes(found.records or b""))  # type: ignore[arg-type]
-    aborted = sorted((item.first_offset, item.producer_id) for item in found.aborted_transactions or ())
-    open_aborted: set[int] = set()
-    shown: list[tuple[int, bytes]] = []
-    position = from_offset
-    for start, header in _whole(data):
-        while aborted and aborted[0][0] <= header.last_offset:
-            open_aborted.add(aborted.pop(0)[1])
-        batch = data[start : start + header.size]
-        position = max(position, header.next_offset)
-        if header.is_control:
-            marker = read_marker(batch)
-            if marker is not None and not marker.commit:
-                open_aborted.discard(marker.producer_id)
-        elif not (committed and header.is_transactional and header.producer_id in open_aborted):
-            shown += [(each.offset, bytes(each.value or b"")) for each in records(batch)]
-    return [item for item in shown if item[0] >= from_offset], position
-
-
-def _whole(data: memoryview) -> Iterator[tuple[int, BatchHeader]]:
-    return iter(split(data))
 
 
 class Consumer(Actor):
@@ -161,10 +136,12 @@ class OffsetKeeper(Actor):
             partition_index=at[1], committed_offset=offset, committed_metadata=None
         )
         request = OffsetCommitRequest(
-            group_id=self.name, topics=[OffsetCommitRequestTopic(name=at[0], partitions=[partition])]
+            group_id=self.name,
+            retention_time_ms=_RETENTION_MS,
+            topics=[OffsetCommitRequestTopic(name=at[0], partitions=[partition])],
         )
         response = await self.client.ask_coordinator(
-            GROUP, self.name, request, OffsetCommitResponse, _OFFSET_COMMIT_VERSION
+            GROUP, self.name, request, OffsetCommitResponse, self.client.dialect.offset_commit
         )
         check(response.topics[0].partitions[0].error_code)
         self.model.groups.committed(self.name, at, offset)
@@ -173,19 +150,25 @@ class OffsetKeeper(Actor):
 async def fetch_offset(actor: Actor, group: str, at: TopicPartition) -> int:
     """A group's committed offset, -1 for none, held against what it had committed."""
     floor = actor.model.groups.floor(group, at)
-    topic = OffsetFetchRequestTopics(name=at[0], partition_indexes=[at[1]])
-    request = OffsetFetchRequest(
-        groups=[OffsetFetchRequestGroup(group_id=group, topics=[topic])], require_stable=True
-    )
-    response = await actor.client.ask_coordinator(
-        GROUP, group, request, OffsetFetchResponse, _OFFSET_FETCH_VERSION
-    )
-    found = response.groups[0]
+    version = actor.client.dialect.offset_fetch
+    request = _offset_request(group, at)
+    response = await actor.client.ask_coordinator(GROUP, group, request, OffsetFetchResponse, version)
+    found = response.groups[0] if version >= _FETCHED_BY_GROUP_FROM else response
     check(found.error_code)
     partition = found.topics[0].partitions[0]
     check(partition.error_code)
     actor.model.groups.fetched(group, at, partition.committed_offset, floor)
     return partition.committed_offset
+
+
+def _offset_request(group: str, at: TopicPartition) -> OffsetFetchRequest:
+    topic = OffsetFetchRequestTopics(name=at[0], partition_indexes=[at[1]])
+    return OffsetFetchRequest(
+        group_id=group,
+        topics=[OffsetFetchRequestTopic(name=at[0], partition_indexes=[at[1]])],
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=[topic])],
+        require_stable=True,
+    )
 
 
 def transformed(value: bytes, transaction: Transaction) -> bytes:
@@ -243,18 +226,8 @@ class Transformer(TransactionalProducer):
         self._position = position if transaction.outcome is Outcome.COMMITTED else self._position
 
     async def _send_offset(self, transaction: Transaction, position: int) -> None:
-        added = await self.client.ask_coordinator(
-            TRANSACTION,
-            self.name,
-            AddOffsetsToTxnRequest(
-                transactional_id=self.name,
-                producer_id=self.producer_id,
-                producer_epoch=self.producer_epoch,
-                group_id=self.group,
-            ),
-            AddOffsetsToTxnResponse,
-        )
-        check(added.error_code)
+        if not self.second_version:
+            await self._add_offsets()
         self.model.groups.asked(self.group, self.source, position)
         partition = TxnOffsetCommitRequestPartition(
             partition_index=self.source[1], committed_offset=position, committed_metadata=None
@@ -267,7 +240,22 @@ class Transformer(TransactionalProducer):
             topics=[TxnOffsetCommitRequestTopic(name=self.source[0], partitions=[partition])],
         )
         response = await self.client.ask_coordinator(
-            GROUP, self.group, request, TxnOffsetCommitResponse, _TXN_OFFSET_COMMIT_VERSION
+            GROUP, self.group, request, TxnOffsetCommitResponse, self.client.dialect.txn_offset_commit
         )
         check(response.topics[0].partitions[0].error_code)
         transaction.offsets[self.group, self.source] = position
+
+    async def _add_offsets(self) -> None:
+        added = await self.client.ask_coordinator(
+            TRANSACTION,
+            self.name,
+            AddOffsetsToTxnRequest(
+                transactional_id=self.name,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                group_id=self.group,
+            ),
+            AddOffsetsToTxnResponse,
+            self.client.dialect.add_offsets,
+        )
+        check(added.error_code)

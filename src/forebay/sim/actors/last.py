@@ -10,7 +10,8 @@ from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.administrators import TOPIC_RESOURCE
 from forebay.sim.actors.client import GROUP, Client, Failed, Refused, TopicPartition, check
-from forebay.sim.actors.consumers import fetch_offset, messages
+from forebay.sim.actors.consumers import fetch_offset
+from forebay.sim.actors.reading import messages
 from forebay.sim.models.messages import Model
 from forebay.sim.workload import ALL, BRIEF, LOOSE
 from forebay.sim.world.virtual_time import World

@@ -14,9 +14,11 @@ from collections.abc import Iterable, Sequence
 from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.client import GROUP, Client, Failed, Refused, TopicPartition, check
-from forebay.sim.actors.consumers import fetch_offset, messages
+from forebay.sim.actors.consumers import fetch_offset
+from forebay.sim.actors.reading import messages
+from forebay.sim.models.facts import name_of
 from forebay.sim.models.groups import Claim
-from forebay.sim.models.messages import Model, name_of
+from forebay.sim.models.messages import Model
 from forebay.sim.world.virtual_time import World
 from forebay.wire.messages.offset_commit import (
     OffsetCommitRequest,

@@ -1,30 +1,40 @@
-"""Producers of the workload: plain ones of every acks setting, idempotent ones, and transactional ones."""
+"""Producers of the workload without transactions: plain ones of every acks setting, and idempotent ones.
+
+Like real ones they keep several batches of a partition under way, send those again whose answers got lost, in
+the same order and under the same sequence numbers, and do not know whether the first copy arrives, too.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
-from forebay.sim.actors.client import TRANSACTION, Client, Failed, Refused, TopicPartition, check
-from forebay.sim.models.messages import Model, Outcome, Sent, Transaction, name_of
+from forebay.sim.actors.client import Client, Failed, Refused, TopicPartition, check
+from forebay.sim.models.facts import Sent, Transaction, name_of
+from forebay.sim.models.messages import Model
 from forebay.sim.world.virtual_time import World
 from forebay.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TRANSACTIONAL, build_batch
-from forebay.wire.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-)
-from forebay.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from forebay.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from forebay.wire.records import Record
 
 ACKS_ALL = -1
 
-_ADD_PARTITIONS_VERSION = 3
-_END_TXN_VERSION = 3
-_BATCH_RECORDS_MAX = 4
-_END_ATTEMPTS_MAX = 20
+_IN_FLIGHT_MAX = 5
+_DAY_MS = 86_400_000
+_REPEAT_CHANCE = 0.6
+_OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    at: TopicPartition
+    values: tuple[bytes, ...]
+    data: bytes
+    next_sequence: int
+    """Of the batch behind it."""
 
 
 class Producer(Actor):
@@ -34,6 +44,7 @@ class Producer(Actor):
     pause_s = 0.7
     retries = True
     exactly_once = False
+    batch_records_max = 4
 
     def __init__(
         self, world: World, client: Client, model: Model, partitions: Sequence[TopicPartition]
@@ -42,6 +53,7 @@ class Producer(Actor):
         self.partitions = list(partitions)
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
+        self.transactional_id: str | None = None
         self.sequences: dict[TopicPartition, int] = {}
         self._numbers: dict[TopicPartition, int] = {}
 
@@ -51,57 +63,116 @@ class Producer(Actor):
             await self.rest(self.pause_s)
 
     async def send(self, at: TopicPartition, transaction: Transaction | None = None) -> None:
-        values = [self._next_value(at) for _ in range(self.chance.randint(1, _BATCH_RECORDS_MAX))]
-        await self.send_values(at, values, transaction)
+        await self.send_values(at, self.next_values(at), transaction)
 
     async def send_values(
         self, at: TopicPartition, values: Sequence[bytes], transaction: Transaction | None = None
     ) -> None:
+        batch = self.make(at, values, transaction)
+        offset = await self.deliver(at, batch.data)
+        if offset is not None:
+            self.settled(batch, offset)
+
+    def make(
+        self, at: TopicPartition, values: Sequence[bytes], transaction: Transaction | None = None
+    ) -> Batch:
+        """A batch that is going to be sent, which the model is told of."""
         for value in values:
-            number = self._numbers[at] = self._numbers.get(at, 0) + 1
             self.model.send(
                 value,
                 Sent(
                     at=at,
                     producer=self.name,
-                    number=number,
+                    number=self.count(at),
                     exactly_once=self.exactly_once,
                     transaction=transaction,
                 ),
             )
-        batch = bytes(self._batch(at, values, 0 if transaction is None else TRANSACTIONAL))
-        offset = await self.deliver(at, batch)
-        if offset is not None and self.acks == ACKS_ALL:
-            for delta, value in enumerate(values):
-                self.model.acknowledge(value, offset + delta if offset >= 0 else -1)
+        time_ms, key = self.timestamp_ms(), b"%d" % at[1]
+        made = [Record(number, time_ms, key, value) for number, value in enumerate(values)]
+        return self.number(at, made, values, transaction)
 
-    def _next_value(self, at: TopicPartition) -> bytes:
-        number = self._numbers.get(at, 0) + 1
-        return f"{self.name}/{name_of(at)}/{number}/{self.chance.getrandbits(32):08x}".encode()
+    def count(self, at: TopicPartition) -> int:
+        number = self._numbers[at] = self._numbers.get(at, 0) + 1
+        return number
 
-    def _batch(self, at: TopicPartition, values: Sequence[bytes], attributes: int) -> bytearray:
+    def number(
+        self,
+        at: TopicPartition,
+        made: Sequence[Record],
+        values: Sequence[bytes],
+        transaction: Transaction | None,
+    ) -> Batch:
+        """Make the records a batch, with the sequence number that comes next."""
         sequence = NO_SEQUENCE
         if self.producer_id != NO_PRODUCER_ID:
             sequence = self.sequences.get(at, 0)
-            self.sequences[at] = sequence + len(values)
-        return build_batch(
-            [Record(number, self.now_ms(), b"%d" % at[1], value) for number, value in enumerate(values)],
+            self.sequences[at] = sequence + len(made)
+        data = build_batch(
+            made,
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             base_sequence=sequence,
-            attributes=attributes,
+            attributes=0 if transaction is None else TRANSACTIONAL,
         )
+        return Batch(at=at, values=tuple(values), data=bytes(data), next_sequence=self.sequences.get(at, 0))
+
+    def settled(self, batch: Batch, offset: int) -> None:
+        """A batch was acknowledged, at this offset or at one that nobody knows any more."""
+        if self.acks == ACKS_ALL:
+            for delta, value in enumerate(batch.values):
+                self.model.acknowledge(value, offset + delta if offset >= 0 else -1)
+
+    def next_values(self, at: TopicPartition) -> list[bytes]:
+        first = self._numbers.get(at, 0) + 1
+        count = self.chance.randint(1, self.batch_records_max)
+        return [self._value(at, number) for number in range(first, first + count)]
+
+    def _value(self, at: TopicPartition, number: int) -> bytes:
+        return f"{self.name}/{name_of(at)}/{number}/{self.chance.getrandbits(32):08x}".encode()
+
+    def timestamp_ms(self) -> int:
+        return self.now_ms()
 
     async def deliver(self, at: TopicPartition, batch: bytes) -> int | None:
         """The offset, or None if it is not known whether the message arrived."""
         return await self.retry(lambda: self.client.produce(at, batch, acks=self.acks))
 
+    # -- several batches under way -------------------------------------------------------------------------
 
-class LeaderAcksProducer(Producer):
-    """acks=1: what is acknowledged may be lost with its leader, so an acknowledge promises nothing here."""
+    def window(self, at: TopicPartition, transaction: Transaction | None = None) -> list[Batch]:
+        # The first batch goes alone: a partition takes any number from a producer that it does not know.
+        count = self.chance.randint(1, _IN_FLIGHT_MAX) if self.sequences.get(at) else 1
+        return [self.make(at, self.next_values(at), transaction) for _ in range(count)]
 
-    acks = 1
-    pause_s = 1.0
+    async def attempt(self, at: TopicPartition, window: Sequence[Batch]) -> list[Batch]:
+        """Send the batches, one behind the other; those that have to be sent again."""
+        first = window[0]
+        outcomes = await asyncio.gather(*(self._ask(at, batch) for batch in window))
+        left = []
+        for batch, outcome in zip(window, outcomes, strict=True):
+            if isinstance(outcome, int):
+                self.settled(batch, outcome)
+                continue
+            left.append(batch)
+            # One behind a batch that has not arrived is out of order, and comes again with it.
+            if isinstance(outcome, Refused) and (outcome.code is not _OUT_OF_ORDER or batch is first):
+                self.refused(outcome)
+        return left
+
+    async def _ask(self, at: TopicPartition, batch: Batch) -> int | Failed | Refused:
+        try:
+            return await self.client.produce(
+                at, batch.data, acks=self.acks, transactional_id=self.transactional_id
+            )
+        except Failed as failed:
+            return failed
+        except Refused as refused:
+            return -1 if refused.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER else refused
+
+    def refused(self, refusal: Refused) -> None:
+        """A batch of several was refused for good."""
+        self.world.fail(f"{self.name}, which makes no mistakes, was refused: {refusal}")
 
 
 class NoAcksProducer(Producer):
@@ -127,7 +198,8 @@ class IdempotentProducer(Producer):
 
     async def _init(self) -> None:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-        response = await self.client.ask_any(request, InitProducerIdResponse)
+        version = self.client.dialect.init_producer_id
+        response = await self.client.ask_any(request, InitProducerIdResponse, version)
         check(response.error_code)
         self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
 
@@ -140,116 +212,43 @@ class IdempotentProducer(Producer):
             return -1
 
 
-class TransactionalProducer(Producer):
-    """Transactions over several partitions, some of them given up; after any trouble it begins again."""
+class PipeliningProducer(IdempotentProducer):
+    """Several batches of a partition under way, of messages that are days old, as when a topic is replayed.
 
-    pause_s = 0.9
-    exactly_once = (
-        False  # what was in an aborted transaction is there and not seen: order is checked elsewhere
-    )
-    timeout_ms = 8_000
+    What was not acknowledged is sent again in its order. The first copies may still arrive.
+    """
 
-    def __init__(
-        self, world: World, client: Client, model: Model, partitions: Sequence[TopicPartition]
-    ) -> None:
-        super().__init__(world, client, model, partitions)
-        self._transactions = 0
+    pause_s = 1.2
 
-    async def act(self) -> None:
-        while not self.stopping:
-            await self.retry(self.init, self._forget_coordinator)
-            try:
-                while not self.stopping:
-                    await self.transaction()
-                    await self.rest(self.pause_s)
-            except (Failed, Refused):
-                self._forget_coordinator()
+    async def send(self, at: TopicPartition, transaction: Transaction | None = None) -> None:
+        window = self.window(at, transaction)
+        while window:
+            window = await self.attempt(at, window)
+            if window:
+                await self.rest(0.2)
 
-    def _forget_coordinator(self) -> None:
-        self.client.forget_coordinator(TRANSACTION, self.name)
+    def timestamp_ms(self) -> int:
+        return self.now_ms() - 3 * _DAY_MS
 
-    async def init(self) -> None:
-        request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=self.timeout_ms)
-        response = await self.client.ask_coordinator(TRANSACTION, self.name, request, InitProducerIdResponse)
-        check(response.error_code)
-        self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
-        self.sequences.clear()
 
-    async def transaction(self) -> None:
-        transaction = self.begin()
-        try:
-            await self.fill(transaction)
-        except (Failed, Refused):
-            self.model.end(transaction, Outcome.ABORTED)
-            raise
-        await self.end(transaction, commit=self.chance.random() < 0.75)
+class RepeatingProducer(IdempotentProducer):
+    """Sends most batches twice, alike to the last byte, as a client does whose answers get lost.
 
-    def begin(self) -> Transaction:
-        self._transactions += 1
-        return self.model.begin(f"{self.name}/{self._transactions}")
+    acks=1, where unclean elections happen: what was acknowledged may be lost, and its number with it.
+    """
 
-    async def fill(self, transaction: Transaction) -> None:
-        chosen = self.chance.sample(self.partitions, self.chance.randint(1, min(3, len(self.partitions))))
-        await self.add_partitions(chosen)
-        for at in chosen:
-            await self.send(at, transaction)
-
-    async def add_partitions(self, partitions: Sequence[TopicPartition]) -> None:
-        topics: dict[str, list[int]] = {}
-        for topic, index in partitions:
-            topics.setdefault(topic, []).append(index)
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.name,
-            v3_and_below_producer_id=self.producer_id,
-            v3_and_below_producer_epoch=self.producer_epoch,
-            v3_and_below_topics=[
-                AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()
-            ],
-        )
-        response = await self.client.ask_coordinator(
-            TRANSACTION, self.name, request, AddPartitionsToTxnResponse, _ADD_PARTITIONS_VERSION
-        )
-        for found in response.results_by_topic_v3_and_below:
-            for result in found.results_by_partition:
-                check(result.partition_error_code)
+    acks = 1
+    pause_s = 0.4
+    exactly_once = False
 
     async def deliver(self, at: TopicPartition, batch: bytes) -> int | None:
-        """One retry or two, then the transaction is given up."""
-        for attempt in range(3):
-            try:
-                return await self.client.produce(at, batch, acks=self.acks, transactional_id=self.name)
-            except Failed:
-                if attempt == 2:
-                    raise
-                await self.rest(0.2)
-            except Refused as refused:
-                if refused.code is not ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                    raise
-                return -1
+        try:
+            await self.client.produce(at, batch, acks=self.acks)
+            while self.chance.random() < _REPEAT_CHANCE:
+                await self.client.produce(at, batch, acks=self.acks)
+        except Failed:
+            return None
+        except Refused:
+            self.sequences.clear()
+            await self.retry(self._init)
         return None
-
-    async def end(self, transaction: Transaction, *, commit: bool) -> None:
-        self.model.end(transaction, Outcome.COMMIT_ASKED if commit else Outcome.ABORTED)
-        for _ in range(_END_ATTEMPTS_MAX):
-            try:
-                await self._end_once(commit=commit)
-                break
-            except Failed:
-                self._forget_coordinator()
-                await self.rest(0.2)
-        else:
-            raise Failed("the transaction could not be ended")
-        if commit:
-            self.model.end(transaction, Outcome.COMMITTED)
-
-    async def _end_once(self, *, commit: bool) -> None:
-        request = EndTxnRequest(
-            transactional_id=self.name,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            committed=commit,
-        )
-        response = await self.client.ask_coordinator(
-            TRANSACTION, self.name, request, EndTxnResponse, _END_TXN_VERSION
-        )
-        check(response.error_code)

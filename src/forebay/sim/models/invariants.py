@@ -13,7 +13,8 @@ from forebay.broker.broker import Broker
 from forebay.broker.partition import Partition
 from forebay.core.image import ClusterImage, PartitionState
 from forebay.errors import StorageError
-from forebay.sim.models.messages import TopicPartition
+from forebay.sim.models.facts import TopicPartition
+from forebay.sim.models.upkeep import Upkeep
 from forebay.sim.world.node import SimNode
 from forebay.sim.world.store import SimStore
 from forebay.sim.world.virtual_time import World
@@ -33,6 +34,7 @@ class Invariants:
         self._lasting = lasting
         self._store = store
         self._nodes = nodes
+        self._upkeep = Upkeep(world, nodes)
         self._leaders: dict[tuple[bytes, int, int], int] = {}
         self._committed: dict[_Key, dict[int, tuple[int, int]]] = {}
         """By topic id and partition: CRC and leader epoch of the committed batch at an offset."""
@@ -46,6 +48,13 @@ class Invariants:
                     self._check_leader(node, partition)
                 if (partition.topic, partition.index) in self._lasting and not partition.closed:
                     self._check_committed(node, partition)
+        self._upkeep.check()
+
+    def acknowledged(self, host: str, asked_at: float) -> None:
+        """A broker has acknowledged a batch that it was sent at that time, or later."""
+        since = self._store.doubts_since(host)
+        if since is not None and since <= asked_at:
+            self._world.fail(f"{host} acknowledged a batch, and was not sure of its lease since {since:.3f}")
 
     def _brokers(self) -> Iterator[tuple[SimNode, Broker]]:
         for node in self._nodes:
@@ -104,6 +113,9 @@ class Invariants:
                 end = partition.log.end_offset, partition.high_watermark
                 ends.setdefault((partition.topic_id, partition.index), set()).add(end)
         return all(len(found) == 1 and min(found)[0] == min(found)[1] for found in ends.values())
+
+    def compacted(self) -> bool:
+        return self._upkeep.compacted()
 
     def _lagging(self, image: ClusterImage) -> Iterator[tuple[str, PartitionState]]:
         for topic in image.topics.values():

@@ -10,57 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import replace
 
+from forebay.sim.models.facts import Counts, Outcome, Sent, TopicPartition, Transaction, name_of
 from forebay.sim.models.groups import Groups
+from forebay.sim.models.keyed import KeyedValues
 from forebay.sim.models.topics import Topics
-
-TopicPartition = tuple[str, int]
-
-
-class Outcome(Enum):
-    OPEN = "open"
-    COMMIT_ASKED = "asked to commit"
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-    """Whoever led it gave it up without ever asking to commit."""
-
-
-@dataclass(eq=False, slots=True)
-class Transaction:
-    name: str
-    outcome: Outcome = Outcome.OPEN
-    values: list[bytes] = field(default_factory=list)
-    offsets: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
-    """By group and partition: what is committed if the transaction is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    at: TopicPartition
-    producer: str
-    number: int
-    exactly_once: bool
-    transaction: Transaction | None = None
-
-
-@dataclass(slots=True)
-class Counts:
-    sent: int = 0
-    acknowledged: int = 0
-    read: int = 0
-    committed: int = 0
-    aborted: int = 0
-    offsets: int = 0
-    claims: int = 0
-    """How often a member of a group was told what it owns."""
-    changes: int = 0
-    """By administrators: topics made and deleted, settings, elections, moves."""
-
-
-def name_of(at: TopicPartition, offset: int | None = None) -> str:
-    return f"{at[0]}-{at[1]}" if offset is None else f"{at[0]}-{at[1]}@{offset}"
 
 
 class Model:
@@ -76,6 +31,7 @@ class Model:
         self._acknowledged: dict[bytes, tuple[TopicPartition, int]] = {}
         self._transactions: list[Transaction] = []
         self.groups = Groups(fail)
+        self.keyed = KeyedValues(fail)
         self.topics = Topics()
 
     @property
@@ -184,6 +140,8 @@ class Model:
     def _finish_transactions(self, visible: Mapping[TopicPartition, Mapping[int, bytes]]) -> None:
         seen = Counter(value for values in visible.values() for value in values.values())
         for value, sent in self._sent.items():
+            if seen[value] > 1 and (sent.exactly_once or sent.transaction is not None):
+                self._fail(f"{value!r} is visible {seen[value]} times")
             if seen[value] and (problem := _why_not_visible(sent)):
                 self._fail(f"{value!r} is visible though its transaction {problem}")
         for transaction in self._transactions:

@@ -6,27 +6,24 @@ have been undone. A name that was made, moved or removed is safe once its direct
 changes to a directory some first ones have happened. A process that is killed loses nothing: the system
 keeps what it was given.
 
-`SimDisk` is the device, which outlives its processes. A process works through a `DiskHandle`, which goes
-dead with it.
+`SimDisk` is the device, which outlives its processes. A process works through a `DiskHandle`
+(disk_handle.py), which goes dead with it.
 """
 
 from __future__ import annotations
 
-import errno
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from forebay.storage.disk import Buffer, File, FileClosed, Lock, Locked
+if TYPE_CHECKING:
+    from forebay.sim.world.disk_handle import DiskHandle
 
-_CAPACITY_BYTES = 1 << 30
 _DAMAGE_CHANCE = 0.3
 _DAMAGED_BYTES_MAX = 32
-_SECTOR_BYTES = 512
-
-
-class Died(BaseException):
-    """The process ended in the middle of what it did; nothing may take this for an error to deal with."""
+_ROTTEN_BYTES_MAX = 8
+_SEGMENT_FILES = (".log", ".index", ".timeindex", ".txnindex")
 
 
 @dataclass(eq=False, slots=True)
@@ -124,6 +121,33 @@ class SimDisk:
         self._changes.clear()
         self.locks.clear()
 
+    def directories(self, path: str) -> list[str]:
+        """Those that lie in another."""
+        return sorted(name for name, inode in self.names.items() if inode is None and parent(name) == path)
+
+    def rot(self, path: str) -> str | None:
+        """Change some bytes of a segment that is complete, or of its indexes; the file, if there is any."""
+        found = [file for directory in self.directories(path) for file in self._complete(directory)]
+        if not found:
+            return None
+        name = self._chance.choice(found)
+        inode = self.names[name]
+        assert inode is not None
+        at = self._chance.randrange(len(inode.content))
+        length = min(self._chance.randint(1, _ROTTEN_BYTES_MAX), len(inode.content) - at)
+        inode.content[at : at + length] = self._chance.randbytes(length)
+        return name
+
+    def _complete(self, directory: str) -> list[str]:
+        """The files of all segments of a log but the last that hold something."""
+        files = [name for name in self.names if parent(name) == directory and name.endswith(_SEGMENT_FILES)]
+        last = max((name for name in files if name.endswith(".log")), default="").removesuffix(".log")
+        return sorted(name for name in files if not name.startswith(last) and self._size(name))
+
+    def _size(self, name: str) -> int:
+        inode = self.names[name]
+        return 0 if inode is None else len(inode.content)
+
     def _reachable(self, path: str) -> bool:
         above = parent(path)
         return not above or (above in self._safe and self._reachable(above))
@@ -136,224 +160,3 @@ def parent(path: str) -> str:
 def under(names: dict[str, Inode | None], path: str) -> list[str]:
     """The path and everything below it."""
     return [name for name in names if name == path or name.startswith(path + "/")]
-
-
-class SimFile:
-    def __init__(self, disk: DiskHandle, path: str) -> None:
-        self._disk = disk
-        self._path = path
-        self._inode = disk.find(path)
-        self._closed = False
-
-    @property
-    def path(self) -> str:
-        return self._path
-
-    def fileno(self) -> int:
-        raise AssertionError("a simulated file has no descriptor")
-
-    def size(self) -> int:
-        return len(self._inode.content) if self._inode is not None else 0
-
-    def appendv(self, views: Sequence[Buffer]) -> None:
-        self._check()
-        self._disk.live("append", self._path)
-        if self._inode is None:
-            self._inode = self._disk.make(self._path)
-        self._inode.content += b"".join(views)
-
-    def pread(self, length: int, position: int) -> bytes:
-        self._check()
-        self._disk.live("read", self._path)
-        return b"" if self._inode is None else bytes(self._inode.content[position : position + length])
-
-    def cached(self, position: int, length: int) -> bool:  # noqa: ARG002 - everything is in memory
-        return self._disk.is_cached()
-
-    def datasync(self) -> None:
-        self._check()
-        self._disk.live("sync", self._path)
-        if self._inode is None:
-            self._inode = self._disk.make(self._path)
-        self._inode.sync()
-
-    def truncate(self, size: int) -> None:
-        self._check()
-        self._disk.live("truncate", self._path)
-        if self._inode is None:
-            self._inode = self._disk.make(self._path)
-        self._inode.truncate(size)
-
-    def rename(self, path: str) -> None:
-        if self._inode is not None:
-            self._disk.rename(self._path, path)
-        self._path = path
-
-    def close(self) -> None:
-        self._closed = True
-
-    def _check(self) -> None:
-        if self._closed:
-            raise FileClosed(self._path)
-
-
-class _SimLock:
-    def __init__(self, disk: SimDisk, path: str, holder: DiskHandle) -> None:
-        self._disk = disk
-        self._path = path
-        self._holder = holder
-
-    def release(self) -> None:
-        held = self._disk.locks.get(self._path)
-        if held is not None and held[0] is self._holder:
-            del self._disk.locks[self._path]
-
-
-class DiskHandle:
-    """The disk as one process sees it: the port that a broker is given."""
-
-    def __init__(self, disk: SimDisk, chance: random.Random, *, cold_chance: float = 0.02) -> None:
-        self._disk = disk
-        self._chance = chance
-        self._cold_chance = cold_chance
-        self._dead = False
-        self.lives: int | None = None
-        """How many more changes the process makes before it dies in the next; None for any number."""
-        self.on_death: Callable[[], None] = lambda: None
-
-    # -- the process's end -------------------------------------------------------------------------------
-
-    def die(self) -> None:
-        """Whatever a dead process still tries must leave no mark."""
-        self._dead = True
-        for path in [path for path, (holder, _) in self._disk.locks.items() if holder is self]:
-            del self._disk.locks[path]
-
-    def live(self, operation: str, path: str) -> None:
-        if self._dead:
-            raise Died
-        if self.lives is not None and operation != "read":
-            self.lives -= 1
-            if self.lives < 0:
-                self._dead = True
-                self.on_death()
-                raise Died
-        if self._disk.fault is not None:
-            self._disk.fault(operation, path)
-
-    # -- what files use ----------------------------------------------------------------------------------
-
-    def find(self, path: str) -> Inode | None:
-        return self._disk.names.get(path)
-
-    def make(self, path: str) -> Inode:
-        if parent(path) not in self._disk.names:
-            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        inode = Inode()
-        self._disk.change(parent(path), lambda names: names.update({path: inode}))
-        return inode
-
-    def is_cached(self) -> bool:
-        return self._chance.random() >= self._cold_chance
-
-    # -- the port ----------------------------------------------------------------------------------------
-
-    def open(self, path: str, *, create: bool = False) -> File:
-        if create:
-            self.live("create", path)
-            self.make(path)
-        return SimFile(self, path)
-
-    def list(self, path: str) -> list[str]:
-        self.live("read", path)
-        if path not in self._disk.names:
-            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        start = path + "/"
-        return sorted(
-            name[len(start) :]
-            for name in self._disk.names
-            if name.startswith(start) and "/" not in name[len(start) :]
-        )
-
-    def mkdirs(self, path: str) -> None:
-        self.live("mkdir", path)
-        if path and path not in self._disk.names:
-            if parent(path):
-                self.mkdirs(parent(path))
-            self._disk.change(parent(path), lambda names: names.setdefault(path, None))  # type: ignore[arg-type]
-            if not parent(path):
-                self._disk.sync_names("")  # what hangs at the root was there before us
-
-    def exists(self, path: str) -> bool:
-        return path in self._disk.names
-
-    def size(self, path: str) -> int:
-        return len(self._existing(path).content)
-
-    def rename(self, path: str, new_path: str) -> None:
-        self.live("rename", path)
-        if path not in self._disk.names:
-            raise FileNotFoundError(errno.ENOENT, "no such file", path)
-
-        def move(names: dict[str, Inode | None]) -> None:
-            for name in under(names, new_path):
-                del names[name]
-            for name in under(names, path):
-                names[new_path + name[len(path) :]] = names.pop(name)
-
-        self._disk.change(parent(path), move)
-
-    def remove(self, path: str) -> None:
-        self.live("remove", path)
-        if path in self._disk.names:
-            self._disk.change(parent(path), lambda names: names.pop(path, None))  # type: ignore[arg-type]
-
-    def remove_tree(self, path: str) -> None:
-        self.live("remove", path)
-        if path not in self._disk.names:
-            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-
-        def drop(names: dict[str, Inode | None]) -> None:
-            for name in under(names, path):
-                del names[name]
-
-        self._disk.change(parent(path), drop)
-
-    def fsync_dir(self, path: str) -> None:
-        self.live("sync", path)
-        self._disk.sync_names(path)
-
-    def read_bytes(self, path: str) -> bytes:
-        self.live("read", path)
-        return bytes(self._existing(path).content)
-
-    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        self.live("append", path)
-        inode = Inode(content=bytearray(data), in_one_sector=len(data) <= _SECTOR_BYTES)
-        if sync:
-            inode.sync()
-        if parent(path) not in self._disk.names:
-            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        self._disk.change(parent(path), lambda names: names.update({path: inode}))
-        if sync:
-            self._disk.sync_names(parent(path))
-
-    def usage(self, path: str) -> tuple[int, int]:  # noqa: ARG002 - there is one file system
-        return _CAPACITY_BYTES, _CAPACITY_BYTES // 2
-
-    def lock(self, path: str, text: str) -> Lock:
-        self.live("append", path)
-        held = self._disk.locks.get(path)
-        if held is not None:
-            raise Locked(path, held[1])
-        self._disk.locks[path] = self, text
-        return _SimLock(self._disk, path, self)
-
-    def boot_id(self) -> str:
-        return f"boot-{self._disk.boot}"
-
-    def _existing(self, path: str) -> Inode:
-        inode = self._disk.names.get(path)
-        if inode is None:
-            raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        return inode

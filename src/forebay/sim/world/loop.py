@@ -6,6 +6,9 @@ asyncio's does: callbacks in the order they were given, timers when they are due
 Each turn takes a little virtual time that comes from the seed; that is what shuffles the processes among
 each other, and what keeps a busy loop from standing still in time.
 
+Work that takes long is charged to whoever does it (`spend`). A loop that does it stands still: its next turn
+begins when the work would be done, and `on_stall` hears how long that was.
+
 Work for a pool of threads takes effect some time after it was submitted and is reported some time after
 that: what is written in between is not covered by a sync that has already begun.
 """
@@ -58,6 +61,11 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self.thread_delay_s: float | None = None
         """While work of a thread is carried out: how long after it the loop hears of it."""
         self.on_failure: Callable[[str, BaseException | None], None] = lambda _message, _error: None
+        self.on_stall: Callable[[float], None] = lambda _seconds: None
+        self.turns_count = 0
+        self._in_turn = False
+        self._busy_s = 0.0
+        self._free_at = 0.0
         self._random = world.chance(f"loop/{name}").random
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
@@ -71,7 +79,21 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     # -- turns -----------------------------------------------------------------------------------------
 
+    @property
+    def busy(self) -> bool:
+        """Whether it is the loop itself that does something now, and no thread."""
+        return self._in_turn and self.thread_delay_s is None
+
+    def spend(self, seconds: float) -> None:
+        """Charge what is being done with so much time; whoever looks in from outside pays nothing."""
+        if self.thread_delay_s is not None:
+            self.thread_delay_s += seconds
+        elif self._in_turn:
+            self._busy_s += seconds
+
     def _wake(self, when: float) -> None:
+        if when < self._free_at:
+            when = self._free_at
         if self._wake_at is None or when < self._wake_at:
             self._wake_at = when
             if when not in self._wakes:
@@ -91,7 +113,8 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             self._held.append(self._wake_soon)
             return
         self._collect_due()
-        self._turn_due = True
+        self.turns_count += 1
+        self._turn_due = self._in_turn = True
         events._set_running_loop(self)
         ready = self._ready
         try:
@@ -103,7 +126,15 @@ class ProcessLoop(asyncio.AbstractEventLoop):
                     break
         finally:
             events._set_running_loop(None)
+            self._in_turn = False
+        if self._busy_s:
+            self._stand_still()
         self._plan_next()
+
+    def _stand_still(self) -> None:
+        seconds, self._busy_s = self._busy_s, 0.0
+        self._free_at = self.world.now + seconds
+        self.on_stall(seconds)
 
     def _collect_due(self) -> None:
         timers, now = self._timers, self.world.now

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
+from random import Random
 from typing import Any
 
 from forebay.broker.broker import Broker
@@ -13,11 +14,14 @@ from forebay.broker.sockets import Address
 from forebay.config import BrokerConfig, broker_config
 from forebay.coordination.store import Store
 from forebay.core.image import PartitionState
-from forebay.sim.world.disk import Died, DiskHandle, SimDisk
+from forebay.sim.world.disk import SimDisk
+from forebay.sim.world.disk_handle import Died, DiskHandle
+from forebay.sim.world.disk_time import DiskTime
 from forebay.sim.world.loop import ProcessLoop, SimThreads
 from forebay.sim.world.network import HostNetwork, SimNetwork
 from forebay.sim.world.store import SimStore
 from forebay.sim.world.virtual_time import World
+from forebay.storage.checkpoint import LOG_START_OFFSETS, TopicPartition, read_offsets
 
 PORT = 9092
 DATA_DIR = "/data"
@@ -86,10 +90,19 @@ class SimNode:
         """Whether the broker ended by itself."""
         self.disk_failed = False
         """Whether the disk has refused something since the broker was started."""
+        self.kept_all = True
+        """Whether the disk holds everything that processes before this one had written."""
+        self.noted_starts: dict[TopicPartition, int] = {}
+        """Where logs begin, as a process before this one had noted it on the disk."""
+        self.stall_s_max = 0.0
+        """How long its loop may stand still."""
         self._world = world
         self._network = network
         self._store = store
         self._settings = dict(settings)
+        self._stopping = False
+        self._torn = False
+        """Whether power was lost, and not all logs have been looked at since."""
         self._process: SimProcess | None = None
         self._handle: DiskHandle | None = None
 
@@ -102,6 +115,13 @@ class SimNode:
     @property
     def paused(self) -> bool:
         return self._process is not None and self._process.loop.paused
+
+    @property
+    def lacks_partitions(self) -> bool:
+        """Whether its broker serves without partitions that it could not open, and might now."""
+        if self.broker is None or not self.ready or self.disk.fault is not None:
+            return False
+        return bool(self.broker.replicas.damaged())
 
     def sees(self, topic: str, state: PartitionState) -> bool:
         """Whether its broker runs and knows of this state of a partition."""
@@ -119,11 +139,15 @@ class SimNode:
             return
         self.gave_up = False
         self.starts += 1
+        self.kept_all = not self._torn and not self.disk_failed
         self._world.note("node", f"{self.host} starts")
         name = f"{self.host}/{self.starts}"
         process = self._process = SimProcess(self._world, self._network, self.host, name)
         process.loop.on_failure = self._failed
-        handle = self._handle = DiskHandle(self.disk, self._world.chance(f"handle/{name}"))
+        process.loop.on_stall = self._stood_still
+        handle = self._handle = DiskHandle(
+            self.disk, self._world.chance(f"handle/{name}"), time=DiskTime(process.loop)
+        )
         handle.on_death = partial(self._die_soon, process)
         config = broker_config(
             {
@@ -133,6 +157,7 @@ class SimNode:
                 **self._settings,
             }
         )
+        self.stall_s_max = config.cluster.lease_ttl_ms / 1000 / 4
         ports = Ports(
             clock=self.clock,
             disk=handle,
@@ -159,6 +184,8 @@ class SimNode:
 
     def _on_ready(self, _address: Address) -> None:
         self.ready = True
+        self._stopping = False
+        self._torn = self._torn and self.disk.fault is not None
         self._world.note("node", f"{self.host} is ready")
 
     def _exited(self, process: SimProcess, reason: str) -> None:
@@ -171,14 +198,35 @@ class SimNode:
         if not isinstance(error, Died):
             self._world.fail(f"{self.host}: {message}: {error!r}")
 
+    def _stood_still(self, seconds: float) -> None:
+        """While it serves, a broker that does nothing else for so long looks dead to others."""
+        if self.ready and not self._stopping and seconds > self.stall_s_max:
+            self._world.fail(
+                f"the loop of {self.host} stood still for {seconds:.1f} s, "
+                f"where {self.stall_s_max:.1f} s are a quarter of its lease"
+            )
+
     def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None and self._handle is not None:
             self._handle.die()
             self._store.end_watches(process.loop)
             process.end()
+            self._note_starts()
         self.broker = None
         self.ready = False
+
+    def _note_starts(self) -> None:
+        fault, self.disk.fault = self.disk.fault, None
+        disk = DiskHandle(self.disk, Random(0))
+        noted = {**self.noted_starts, **read_offsets(disk, f"{DATA_DIR}/{LOG_START_OFFSETS}")}
+        directories = self.disk.directories(DATA_DIR)
+        self.noted_starts = {
+            (topic, index): offset
+            for (topic, index), offset in noted.items()
+            if f"{DATA_DIR}/{topic}-{index}" in directories
+        }
+        self.disk.fault = fault
 
     # -- trouble -----------------------------------------------------------------------------------------
 
@@ -186,6 +234,7 @@ class SimNode:
         """SIGTERM."""
         if self._process is not None and self.broker is not None:
             self._world.note("node", f"{self.host} is told to stop")
+            self._stopping = True
             self._process.loop.call_soon(self.broker.stop)
 
     def kill(self) -> None:
@@ -217,10 +266,18 @@ class SimNode:
         self._go_dark()
         self.disk.erase()
 
+    def replace_disk(self) -> None:
+        """An empty disk takes the place of this one, while nothing runs."""
+        assert not self.running
+        self.disk.erase()
+        self.noted_starts.clear()
+
     def _go_dark(self) -> None:
         self.powerless = True
         self._network.power_lost(self.host)
         self._end()
+        self._torn = True
+        self.noted_starts.clear()
 
     def power_back(self) -> None:
         self.powerless = False

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from forebay.coordination.keys import Keys
@@ -71,6 +72,10 @@ class SimStore:
         self._image = ClusterImage(cluster_id=CLUSTER)
         self._chance = world.chance("store")
         self._grants: dict[int, _Grant] = {}
+        self._leases: dict[str, SimLease] = {}
+        """The last of each host."""
+        self._held_back: dict[str, list[Callable[[], None]]] = {}
+        """By host the answers to its keep-alives that are on their way, and come later."""
         self._last_lease = 0
         self._watches: dict[SimWatch, None] = {}
 
@@ -153,6 +158,32 @@ class SimStore:
         self.down = False
         for lease_id in list(self._grants):
             self.keep_alive(lease_id)
+
+    # -- doubts ------------------------------------------------------------------------------------------
+
+    def taken(self, host: str, lease: SimLease) -> None:
+        self._leases[host] = lease
+
+    def doubts_since(self, host: str) -> float | None:
+        """Since when the holder of a lease has not been sure of it; None if it is, or has none."""
+        lease = self._leases.get(host)
+        return None if lease is None else lease.doubted_since()
+
+    def hold_back(self, host: str) -> None:
+        """Let the answers to the keep-alives of a host wait on their way."""
+        self._held_back.setdefault(host, [])
+
+    def let_through(self, host: str) -> None:
+        for arrive in self._held_back.pop(host, []):
+            arrive()
+
+    def renewed(self, host: str, arrive: Callable[[], None]) -> None:
+        """An answer to a keep-alive has come, or is held back."""
+        waiting = self._held_back.get(host)
+        if waiting is None:
+            arrive()
+        else:
+            waiting.append(arrive)
 
     # -- watches -----------------------------------------------------------------------------------------
 
@@ -249,17 +280,32 @@ class SimLease:
     def __init__(self, client: StoreClient, lease_id: int, ttl_s: float, sent_at: float) -> None:
         self.id = lease_id
         self.lost = asyncio.Event()
+        self._lost_at: float | None = None
         self._client = client
         self._ttl_s = ttl_s
         self._holds_until = sent_at + ttl_s
         self._keep_soon()
 
+    @property
+    def _trusted_until(self) -> float:
+        return self._holds_until - _MARGIN * self._ttl_s
+
     def valid(self) -> bool:
-        return not self.lost.is_set() and self._client.loop.time() < self._holds_until - _MARGIN * self._ttl_s
+        return not self.lost.is_set() and self._client.loop.time() < self._trusted_until
+
+    def doubted_since(self) -> float | None:
+        if self.valid():
+            return None
+        return self._trusted_until if self._lost_at is None else min(self._lost_at, self._trusted_until)
 
     async def revoke(self) -> None:
-        self.lost.set()
+        self._lose()
         await self._client.call(lambda: self._client.server.revoke(self.id))
+
+    def _lose(self) -> None:
+        if self._lost_at is None:
+            self._lost_at = self._client.loop.time()
+        self.lost.set()
 
     def _keep_soon(self) -> None:
         self._client.loop.call_later(self._ttl_s / _KEEP_ALIVES_PER_TTL, self._keep)
@@ -268,7 +314,7 @@ class SimLease:
         if self.lost.is_set() or self._client.closed:
             return
         if self._client.loop.time() >= self._holds_until:
-            self.lost.set()
+            self._lose()
             return
         sent_at = self._client.loop.time()
         answer = self._client.send(lambda: self._client.server.keep_alive(self.id))
@@ -280,9 +326,13 @@ class SimLease:
             return
         error = answer.exception()
         if error is None:
-            self._holds_until = max(self._holds_until, sent_at + self._ttl_s)
+            self._client.server.renewed(self._client.host, partial(self._renew, sent_at))
         elif isinstance(error, LeaseLost):
-            self.lost.set()
+            self._lose()
+
+    def _renew(self, sent_at: float) -> None:
+        if not self.lost.is_set():
+            self._holds_until = max(self._holds_until, sent_at + self._ttl_s)
 
 
 class StoreClient:
@@ -323,7 +373,9 @@ class StoreClient:
 
     async def lease(self, ttl_s: float) -> SimLease:
         sent_at = self.loop.time()
-        return SimLease(self, await self.call(lambda: self.server.grant(ttl_s)), ttl_s, sent_at)
+        lease = SimLease(self, await self.call(lambda: self.server.grant(ttl_s)), ttl_s, sent_at)
+        self.server.taken(self.host, lease)
+        return lease
 
     async def close(self) -> None:
         self.closed = True

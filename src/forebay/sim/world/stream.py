@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from forebay.broker.sockets import Address
+from forebay.sim.world.disk_handle import SimFile
 from forebay.sim.world.loop import ProcessLoop
 from forebay.wire.parts import FileRange
 
@@ -84,9 +85,10 @@ class SimStream:
         room = _WINDOW_BYTES - self._unread_by_peer
         if room <= 0:
             raise BlockingIOError
-        return (
-            self.send(data) if (data := source.file.pread(min(room, source.length), source.position)) else 0
-        )
+        file = source.file
+        assert isinstance(file, SimFile)
+        data = file.pass_on(min(room, source.length), source.position)
+        return self.send(data) if data else 0
 
     def on_readable(self, callback: Callable[[], None] | None) -> None:
         self._readable = callback

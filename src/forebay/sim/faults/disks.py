@@ -1,0 +1,139 @@
+"""Disks that refuse, are full, cannot be read, or give back something else than was written."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from random import Random
+
+from forebay.sim.faults.scene import LOOK_S, Fault, Scene, Undo
+from forebay.sim.world.node import DATA_DIR, SimNode
+
+_LOOK_SOON_S = 0.01
+
+
+class DiskFaults:
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._chance = scene.chance
+        self._world = scene.world
+        self._number = 0
+
+    def kinds(self) -> list[tuple[Fault, int]]:
+        return [
+            (self._disk_errors, 2),
+            (self._disk_full, 2),
+            (self._read_errors, 2),
+            (self._partition_cannot_be_opened, 2),
+            (self._bits_rot, 2),
+        ]
+
+    def _disk_errors(self) -> Undo:
+        node, chance = self._scene.victim(), self._chance.choice((0.02, 0.3, 1.0))
+        self._scene.note(f"the disk of {node.host} fails, {chance:.0%} of the time")
+        node.disk_failed = True
+        numbers = self._numbers()
+
+        def fail(operation: str, path: str) -> None:
+            if operation != "read" and numbers.random() < chance:
+                raise OSError(errno.EIO, "the device has failed", path)
+
+        return self._set(node, fail)
+
+    def _disk_full(self) -> Undo:
+        node = self._scene.victim()
+        self._scene.note(f"the disk of {node.host} is full")
+        node.disk_failed = True
+
+        def refuse(operation: str, path: str) -> None:
+            if operation in ("append", "create", "mkdir"):
+                raise OSError(errno.ENOSPC, "no space left on device", path)
+
+        return self._set(node, refuse)
+
+    def _read_errors(self) -> Undo:
+        """Reading fails for a while, and nothing is lost; but what could not be opened stays closed."""
+        node, chance = self._scene.victim(), self._chance.choice((0.02, 0.3, 1.0))
+        self._scene.note(f"the disk of {node.host} cannot be read, {chance:.0%} of the time")
+        numbers = self._numbers()
+
+        def fail(operation: str, path: str) -> None:
+            if operation == "read" and numbers.random() < chance:
+                raise OSError(errno.EIO, "the device cannot be read", path)
+
+        return self._set(node, fail)
+
+    def _numbers(self) -> Random:
+        self._number += 1
+        return self._world.chance(f"disk-errors/{self._number}")
+
+    def _set(self, node: SimNode, fault: Callable[[str, str], None]) -> Undo:
+        node.disk.fault = fault
+        return lambda: self._clear(node, fault)
+
+    def _clear(self, node: SimNode, fault: Callable[[str, str], None]) -> None:
+        if node.disk.fault is fault:
+            node.disk.fault = None
+
+    # -- one partition -----------------------------------------------------------------------------------
+
+    def _partition_cannot_be_opened(self) -> Undo | None:
+        """A broker starts without one of its partitions, stops in order, and can read it the next time."""
+        node = self._scene.mortal()
+        directories = [] if node is None else node.disk.directories(DATA_DIR)
+        if node is None or not directories or self._scene.robbed is not None:
+            return None
+        directory = self._chance.choice(directories)
+        self._scene.note(f"{directory} of {node.host} cannot be read")
+
+        def fail(operation: str, path: str) -> None:
+            if operation == "read" and path.startswith(directory):
+                raise OSError(errno.EIO, "the device cannot be read", path)
+
+        clear = self._set(node, fail)
+        node.kill()
+        node.start()
+        return lambda: self._stop_then(node, clear)
+
+    def _stop_then(self, node: SimNode, action: Undo) -> None:
+        """Stop a broker in order, as soon as it serves; do something before it is started again."""
+        if node.running and not node.ready:
+            self._world.after(_LOOK_SOON_S, self._stop_then, node, action)
+            return
+        node.stop()
+        self._when_ended(node, action)
+
+    def _when_ended(self, node: SimNode, action: Undo) -> None:
+        if node.running:
+            self._world.after(_LOOK_SOON_S, self._when_ended, node, action)
+        else:
+            action()
+
+    def _bits_rot(self) -> Undo | None:
+        """Files give back other bytes than were written, until somebody replaces the disk."""
+        scene = self._scene
+        if len(scene.nodes) < 2 or scene.rotten is not None or not scene.in_sync():
+            return None
+        node = scene.robbable()
+        path = None if node is None else node.disk.rot(DATA_DIR)
+        if node is None or path is None:
+            return None
+        scene.note(f"bits of {path} of {node.host} rot")
+        scene.rotten = node
+        return lambda: self._replace(node)
+
+    def _replace(self, node: SimNode) -> None:
+        """The disk by an empty one, while the broker is stopped, and only if others have what is on it."""
+        if node.powerless or self._scene.is_alone(node):
+            self._world.after(LOOK_S, self._replace, node)
+        else:
+            self._stop_then(node, lambda: self._erase(node))
+
+    def _erase(self, node: SimNode) -> None:
+        scene = self._scene
+        if scene.is_in_sync(node):
+            self._world.after(LOOK_S, self._replace, node)
+            return
+        scene.note(f"{node.host} gets an empty disk")
+        scene.robbed, scene.rotten = node, None
+        node.replace_disk()

@@ -1,0 +1,70 @@
+"""The faults of a story: what goes wrong, when and for how long; in the end everything is taken back.
+
+Some losses no system survives, and the story leaves them out: while one machine has lost its power, its disk
+or part of it and is not yet back in sync, no other does. What the cluster promises then is in
+docs/guarantees.md.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from forebay.sim.faults.disks import DiskFaults
+from forebay.sim.faults.links import LinkFaults
+from forebay.sim.faults.machines import MachineFaults
+from forebay.sim.faults.scene import LOOK_S, Fault, Scene
+from forebay.sim.world.node import SimNode
+
+
+class Faults:
+    def __init__(self, scene: Scene) -> None:
+        self.counts: Counter[str] = Counter()
+        self._scene = scene
+        kinds: list[tuple[Fault, int]] = [
+            *MachineFaults(scene).kinds(),
+            *LinkFaults(scene).kinds(),
+            *DiskFaults(scene).kinds(),
+        ]
+        # Every story has its favourites: what never meets among all faults at once meets among a few.
+        self._kinds = [(kind, weight * scene.chance.choice((0, 1, 1, 4))) for kind, weight in kinds]
+        self._kinds[0] = kinds[0]
+
+    def step(self) -> None:
+        """Let one more thing go wrong."""
+        scene = self._scene
+        if scene.rotten is None and scene.in_sync():
+            scene.robbed = None
+        kinds, weights = zip(*self._kinds, strict=True)
+        fault: Fault = scene.chance.choices(kinds, weights)[0]
+        undo = fault()
+        self.counts[getattr(fault, "__name__", "").strip("_").replace("_", " ")] += 1
+        if undo is not None:
+            scene.later(scene.a_while(), undo)
+
+    def heal(self) -> None:
+        """Take everything back; brokers whose disks failed are started anew, as an operator would."""
+        self._scene.world.note("heal", "")
+        self._scene.undo_all()
+        for node in self._scene.nodes:
+            node.live_on()
+            self._start_anew(node)
+
+    def _start_anew(self, node: SimNode) -> None:
+        robbed = self._scene.robbed
+        failed = node.disk_failed or node.lacks_partitions
+        if failed and node is not robbed and self._scene.is_taken_for_alive(robbed):
+            self._scene.world.after(LOOK_S, self._start_anew, node)
+            return
+        if failed:
+            node.disk_failed = False
+            node.kill()
+        node.start()
+
+    def keep_running(self) -> None:
+        """Start brokers that ended by themselves, as a supervisor does."""
+        scene = self._scene
+        for node in scene.nodes:
+            if node.gave_up:
+                node.start()
+            elif scene.healed and node.lacks_partitions and node is not scene.rotten:
+                self._start_anew(node)

@@ -1,0 +1,116 @@
+"""Networks that are cut or slow, and a store that is away, slow or forgetful."""
+
+from __future__ import annotations
+
+from forebay.sim.faults.scene import Fault, Scene, Undo
+from forebay.sim.world.store import STORE_HOST
+
+_DOUBT_S_MAX = 9.0
+_DOUBT_LOOK_S = 0.05
+_DOUBT_S = (0.05, 0.7)
+"""How long a broker is in doubt about its lease before it hears that it still has it."""
+
+
+class LinkFaults:
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._chance = scene.chance
+        self._network = scene.network
+        self._store = scene.store
+
+    def kinds(self) -> list[tuple[Fault, int]]:
+        return [
+            (self._cut, 4),
+            (self._cut_both_ways, 3),
+            (self._isolate, 5),
+            (self._reset, 3),
+            (self._slow_link, 4),
+            (self._cut_from_store, 3),
+            (self._store_down, 2),
+            (self._store_forgets_to_answer, 2),
+            (self._slow_watches, 2),
+            (self._slow_store, 3),
+            (self._doubt, 3),
+        ]
+
+    # -- network -----------------------------------------------------------------------------------------
+
+    def _cut(self) -> Undo:
+        one, other = self._scene.pair()
+        return self._cut_all([(one, other)])
+
+    def _cut_both_ways(self) -> Undo:
+        one, other = self._scene.pair()
+        return self._cut_all([(one, other), (other, one)])
+
+    def _isolate(self) -> Undo:
+        """From its peers; its clients still reach it, and it may or may not reach the store."""
+        lonely = self._scene.victim().host
+        others = [node.host for node in self._scene.nodes if node.host != lonely]
+        if self._chance.random() < 0.5:
+            others.append(STORE_HOST)
+        return self._cut_all([pair for other in others for pair in ((lonely, other), (other, lonely))])
+
+    def _cut_from_store(self) -> Undo:
+        host = self._scene.victim().host
+        ways = [(host, STORE_HOST), (STORE_HOST, host)]
+        return self._cut_all(ways[: self._chance.randint(1, 2)])
+
+    def _cut_all(self, pairs: list[tuple[str, str]]) -> Undo:
+        self._scene.note("cut " + ", ".join(f"{one} > {other}" for one, other in pairs))
+        for pair in pairs:
+            self._network.cut(*pair)
+
+        def mend() -> None:
+            for pair in pairs:
+                self._network.mend(*pair)
+
+        return mend
+
+    def _slow_link(self) -> Undo:
+        pair = self._scene.pair()
+        self._scene.note(f"slow {pair[0]} > {pair[1]}")
+        self._network.slow_down(*pair)
+        return lambda: self._network.speed_up(*pair)
+
+    def _reset(self) -> None:
+        one, other = self._scene.pair()
+        self._scene.note(f"connections between {one} and {other} are reset")
+        self._network.reset_between(one, other)
+
+    # -- the store ---------------------------------------------------------------------------------------
+
+    def _store_down(self) -> Undo:
+        self._scene.note("the store is down")
+        self._store.down = True
+        return self._store.come_back
+
+    def _slow_store(self) -> Undo:
+        self._scene.note("the store is slow")
+        self._store.slow = True
+        return lambda: setattr(self._store, "slow", False)
+
+    def _store_forgets_to_answer(self) -> Undo:
+        self._scene.note("the store does not answer always")
+        self._store.lose_answers_chance = 0.3
+        return lambda: setattr(self._store, "lose_answers_chance", 0.0)
+
+    def _slow_watches(self) -> Undo:
+        self._scene.note("watches are slow")
+        self._store.watch_delay_s_max = 2.0
+        return lambda: setattr(self._store, "watch_delay_s_max", 0.0)
+
+    def _doubt(self) -> None:
+        """The answers to a broker's keep-alives come late: it doubts its lease, and has it all the time."""
+        host = self._scene.victim().host
+        self._scene.note(f"keep-alives of {host} are answered late")
+        self._store.hold_back(host)
+        self._scene.later(_DOUBT_S_MAX, lambda: self._store.let_through(host))
+        self._scene.world.after(_DOUBT_LOOK_S, self._await_doubt, host, self._scene.world.now + _DOUBT_S_MAX)
+
+    def _await_doubt(self, host: str, deadline: float) -> None:
+        world = self._scene.world
+        if self._store.doubts_since(host) is not None:
+            world.after(self._chance.uniform(*_DOUBT_S), self._store.let_through, host)
+        elif world.now < deadline:
+            world.after(_DOUBT_LOOK_S, self._await_doubt, host, deadline)

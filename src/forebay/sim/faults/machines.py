@@ -1,0 +1,141 @@
+"""Processes that end or stand still, machines that lose power or their disk, clocks that are set."""
+
+from __future__ import annotations
+
+from forebay.sim.faults.scene import LOOK_S, SHORT_S, Fault, Scene, Undo
+from forebay.sim.world.node import SimNode
+
+_CHANGES_BEFORE_DEATH_MAX = 30
+_ALONE_S_MAX = 14.0
+_BETWEEN_S = (0.05, 2.0)
+_CLOCK_OFF_MS = (-3_000_000, 3_000_000)
+"""Less than an hour: with more, brokers refuse the timestamps of messages, as they are set to."""
+
+
+class MachineFaults:
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._chance = scene.chance
+
+    def kinds(self) -> list[tuple[Fault, int]]:
+        return [
+            (self._kill, 6),
+            (self._kill_in_the_act, 4),
+            (self._stop, 3),
+            (self._lose_power, 5),
+            (self._lose_disk, 1),
+            (self._lose_disk_and_crash, 3),
+            (self._pause, 5),
+            (self._set_clock, 2),
+            (self._abandon_and_rob, 4),
+        ]
+
+    def _kill(self) -> Undo | None:
+        node = self._scene.mortal()
+        if node is None:
+            return None
+        node.kill()
+        return node.start
+
+    def _kill_in_the_act(self) -> Undo | None:
+        node = self._scene.mortal()
+        if node is None:
+            return None
+        node.kill_after(self._chance.randint(0, _CHANGES_BEFORE_DEATH_MAX))
+        return node.start
+
+    def _stop(self) -> Undo | None:
+        node = self._scene.mortal()
+        if node is None or self._scene.robbed is not None:
+            return None
+        node.stop()
+        return node.start
+
+    def _pause(self) -> Undo:
+        node = self._scene.victim()
+        node.pause()
+        return node.resume
+
+    def _set_clock(self) -> None:
+        """Wall time is set, forward or back; how much time passes does not change."""
+        node = self._scene.victim()
+        node.clock.offset_ms = self._chance.randint(*_CLOCK_OFF_MS)
+        self._scene.note(f"the clock of {node.host} is off by {node.clock.offset_ms} ms")
+
+    # -- losses ------------------------------------------------------------------------------------------
+
+    def _lose_power(self) -> Undo | None:
+        node = self._scene.robbable()
+        if node is None:
+            return None
+        node.lose_power()
+        return node.power_back
+
+    def _lose_disk(self) -> Undo | None:
+        if len(self._scene.nodes) < 2 or not self._scene.in_sync():
+            return None
+        node = self._scene.robbable()
+        if node is None:
+            return None
+        node.lose_disk()
+        return node.power_back
+
+    def _lose_disk_and_crash(self) -> Undo | None:
+        """Let a broker copy everything from the others, and die as soon as it has."""
+        undo = self._lose_disk()
+        if undo is None or self._scene.robbed is None:
+            return None
+        self._scene.later(self._chance.uniform(*SHORT_S), undo)
+        self._scene.world.after(LOOK_S, self._crash_when_in_sync, self._scene.robbed)
+        return None
+
+    def _crash_when_in_sync(self, node: SimNode) -> None:
+        scene = self._scene
+        if scene.healed or scene.robbed not in (None, node):
+            return
+        if node.ready and scene.in_sync():
+            scene.robbed = None
+            scene.world.after(self._chance.uniform(*_BETWEEN_S), self._crash, node)
+        else:
+            scene.world.after(LOOK_S, self._crash_when_in_sync, node)
+
+    def _crash(self, node: SimNode) -> None:
+        if not self._scene.healed and self._scene.robbed is None and not node.powerless:
+            node.kill()
+            self._scene.later(self._chance.uniform(*SHORT_S), node.start)
+
+    def _abandon_and_rob(self) -> Undo | None:
+        """Cut a broker off from its peers; when it has to go on alone, take its power."""
+        scene = self._scene
+        node = scene.robbable()
+        if node is None:
+            return None
+        for other in scene.nodes:
+            if other is not node:
+                self._part(node.host, other.host)
+        scene.note(f"{node.host} is cut off from its peers")
+        scene.world.after(LOOK_S, self._rob_when_alone, node, scene.world.now + _ALONE_S_MAX)
+        return None
+
+    def _part(self, one: str, other: str) -> None:
+        network = self._scene.network
+        for pair in ((one, other), (other, one)):
+            network.cut(*pair)
+            self._scene.later(_ALONE_S_MAX, lambda pair=pair: network.mend(*pair))  # type: ignore[misc]
+
+    def _rob_when_alone(self, node: SimNode, deadline: float) -> None:
+        scene = self._scene
+        if scene.healed or node.powerless or scene.robbed not in (None, node):
+            return
+        if scene.is_alone(node) or scene.world.now >= deadline:
+            scene.robbed = node
+            scene.world.after(self._chance.uniform(*_BETWEEN_S), self._rob, node)
+        else:
+            scene.world.after(LOOK_S, self._rob_when_alone, node, deadline)
+
+    def _rob(self, node: SimNode) -> None:
+        scene = self._scene
+        may = scene.robbed is node and scene.knows_that_it_is_alone(node)
+        if may and not scene.healed and not node.powerless:
+            node.lose_power()
+            scene.later(self._chance.uniform(*SHORT_S), node.power_back)

@@ -1,0 +1,52 @@
+"""What the models speak of: messages that were sent, and the transactions that they were part of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+TopicPartition = tuple[str, int]
+
+
+class Outcome(Enum):
+    OPEN = "open"
+    COMMIT_ASKED = "asked to commit"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    """Whoever led it gave it up without ever asking to commit."""
+
+
+@dataclass(eq=False, slots=True)
+class Transaction:
+    name: str
+    outcome: Outcome = Outcome.OPEN
+    values: list[bytes] = field(default_factory=list)
+    offsets: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    """By group and partition: what is committed if the transaction is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    at: TopicPartition
+    producer: str
+    number: int
+    exactly_once: bool
+    transaction: Transaction | None = None
+
+
+@dataclass(slots=True)
+class Counts:
+    sent: int = 0
+    acknowledged: int = 0
+    read: int = 0
+    committed: int = 0
+    aborted: int = 0
+    offsets: int = 0
+    claims: int = 0
+    """How often a member of a group was told what it owns."""
+    changes: int = 0
+    """By administrators: topics made and deleted, settings, elections, moves."""
+
+
+def name_of(at: TopicPartition, offset: int | None = None) -> str:
+    return f"{at[0]}-{at[1]}" if offset is None else f"{at[0]}-{at[1]}@{offset}"

@@ -1,0 +1,89 @@
+"""What brokers have to get done beside serving, and what must be left when they come back.
+
+- A process that ends loses nothing that it has written: its logs are as long when it is started again, and
+  begin where they began.
+- Retention and compaction go on whatever the state of some other partition is, and come to an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from forebay.broker.broker import Broker
+from forebay.broker.partition import Partition
+from forebay.sim.world.node import SimNode
+from forebay.sim.world.virtual_time import World
+
+_COMPACTIONS_PER_CHECK_MAX = 25
+_RETENTION_S_MAX = 8.0
+_SLACK_BYTES = 4096
+
+
+class Upkeep:
+    def __init__(self, world: World, nodes: Sequence[SimNode]) -> None:
+        self._world = world
+        self._nodes = nodes
+        self._seen: set[tuple[int, int]] = set()
+        """Starts of nodes that were looked at."""
+        self._compactions: dict[tuple[int, int], int] = {}
+        self._too_large_since: dict[tuple[int, str], float] = {}
+
+    def check(self) -> None:
+        for node in self._nodes:
+            broker = node.broker
+            if broker is None or not node.ready or node.paused:
+                continue
+            start = (node.node_id, node.starts)
+            if start not in self._seen:
+                self._seen.add(start)
+                self._check_start(node, broker)
+            self._check_compactions(start, node, broker)
+            for partition in broker.replicas.all():
+                self._check_size(node, partition)
+
+    def _check_start(self, node: SimNode, broker: Broker) -> None:
+        for partition in broker.replicas.all():
+            report, start = partition.log.report, partition.log.start_offset
+            if node.kept_all and (report.truncated_bytes or report.removed_segments):
+                self._world.fail(
+                    f"{node.host} cut {report.truncated_bytes} bytes and {report.removed_segments} segments "
+                    f"off {partition} when it started, though only its process had ended"
+                )
+            noted = node.noted_starts.get((partition.topic, partition.index), 0)
+            if start < noted:
+                self._world.fail(f"{partition} begins at {start} again on {node.host}, and began at {noted}")
+
+    def _check_compactions(self, start: tuple[int, int], node: SimNode, broker: Broker) -> None:
+        count = broker.metrics.logs_compacted
+        before = self._compactions.get(start, count)
+        self._compactions[start] = count
+        if count - before > _COMPACTIONS_PER_CHECK_MAX:
+            self._world.fail(f"{node.host} compacts without an end: {count - before} times in a moment")
+
+    def _check_size(self, node: SimNode, partition: Partition) -> None:
+        config, log, key = partition.config, partition.log, (node.node_id, str(partition))
+        limit = config.retention_bytes + 2 * config.segment_bytes + _SLACK_BYTES
+        may_stay = config.retention_bytes < 0 or not config.deletes or log.size <= limit
+        if may_stay or node.disk.fault is not None or partition.high_watermark < log.end_offset:
+            self._too_large_since.pop(key, None)
+        elif self._world.now - self._too_large_since.setdefault(key, self._world.now) > _RETENTION_S_MAX:
+            self._world.fail(f"{partition} has {log.size} bytes on {node.host}, where {limit} should be left")
+
+    # -- coming right ------------------------------------------------------------------------------------
+
+    def compacted(self) -> bool:
+        """Whether nothing is left to compact, but for the newest segment of each log."""
+        return not any(self._dirty())
+
+    def _dirty(self) -> Iterator[Partition]:
+        for node in self._nodes:
+            if node.broker is not None:
+                for partition in node.broker.replicas.all():
+                    if partition.config.compacted and self._is_dirty(node.broker, partition):
+                        yield partition
+
+    def _is_dirty(self, broker: Broker, partition: Partition) -> bool:
+        segments = partition.log.segments()
+        clean_to = broker.data.first_dirty_offset(partition.topic, partition.index)
+        dirty = sum(segment.size for segment in segments[:-1] if segment.next_offset > clean_to)
+        return dirty > partition.config.min_cleanable_dirty_ratio * partition.log.size

@@ -1,0 +1,269 @@
+"""The disk as one process uses it: its files, until it dies in the middle of a change or is killed."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from forebay.sim.world.disk import Inode, SimDisk, parent, under
+from forebay.storage.disk import Buffer, File, FileClosed, Lock, Locked
+
+_CAPACITY_BYTES = 1 << 30
+_SECTOR_BYTES = 512
+
+
+class Died(BaseException):
+    """The process ended in the middle of what it did; nothing may take this for an error to deal with."""
+
+
+class SimFile:
+    def __init__(self, disk: DiskHandle, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = disk.find(path)
+        self._closed = False
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def fileno(self) -> int:
+        raise AssertionError("a simulated file has no descriptor")
+
+    def size(self) -> int:
+        return len(self._inode.content) if self._inode is not None else 0
+
+    def appendv(self, views: Sequence[Buffer]) -> None:
+        self._check()
+        self._disk.live("append", self._path)
+        if self._inode is None:
+            self._inode = self._disk.make(self._path)
+        self._inode.content += b"".join(views)
+
+    def pread(self, length: int, position: int) -> bytes:
+        found = self.pass_on(length, position)
+        self._disk.time.read(self._path, len(found))
+        return found
+
+    def pass_on(self, length: int, position: int) -> bytes:
+        """What the system gives to a socket; the process does not read it."""
+        self._check()
+        self._disk.live("read", self._path)
+        return b"" if self._inode is None else bytes(self._inode.content[position : position + length])
+
+    def cached(self, position: int, length: int) -> bool:  # noqa: ARG002 - everything is in memory
+        return self._disk.is_cached()
+
+    def datasync(self) -> None:
+        self._check()
+        self._disk.live("sync", self._path)
+        self._disk.time.sync()
+        if self._inode is None:
+            self._inode = self._disk.make(self._path)
+        self._inode.sync()
+
+    def truncate(self, size: int) -> None:
+        self._check()
+        self._disk.live("truncate", self._path)
+        if self._inode is None:
+            self._inode = self._disk.make(self._path)
+        self._inode.truncate(size)
+
+    def rename(self, path: str) -> None:
+        if self._inode is not None:
+            self._disk.rename(self._path, path)
+        self._path = path
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _check(self) -> None:
+        if self._closed:
+            raise FileClosed(self._path)
+
+
+class _SimLock:
+    def __init__(self, disk: SimDisk, path: str, holder: DiskHandle) -> None:
+        self._disk = disk
+        self._path = path
+        self._holder = holder
+
+    def release(self) -> None:
+        held = self._disk.locks.get(self._path)
+        if held is not None and held[0] is self._holder:
+            del self._disk.locks[self._path]
+
+
+class UseOfTime(Protocol):
+    """Told what the process does with its disk."""
+
+    def read(self, path: str, size: int) -> None: ...
+    def sync(self) -> None: ...
+
+
+class _NoTime:
+    def read(self, path: str, size: int) -> None: ...
+    def sync(self) -> None: ...
+
+
+class DiskHandle:
+    """The disk as one process sees it: the port that a broker is given."""
+
+    def __init__(
+        self,
+        disk: SimDisk,
+        chance: random.Random,
+        *,
+        time: UseOfTime | None = None,
+        cold_chance: float = 0.02,
+    ) -> None:
+        self.time = time or _NoTime()
+        self._disk = disk
+        self._chance = chance
+        self._cold_chance = cold_chance
+        self._dead = False
+        self.lives: int | None = None
+        """How many more changes the process makes before it dies in the next; None for any number."""
+        self.on_death: Callable[[], None] = lambda: None
+
+    # -- the process's end -------------------------------------------------------------------------------
+
+    def die(self) -> None:
+        """Whatever a dead process still tries must leave no mark."""
+        self._dead = True
+        for path in [path for path, (holder, _) in self._disk.locks.items() if holder is self]:
+            del self._disk.locks[path]
+
+    def live(self, operation: str, path: str) -> None:
+        if self._dead:
+            raise Died
+        if self.lives is not None and operation != "read":
+            self.lives -= 1
+            if self.lives < 0:
+                self._dead = True
+                self.on_death()
+                raise Died
+        if self._disk.fault is not None:
+            self._disk.fault(operation, path)
+
+    # -- what files use ----------------------------------------------------------------------------------
+
+    def find(self, path: str) -> Inode | None:
+        return self._disk.names.get(path)
+
+    def make(self, path: str) -> Inode:
+        if parent(path) not in self._disk.names:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        inode = Inode()
+        self._disk.change(parent(path), lambda names: names.update({path: inode}))
+        return inode
+
+    def is_cached(self) -> bool:
+        return self._chance.random() >= self._cold_chance
+
+    # -- the port ----------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create:
+            self.live("create", path)
+            self.make(path)
+        return SimFile(self, path)
+
+    def list(self, path: str) -> list[str]:
+        self.live("read", path)
+        if path not in self._disk.names:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        start = path + "/"
+        return sorted(
+            name[len(start) :]
+            for name in self._disk.names
+            if name.startswith(start) and "/" not in name[len(start) :]
+        )
+
+    def mkdirs(self, path: str) -> None:
+        self.live("mkdir", path)
+        if path and path not in self._disk.names:
+            if parent(path):
+                self.mkdirs(parent(path))
+            self._disk.change(parent(path), lambda names: names.setdefault(path, None))  # type: ignore[arg-type]
+            if not parent(path):
+                self._disk.sync_names("")  # what hangs at the root was there before us
+
+    def exists(self, path: str) -> bool:
+        return path in self._disk.names
+
+    def size(self, path: str) -> int:
+        return len(self._existing(path).content)
+
+    def rename(self, path: str, new_path: str) -> None:
+        self.live("rename", path)
+        if path not in self._disk.names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+
+        def move(names: dict[str, Inode | None]) -> None:
+            for name in under(names, new_path):
+                del names[name]
+            for name in under(names, path):
+                names[new_path + name[len(path) :]] = names.pop(name)
+
+        self._disk.change(parent(path), move)
+
+    def remove(self, path: str) -> None:
+        self.live("remove", path)
+        if path in self._disk.names:
+            self._disk.change(parent(path), lambda names: names.pop(path, None))  # type: ignore[arg-type]
+
+    def remove_tree(self, path: str) -> None:
+        self.live("remove", path)
+        if path not in self._disk.names:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+
+        def drop(names: dict[str, Inode | None]) -> None:
+            for name in under(names, path):
+                del names[name]
+
+        self._disk.change(parent(path), drop)
+
+    def fsync_dir(self, path: str) -> None:
+        self.live("sync", path)
+        self.time.sync()
+        self._disk.sync_names(path)
+
+    def read_bytes(self, path: str) -> bytes:
+        self.live("read", path)
+        return bytes(self._existing(path).content)
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        self.live("append", path)
+        if sync:
+            self.time.sync()
+        inode = Inode(content=bytearray(data), in_one_sector=len(data) <= _SECTOR_BYTES)
+        if sync:
+            inode.sync()
+        if parent(path) not in self._disk.names:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        self._disk.change(parent(path), lambda names: names.update({path: inode}))
+        if sync:
+            self._disk.sync_names(parent(path))
+
+    def usage(self, path: str) -> tuple[int, int]:  # noqa: ARG002 - there is one file system
+        return _CAPACITY_BYTES, _CAPACITY_BYTES // 2
+
+    def lock(self, path: str, text: str) -> Lock:
+        self.live("append", path)
+        held = self._disk.locks.get(path)
+        if held is not None:
+            raise Locked(path, held[1])
+        self._disk.locks[path] = self, text
+        return _SimLock(self._disk, path, self)
+
+    def boot_id(self) -> str:
+        return f"boot-{self._disk.boot}"
+
+    def _existing(self, path: str) -> Inode:
+        inode = self._disk.names.get(path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return inode

@@ -1,0 +1,157 @@
+"""The simulated store answers late, not at all, or when nobody waits any more, as a real one does."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from forebay.coordination.store import Compare, LeaseLost, Put, StoreError
+from forebay.sim.world.network import SimNetwork
+from forebay.sim.world.store import STORE_HOST, SimStore, StoreClient
+from forebay.sim.world.virtual_time import World
+from support.sim.processes import finish, process_on
+
+
+@pytest.fixture
+def store(world: World, network: SimNetwork) -> SimStore:
+    return SimStore(world, network)
+
+
+def test_a_lease_ends_when_its_holder_is_not_heard_of(
+    world: World, network: SimNetwork, store: SimStore
+) -> None:
+    process = process_on(world, network, "a")
+    client = store.client(process.loop, "a")
+
+    async def hold() -> float:
+        lease = await client.lease(6.0)
+        await client.txn(puts=[Put(key="/k", value=b"v", lease=lease.id)])
+        await asyncio.sleep(20.0)
+        assert lease.valid()
+        network.cut("a", STORE_HOST)
+        cut_at = world.now
+        await lease.lost.wait()
+        assert not lease.valid()
+        return world.now - cut_at
+
+    assert 3.0 < finish(world, process, hold) <= 8.0
+    world.run_until(world.now + 6.0)
+    assert store.keyspace.get("/k") is None
+
+
+def test_a_holder_stops_to_trust_its_lease_before_the_store_ends_it(
+    world: World, network: SimNetwork, store: SimStore
+) -> None:
+    process = process_on(world, network, "a")
+    client = store.client(process.loop, "a")
+    leases: list[Any] = []
+
+    async def take() -> None:
+        lease = await client.lease(6.0)
+        await client.txn(puts=[Put(key="/k", value=b"v", lease=lease.id)])
+        leases.append(lease)
+
+    finish(world, process, take)
+    network.cut("a", STORE_HOST)
+    world.run_until(world.now + 60.0, lambda: store.keyspace.get("/k") is None)
+    assert store.keyspace.get("/k") is None
+    assert not leases[0].valid()
+
+
+def test_an_unanswered_transaction_may_have_been_carried_out(
+    world: World, network: SimNetwork, store: SimStore
+) -> None:
+    process = process_on(world, network, "a")
+    client = store.client(process.loop, "a")
+    network.cut(STORE_HOST, "a")
+
+    async def write() -> str:
+        with pytest.raises(StoreError):
+            await client.txn([Compare.absent("/k")], [Put(key="/k", value=b"v")])
+        return "done"
+
+    finish(world, process, write)
+    assert store.keyspace.get("/k") is not None
+
+
+def test_watches_come_late_in_order_and_complete(world: World, network: SimNetwork, store: SimStore) -> None:
+    process = process_on(world, network, "a")
+    client = store.client(process.loop, "a")
+    store.watch_delay_s_max = 1.0
+
+    async def follow() -> list[bytes]:
+        seen: list[bytes] = []
+        async for events, _ in client.watch("/", 1):
+            seen += [event.kv.value for event in events]
+            if len(seen) == 20:
+                break
+        return seen
+
+    async def write(client: StoreClient) -> None:
+        for number in range(20):
+            await client.txn(puts=[Put(key="/k", value=b"%d" % number)])
+
+    process.spawn(lambda: write(client))
+    assert finish(world, process, follow) == [b"%d" % number for number in range(20)]
+
+
+def test_leases_outlive_an_outage_of_the_store(world: World, network: SimNetwork, store: SimStore) -> None:
+    process = process_on(world, network, "a")
+    client = store.client(process.loop, "a")
+
+    async def hold() -> bool:
+        lease = await client.lease(6.0)
+        store.down = True
+        world.after(3.0, store.come_back)
+        await asyncio.sleep(8.0)
+        return lease.valid()
+
+    assert finish(world, process, hold)
+
+
+def test_a_lease_that_has_ended_takes_no_keys(world: World, network: SimNetwork, store: SimStore) -> None:
+    process = process_on(world, network, "a")
+    client = store.client(process.loop, "a")
+
+    async def hold() -> str:
+        lease = await client.lease(6.0)
+        await lease.revoke()
+        with pytest.raises(LeaseLost):
+            await client.txn(puts=[Put(key="/k", value=b"v", lease=lease.id)])
+        return "done"
+
+    assert finish(world, process, hold) == "done"
+
+
+def test_a_holder_doubts_its_lease_and_hears_that_it_has_it(
+    world: World, network: SimNetwork, store: SimStore
+) -> None:
+    process = process_on(world, network, "broker")
+    client = store.client(process.loop, "broker")
+    lease = finish(world, process, lambda: client.lease(8.0))
+    assert store.doubts_since("broker") is None
+    store.hold_back("broker")
+    granted_at = world.now
+    world.run_until(granted_at + 7.5)
+    assert not lease.valid()
+    assert not lease.lost.is_set()
+    assert store.doubts_since("broker") == pytest.approx(granted_at + 7.2, abs=0.1)
+    store.let_through("broker")
+    assert lease.valid()
+    assert store.doubts_since("broker") is None
+
+
+def test_a_lease_that_is_lost_is_doubted_from_then_on(
+    world: World, network: SimNetwork, store: SimStore
+) -> None:
+    process = process_on(world, network, "broker")
+    client = store.client(process.loop, "broker")
+    lease = finish(world, process, lambda: client.lease(8.0))
+    network.cut("broker", STORE_HOST)
+    world.run_until(world.now + 20.0)
+    assert lease.lost.is_set()
+    since = store.doubts_since("broker")
+    assert since is not None
+    assert since < world.now - 8.0
