@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -31,7 +31,7 @@ from forebay.client import (
 )
 from forebay.client.in_hand import InHand
 from forebay.testing import Broker
-from support.clients.hooked_kafka import hook_clients
+from support.clients.hooked_kafka import Call, hook_clients
 
 TOTAL = 10
 VALUES = [str(number) for number in range(TOTAL)]
@@ -97,13 +97,13 @@ class Gate:
         self._name, self._after = name, after
         self.reached, self.open = threading.Event(), threading.Event()
 
-    def around(self, name: str, call: Callable[[], Any]) -> Any:
-        if name != self._name:
-            return call()
-        result = call() if self._after else None
+    def around(self, call: Call) -> Any:
+        if call.name != self._name:
+            return call.run()
+        result = call.run() if self._after else None
         self.reached.set()
         assert self.open.wait(WAIT_SECONDS)
-        return result if self._after else call()
+        return result if self._after else call.run()
 
     async def wait(self) -> None:
         assert await asyncio.to_thread(self.reached.wait, WAIT_SECONDS)
@@ -248,9 +248,9 @@ def test_a_commit_that_happened_but_raised_is_looked_up_and_not_done_again(
 ) -> None:
     interrupts = iter([KeyboardInterrupt])
 
-    def around(name: str, call: Callable[[], Any]) -> Any:
-        result = call()
-        if name == "Producer.commit_transaction":
+    def around(call: Call) -> Any:
+        result = call.run()
+        if call.name == "Producer.commit_transaction":
             for interrupt in interrupts:
                 raise interrupt
         return result
@@ -268,11 +268,11 @@ def test_a_transaction_that_cannot_begin_leaves_its_messages_to_the_next_one(
 ) -> None:
     failures = iter([MemoryError])
 
-    def around(name: str, call: Callable[[], Any]) -> Any:
-        if name == "Producer.begin_transaction":
+    def around(call: Call) -> Any:
+        if call.name == "Producer.begin_transaction":
             for failure in failures:
                 raise failure
-        return call()
+        return call.run()
 
     hook_clients(monkeypatch, around)
     with flow.producer("exactly-once") as producer, flow.consumer("exactly-once") as consumer:
@@ -293,10 +293,10 @@ def test_what_a_call_took_with_it_when_it_raised_is_fetched_again(
     """As confluent-kafka does it when Ctrl-C arrives with the messages."""
     left = 3
 
-    def around(name: str, call: Callable[[], Any]) -> Any:
+    def around(call: Call) -> Any:
         nonlocal left
-        result = call()
-        if name == broken and result and left:
+        result = call.run()
+        if call.name == broken and result and left:
             left -= 1
             raise KeyboardInterrupt
         return result

@@ -106,10 +106,10 @@ class AsyncConsumer:
 
     async def close(self) -> None:
         """Commit what is done, and leave the group. What is still in hand will be handed out again."""
-        if self._closing is None:
+        if self._closing is None or _has_failed(self._closing):
             self._closing = self._calls.start(self._sync.close)
-            self._calls.shut()
         await asyncio.shield(self._closing)
+        self._calls.shut()
 
     async def __aenter__(self) -> Self:
         return self
@@ -118,3 +118,7 @@ class AsyncConsumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _has_failed(future: asyncio.Future[None]) -> bool:
+    return future.done() and (future.cancelled() or future.exception() is not None)

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 
 from forebay.client.async_consumer import AsyncConsumer
 from forebay.client.async_producer import AsyncProducer
-from forebay.client.call_thread import uninterrupted
 from forebay.client.errors import TransactionAborted
 from forebay.client.messages import Message
 from forebay.client.processing import ATTEMPTS_MAX, PAUSE_SECONDS, IdleWatch, Made, check_modes, records
@@ -71,7 +70,7 @@ async def _once(
     try:
         await _deliver(consumer, producer, transform, batch)
     except BaseException:
-        await uninterrupted(consumer.rewind())
+        await consumer.rewind()
         raise
     return len(batch)
 

@@ -133,12 +133,13 @@ class AsyncProducer:
             progress = await consumer.progress() if consumer is not None else None
             await self._calls.run_to_end(lambda: transactions.commit(progress))
         except BaseException as error:
-            await uninterrupted(self._roll_back(error, consumer))
+            await self._roll_back(error, consumer)
             raise
         if consumer is not None:
             await consumer.conclude("committed")
 
     async def _roll_back(self, error: BaseException, consumer: AsyncConsumer | None) -> None:
+        """Also when the task is cancelled again: the calls end in their threads, in this order."""
         try:
             await self._calls.run_to_end(lambda: self._sync.roll_back(error))
         finally:
@@ -160,7 +161,9 @@ class AsyncProducer:
         await self._close(error)
 
     async def _close(self, error: BaseException | None) -> None:
-        """Cancelled, it gives up what is not delivered soon. A second close waits for the first."""
+        """Cancelled, it gives up what is not delivered soon. A second close waits for the first to end."""
+        if self._closing is not None and self._closing.done():
+            return  # how it went has been told
         if self._closing is None:
             deliver = self._deliver if error is None else self._sync.give_up
             self._closing = asyncio.ensure_future(self._deliver_and_stop(deliver))

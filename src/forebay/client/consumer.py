@@ -82,8 +82,14 @@ class Consumer:
                 consumer_settings(servers, group, delivery, profile, start, settings)
             )
             self._positions = Positions(self._raw, start)
-            names = [topics] if isinstance(topics, str) else list(topics)
-            self._raw.subscribe(names, on_revoke=self._take_away, on_lost=self._take_away)
+            self._subscribe([topics] if isinstance(topics, str) else list(topics))
+
+    def _subscribe(self, topics: list[str]) -> None:
+        try:
+            self._raw.subscribe(topics, on_revoke=self._take_away, on_lost=self._take_away)
+        except BaseException:
+            self._raw.close()  # nobody else can: it would stay a member, and keep its partitions
+            raise
 
     @property
     def raw(self) -> confluent_kafka.Consumer:
@@ -155,7 +161,7 @@ class Consumer:
             more = self._raw.consume(count - 1, 0) if count > 1 else []
         fetched = [messages.from_kafka(raw) for raw in (first, *more) if self._is_message(raw)]
         self._positions.read_from_start(self._taken_away)  # those that were given back meanwhile
-        fetched = [each for each in fetched if self._positions.counts(each)]
+        fetched = self._positions.accept(fetched)
         return self._commit_first(fetched) if self.delivery == "at-most-once" else fetched
 
     def _is_message(self, raw: confluent_kafka.Message) -> bool:
@@ -188,7 +194,8 @@ class Consumer:
         """What a transaction has to say to commit everything handed out: offsets and the group's member."""
         if self._in_hand.torn:
             raise TransactionAborted("a partition was taken away while some of its messages were in hand")
-        return self._in_hand.nexts(), self._raw.consumer_group_metadata()
+        with kafka_errors():
+            return self._in_hand.nexts(), self._raw.consumer_group_metadata()
 
     def conclude(self, outcome: Outcome) -> None:
         """The transaction with `progress` in it has ended. Never fails, never calls librdkafka."""

@@ -6,6 +6,10 @@ confluent-kafka drops those messages when Ctrl-C arrives or a callback raises, t
 
 Going back is first noted, which cannot fail, and done before the next fetch. Until it has been done for a
 partition, no message of that partition counts.
+
+librdkafka may go back by itself. It looks up where a log begins or ends; when it is told to seek before the
+answer is there, it does not take the answer, but asks again half a second later, and begins there once more.
+So a message below the position does not count either.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import confluent_kafka
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from forebay.client.errors import error_of, from_kafka, kafka_errors
 from forebay.client.messages import Message, Place
@@ -27,11 +31,12 @@ _NOT_NOW = frozenset({KafkaError._STATE, KafkaError._PREV_IN_PROGRESS})
 class Positions:
     def __init__(self, raw: confluent_kafka.Consumer, start: Start) -> None:
         self._raw = raw
-        self._start = OFFSET_BEGINNING if start == "earliest" else OFFSET_END
+        self._start = OFFSET_BEGINNING if start == "earliest" else None
+        """Where to go back to when nothing is known. Not to the end: that would skip what came since."""
         self._nexts: dict[Place, int] = {}
         self._again: dict[Place, int] = {}
         """Offsets to go back to."""
-        self._in_doubt: dict[Place, int] = {}
+        self._in_doubt: dict[Place, int | None] = {}
         """Partitions to be read from the committed offset, or from this one where nothing is committed."""
         self._fetching = False
 
@@ -50,17 +55,24 @@ class Positions:
         self._nexts.update({(each.topic, each.partition): each.offset + 1 for each in fetched})
         self._fetching = False
 
-    def counts(self, message: Message) -> bool:
-        """Whether the message is the next of its partition, and not one from before it was gone back."""
-        place = (message.topic, message.partition)
-        return place not in self._again and place not in self._in_doubt
+    def accept(self, fetched: Iterable[Message]) -> list[Message]:
+        """Those that follow what has arrived before."""
+        nexts = dict(self._nexts)
+        accepted = []
+        for message in fetched:
+            place = (message.topic, message.partition)
+            if place in self._again or place in self._in_doubt or message.offset < nexts.get(place, 0):
+                continue
+            nexts[place] = message.offset + 1
+            accepted.append(message)
+        return accepted
 
     def read_again(self, offsets: Mapping[Place, int]) -> None:
         self._nexts.update(offsets)
         self._again.update(offsets)
 
-    def read_from_committed(self, otherwise: Mapping[Place, int]) -> None:
-        """Go on at the committed offset; where nothing is committed, at this one."""
+    def read_from_committed(self, otherwise: Mapping[Place, int | None]) -> None:
+        """Go on at the committed offset; where nothing is committed, at this one, or where librdkafka is."""
         for place, offset in otherwise.items():
             self._forget(place)
             self._in_doubt[place] = offset
@@ -108,8 +120,10 @@ class Positions:
                 raise from_kafka(answer.error)
         for answer in answers:
             place = (answer.topic, answer.partition)
-            otherwise = self._in_doubt.pop(place)
-            self._again[place] = answer.offset if answer.offset >= 0 else otherwise
+            offset = answer.offset if answer.offset >= 0 else self._in_doubt[place]
+            del self._in_doubt[place]
+            if offset is not None:
+                self._again[place] = offset
 
     def _seek(self) -> None:
         for place, offset in list(self._again.items()):

@@ -102,8 +102,8 @@ class Producer:
         while not self.try_send(record, self.note_delivery):
             if time.monotonic() >= deadline:
                 raise ClientError(f"the queue of messages was full for {QUEUE_SECONDS_MAX:.0f} s")
-            self._raw.poll(0.1)
-        self._raw.poll(0)
+            self._poll(0.1)
+        self._poll(0)
 
     def send_and_wait(self, record: Record) -> Message:
         """Send one message and wait until it is acknowledged; what is returned knows its offset.
@@ -119,9 +119,9 @@ class Producer:
         while not self.try_send(record, on_delivery):
             if time.monotonic() >= deadline:
                 raise ClientError(f"the queue of messages was full for {QUEUE_SECONDS_MAX:.0f} s")
-            self._raw.poll(0.1)
+            self._poll(0.1)
         while not results:  # ends: librdkafka gives up on a message after message.timeout.ms
-            self._raw.poll(_SLICE_SECONDS)
+            self._poll(_SLICE_SECONDS)
         if isinstance(results[0], ClientError):
             raise results[0]
         return results[0]
@@ -170,6 +170,10 @@ class Producer:
         while left := self._flush(_SLICE_SECONDS if deadline is None else _until(deadline)):
             if given_up() or (deadline is not None and time.monotonic() >= deadline):
                 raise ClientError(f"{left} messages are still on their way", retriable=True)
+
+    def _poll(self, timeout_s: float) -> None:
+        with kafka_errors():
+            self._raw.poll(timeout_s)
 
     def _flush(self, timeout_s: float) -> int:
         with kafka_errors():

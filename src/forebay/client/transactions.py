@@ -17,7 +17,7 @@ from forebay.client.errors import ClientError, error_of, from_kafka, kafka_error
 
 SECONDS_MAX = 60.0
 _CALL_SECONDS = 5.0
-_PAUSE_SECONDS = 0.05
+PAUSE_SECONDS = 0.05
 
 Progress = tuple[list[TopicPartition], Any]
 """Offsets to commit, and the group member who does it (`Consumer.progress`)."""
@@ -115,7 +115,7 @@ class Transactions:
                 is_final = not error.retriable() or error.code() == KafkaError._CONFLICT
                 if is_final or time.monotonic() >= deadline:
                     raise from_kafka(error) from None
-            time.sleep(_PAUSE_SECONDS)
+            time.sleep(PAUSE_SECONDS)
 
 
 def _undecided(error: ClientError) -> ClientError:

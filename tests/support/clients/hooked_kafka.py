@@ -1,12 +1,13 @@
-"""confluent-kafka's own classes, with something done around each call into them.
+"""Classes of confluent-kafka, with something done around each call into them.
 
-What is done is a function that gets the name of the call, and the call itself: it may raise before or after
-it, or wait. Results are those of the real client, on a real broker.
+What is done is a function that gets the call: it may raise before or after it, or wait. Results are those of
+the class itself, usually the real client on a real broker.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import confluent_kafka
@@ -24,6 +25,7 @@ PRODUCER_CALLS = (
     "abort_transaction",
 )
 CONSUMER_CALLS = (
+    "subscribe",
     "poll",
     "consume",
     "commit",
@@ -35,27 +37,43 @@ CONSUMER_CALLS = (
     "close",
 )
 
-Around = Callable[[str, Callable[[], Any]], Any]
+
+@dataclass(slots=True)
+class Call:
+    name: str
+    """Consumer.poll, for example."""
+    target: Any
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+    real: Callable[..., Any]
+
+    def run(self) -> Any:
+        return self.real(self.target, *self.arguments, **self.options)
+
+
+Around = Callable[[Call], Any]
 
 
 def hooked(kind: Any, calls: tuple[str, ...], around: Around) -> Any:
-    """The same class; `around` is told "Consumer.poll" and the like."""
+    """The same class, of which these calls go through `around`."""
 
     def hook(name: str) -> Any:
         real = getattr(kind, name)
 
         def call(self: Any, *arguments: Any, **options: Any) -> Any:
-            return around(f"{kind.__name__}.{name}", lambda: real(self, *arguments, **options))
+            return around(Call(f"{kind.__name__}.{name}", self, arguments, options, real))
 
         return call
 
     return type(kind.__name__, (kind,), {name: hook(name) for name in calls})
 
 
-def hook_clients(monkeypatch: pytest.MonkeyPatch, around: Around) -> None:
-    """Every producer and consumer that is made from now on, until the end of the test."""
-    for kind, calls in (
-        (confluent_kafka.Producer, PRODUCER_CALLS),
-        (confluent_kafka.Consumer, CONSUMER_CALLS),
-    ):
-        monkeypatch.setattr(confluent_kafka, kind.__name__, hooked(kind, calls, around))
+def hook_clients(
+    monkeypatch: pytest.MonkeyPatch,
+    around: Around,
+    producer: Any = confluent_kafka.Producer,
+    consumer: Any = confluent_kafka.Consumer,
+) -> None:
+    """Every producer and consumer that forebay.client makes from now on, until the end of the test."""
+    monkeypatch.setattr(confluent_kafka, "Producer", hooked(producer, PRODUCER_CALLS, around))
+    monkeypatch.setattr(confluent_kafka, "Consumer", hooked(consumer, CONSUMER_CALLS, around))
