@@ -54,14 +54,22 @@ class LogWriter:
         self._thread.start()
 
     def put(self, line: str) -> None:
-        size = len(line) + _LINE_OVERHEAD
         with self._changed:
-            if self._bytes + size > self._bytes_max or self._closed:
+            if self._bytes + len(line) + _LINE_OVERHEAD > self._bytes_max or self._closed:
                 self._dropped += 1
                 return
-            self._lines.append(line)
-            self._bytes += size
+            self._tell_dropped()  # where the lines are missing
+            self._queue(line)
             self._changed.notify()
+
+    def _queue(self, line: str) -> None:
+        self._lines.append(line)
+        self._bytes += len(line) + _LINE_OVERHEAD
+
+    def _tell_dropped(self) -> None:
+        if self._dropped:
+            self._queue(self._about_dropped(self._dropped))
+            self._dropped = 0
 
     def wake(self) -> None:
         with self._changed:
@@ -95,11 +103,10 @@ class LogWriter:
         lost = not self._write(text.encode(errors="backslashreplace"))
         with self._changed:
             self._bytes -= len(text) + _LINE_OVERHEAD * len(lines)
-            self._dropped += len(lines) if lost else 0
-            dropped = 0 if lost else self._dropped
-            self._dropped -= dropped
-        if dropped:
-            self._write(self._about_dropped(dropped).encode())
+            if lost:
+                self._dropped += len(lines)
+            elif not self._lines:
+                self._tell_dropped()
 
     def _write(self, data: bytes) -> bool:
         """Whether the reader has taken it; this is where the thread waits for it."""
@@ -136,6 +143,7 @@ class Repetitions:
             kind.left_out += 1
             self.left_out += 1
             return None
+        kind.tokens -= 1
         return self._take(kind)
 
     def _take(self, kind: _Kind) -> int:
@@ -158,20 +166,17 @@ class Repetitions:
 class _Kind:
     """As many lines as there are tokens: they come back with time, up to a burst of them."""
 
-    __slots__ = ("_at", "_tokens", "left_out")
+    __slots__ = ("_at", "left_out", "tokens")
 
     def __init__(self, now: float) -> None:
         self._at = now
-        self._tokens = float(BURST)
+        self.tokens = float(BURST)
         self.left_out = 0
 
     def has_room(self, now: float) -> bool:
-        self._tokens = min(self._tokens + (now - self._at) * PER_SECOND, BURST)
+        self.tokens = min(self.tokens + (now - self._at) * PER_SECOND, BURST)
         self._at = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
+        return self.tokens >= 1
 
 
 class QueuedHandler(logging.Handler):
