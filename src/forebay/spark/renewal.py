@@ -92,12 +92,13 @@ class Renewals:
 
     def _enter(self, job: Job) -> None:
         with self._changed:
-            kept = self._jobs.setdefault(job, _Kept(time.monotonic() + job.interval_s))
-            kept.tasks += 1
+            if job not in self._jobs:
+                self._jobs[job] = _Kept(time.monotonic() + job.interval_s)
+                self._changed.notify()
+            self._jobs[job].tasks += 1
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="forebay-renewal", daemon=True)
                 self._thread.start()
-            self._changed.notify()
 
     def _leave(self, job: Job) -> None:
         with self._changed:
