@@ -12,9 +12,18 @@ from forebay.coordination.store import Delete
 from forebay.errors import ConfigError, ErrorCode
 from forebay.wire.messages.metadata import MetadataRequest
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
-from support.clients.wire_client import create_topic
+from support.clients.wire_client import (
+    batch,
+    create_topic,
+    fetch,
+    list_offsets,
+    only_partition,
+    produce,
+    values_of,
+)
 
-CREATE_TOPICS, METADATA = 7, 12
+PRODUCE, FETCH, LIST_OFFSETS, CREATE_TOPICS, METADATA = 9, 12, 7, 7, 12
+ACKS_ALL, LATEST = -1, -1
 TOPIC = "t"
 
 
@@ -51,3 +60,28 @@ async def test_nobody_speaks_for_a_live_broker(
     assert "give each broker its own node.id" in str(refusal)
     assert cluster.state(TOPIC) == before
     assert before.isr and 1 in before.isr
+
+
+async def test_a_broker_with_a_new_lease_serves_nobody_before_it_knows_who_was_elected(
+    cluster: LocalCluster,
+) -> None:
+    """It would lead on as of the old lease, and show consumers an end below what they have read."""
+    old, *others = cluster.state(TOPIC).replicas
+    membership, epoch = cluster[old].membership, cluster[old].membership.epoch
+    assert membership.lease is not None
+    with cluster.uninformed(old):
+        await cluster.change(TOPIC, 0, leader=others[0], leader_epoch=1, isr=tuple(others))
+        wrote = await cluster.ask(others[0], produce(TOPIC, batch(b"a"), acks=ACKS_ALL), PRODUCE)
+        assert only_partition(wrote).error_code == ErrorCode.NONE
+        await membership.lease.revoke()
+        await eventually(lambda: membership.epoch > epoch)  # it is registered anew
+        fetched = await cluster.ask(old, fetch(TOPIC, 1), FETCH)
+        asked = await cluster.ask(old, list_offsets(TOPIC, LATEST), LIST_OFFSETS)
+        late = await cluster.ask(old, produce(TOPIC, batch(b"b"), acks=1), PRODUCE)
+    assert only_partition(fetched).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert asked.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert only_partition(late).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await eventually(membership.valid)
+    await cluster.in_sync(TOPIC)
+    shown = only_partition(await cluster.ask(others[0], fetch(TOPIC), FETCH))
+    assert values_of(shown.records) == [(0, b"a")]

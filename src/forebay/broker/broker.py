@@ -243,7 +243,7 @@ class Broker:
         self.transactions.coordinator.follow()
 
     def follow_coordinators(self) -> None:
-        """Partitions were opened: coordinate on those that are led here."""
+        """Partitions were opened, or may be led again: coordinate on those that are led here."""
         self.groups.coordinator.follow()
         self.transactions.coordinator.follow()
 

@@ -4,6 +4,10 @@ A broker is there as long as its registration is, and that is as long as its lea
 takes a new one and registers again, which makes it a new broker in the eyes of the others (its epoch): it
 follows where others lead now, and catches up. It never exits over it.
 
+A new lease says nothing of what happened between the leases: the image may still show this broker as the
+leader of partitions that others have led since. It is valid only once the image shows its registration, and
+with it every election before.
+
 Before it registers, a broker says if its disk holds less than the others believe: all of it gone, when the
 directory is new, or what was not synced, when the machine lost its power, or a log whose files are damaged.
 Then it leaves the in-sync sets first, and nobody elects it for what it does not have.
@@ -47,10 +51,12 @@ class Membership:
         self.lease: Lease | None = None
         self.epoch = -1
         """The broker epoch: larger with every registration."""
+        self._seen = False
+        """Whether the image shows the registration under the lease."""
 
     def valid(self) -> bool:
-        """Whether this broker can be sure at this moment that nobody takes it for dead."""
-        return self.lease is not None and self.lease.valid()
+        """Whether this broker can be sure that nobody takes it for dead, or did before its image says so."""
+        return self._seen and self.lease is not None and self.lease.valid()
 
     async def join(self, address: Address) -> None:
         """Register, so that this broker is given work; returns when its own image shows it."""
@@ -200,8 +206,9 @@ class Membership:
         except StoreError:
             await lease.revoke()
             raise
-        self.lease, self.epoch = lease, epoch
+        self.lease, self.epoch, self._seen = lease, epoch, False
         await broker.metadata.wait_for(epoch)
+        self._seen = True
 
     async def _register_again(self) -> None:
         while True:
@@ -214,6 +221,7 @@ class Membership:
                 await asyncio.sleep(_RETRY_S)
             else:
                 log.info("joined the cluster again", extra={"epoch": self.epoch})
+                self._broker.follow_coordinators()
                 return
 
     async def _clear_own_remains(self, registration: BrokerRegistration) -> None:

@@ -20,7 +20,7 @@ from forebay.broker.ports import real_ports
 from forebay.broker.sockets import SocketNetwork
 from forebay.config import BrokerConfig, broker_config
 from forebay.coordination.memory import MemoryLease, MemoryStore
-from forebay.coordination.store import Compare, Delete, Put, Store, TxnResult
+from forebay.coordination.store import Compare, Delete, Event, Put, Store, TxnResult
 from forebay.core.controller import plan
 from forebay.core.image import PartitionPut, PartitionState
 from forebay.errors import KafkaError
@@ -35,9 +35,12 @@ class _Session:
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
-        self.range, self.get, self.watch = store.range, store.get, store.watch
+        self.range, self.get = store.range, store.get
         self.leases: list[MemoryLease] = []
         self.delay_s = 0.0
+        self.informed = asyncio.Event()
+        """Whether watches tell what changes."""
+        self.informed.set()
 
     async def txn(
         self, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[Delete] = ()
@@ -45,6 +48,11 @@ class _Session:
         result = await self._store.txn(compares, puts, deletes)
         await asyncio.sleep(self.delay_s)
         return result
+
+    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
+        async for events, revision in self._store.watch(prefix, from_revision):
+            await self.informed.wait()
+            yield events, revision
 
     async def lease(self, ttl_s: float) -> MemoryLease:
         lease = await self._store.lease(ttl_s)
@@ -154,6 +162,16 @@ class LocalCluster:
         """Let the store's answers to a broker take so long."""
         self._running[node_id].session.delay_s = delay_s
 
+    @contextlib.contextmanager
+    def uninformed(self, node_id: int) -> Iterator[None]:
+        """Let a broker hear of no change of the cluster for a while, though the store answers it."""
+        informed = self._running[node_id].session.informed
+        informed.clear()
+        try:
+            yield
+        finally:
+            informed.set()
+
     async def settle(self) -> None:
         """Wait until the controller has done what there is to do, and all have heard of it."""
 
@@ -203,19 +221,23 @@ class LocalCluster:
 
     @property
     def _anyone(self) -> Broker:
-        return next(iter(self._running.values())).broker
+        return self._informed[0]
+
+    @property
+    def _informed(self) -> list[Broker]:
+        return [each.broker for each in self._running.values() if each.session.informed.is_set()]
 
     # -- changing --------------------------------------------------------------------------------------
 
     async def change(self, topic: str, index: int, **changes: Any) -> None:
-        """Write another state of a partition, and wait until all brokers have heard of it."""
+        """Write another state of a partition, and wait until all informed brokers have heard of it."""
         anyone = self._anyone
         put = PartitionPut(
             topic_id=anyone.image.topics[topic].topic_id, state=replace(self.state(topic, index), **changes)
         )
         image = await anyone.metadata.change(lambda _: [put])
-        for running in self._running.values():
-            await running.broker.metadata.wait_for(image.revision)
+        for broker in self._informed:
+            await broker.metadata.wait_for(image.revision)
 
     async def lead(self, topic: str, index: int, node_id: int) -> None:
         """Have another broker elected."""
