@@ -36,6 +36,7 @@ from forebay.broker.replicas import Replicas
 from forebay.broker.replication.manager import Replication
 from forebay.broker.server import Server
 from forebay.broker.sockets import Address
+from forebay.broker.stalls import StallWatch
 from forebay.broker.time_searches import TimeSearches
 from forebay.broker.transactions import Transactions
 from forebay.broker.verifying import VerifyTransaction, refuse_transactions
@@ -98,6 +99,7 @@ class Broker:
         self._pool = ports.executor(_HOUSEKEEPING_THREADS, "forebay-keep")
         self.sessions = FetchSessions(config.fetch.session_slots_max, new_id=self._new_session_id)
         self.now_ms = self.clock.now_ms
+        self.stalls = StallWatch(self.metrics, lease_ttl_ms=config.cluster.lease_ttl_ms)
         self.trusted_time = TrustedTime(self.clock)
         self.peers = Peers(self)
         self.verify_transaction: VerifyTransaction = refuse_transactions

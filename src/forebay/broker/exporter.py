@@ -99,6 +99,7 @@ class Exporter:
         yield "kafka_server_fetchsessioncache_numincrementalfetchsessions", len(broker.sessions)
         yield "forebay_connections", broker.server.connection_count
         yield "forebay_lease_valid", int(broker.membership.valid())
+        yield "forebay_loop_stall_longest_ms", broker.stalls.longest_ms
         yield "forebay_brokers", len(broker.image.brokers)
 
 

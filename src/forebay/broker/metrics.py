@@ -35,6 +35,7 @@ _EXPORTED = {
     "coordinator_failures": "forebay_coordinator_failures_total",
     "leases_lost": "forebay_leases_lost_total",
     "acks_refused": "forebay_acks_refused_without_lease_total",
+    "loop_stalls": "forebay_loop_stalls_total",
 }
 
 
@@ -68,6 +69,7 @@ class Metrics:
     coordinator_failures: int
     leases_lost: int
     acks_refused: int
+    loop_stalls: int
 
     def __init__(self) -> None:
         for name in self.__slots__:

@@ -62,6 +62,8 @@ SHARED: list[TopicPartition] = [*EXACT, SOURCE]
 """What the members of the group share: all partitions of their topics."""
 _MEMBERS = 3
 _ENSEMBLES = 3
+_VALUE_BYTES = (0, 0, 1_000)
+"""In some stories logs grow large, and whoever goes through all of one takes long."""
 _ADMINISTRATORS = 3
 
 _SETTINGS: dict[str, dict[str, str]] = {
@@ -149,6 +151,7 @@ class Workload:
         self._model = model
         self._bootstrap = list(bootstrap)
         self.actors: list[Actor] = []
+        self._value_bytes = world.chance("values").choice(_VALUE_BYTES)
         self._shared: list[TopicPartition] = []
         """What the members of the group share, if there is one in this story."""
         self.on_acknowledged: Callable[[str, float], None] = lambda _host, _asked_at: None
@@ -234,7 +237,9 @@ class Workload:
         dialect: Dialect = MODERN,
         manners: Manners = POLITE,
     ) -> None:
-        self.add(name, lambda client: kind(*self._of(client), partitions), dialect, manners)
+        actor = self.add(name, lambda client: kind(*self._of(client), partitions), dialect, manners)
+        assert isinstance(actor, Producer)
+        actor.value_bytes = self._value_bytes
 
     def _of(self, client: Client) -> tuple[World, Client, Model]:
         return self._world, client, self._model

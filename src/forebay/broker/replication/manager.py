@@ -163,6 +163,9 @@ class Replication:
             self.isr.consider(partition)
 
     async def _expire_acks(self) -> None:
+        loop, watch = self._broker.loop, self._broker.stalls
         while True:
+            due_s = loop.time() + _EXPIRY_INTERVAL_S
             await asyncio.sleep(_EXPIRY_INTERVAL_S)
+            watch.woken(loop.time() - due_s)
             self._broker.appends.expire()

@@ -54,6 +54,8 @@ class Producer(Actor):
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.transactional_id: str | None = None
+        self.value_bytes = 0
+        """What its values have at least."""
         self.sequences: dict[TopicPartition, int] = {}
         self._numbers: dict[TopicPartition, int] = {}
 
@@ -129,7 +131,8 @@ class Producer(Actor):
         return [self._value(at, number) for number in range(first, first + count)]
 
     def _value(self, at: TopicPartition, number: int) -> bytes:
-        return f"{self.name}/{name_of(at)}/{number}/{self.chance.getrandbits(32):08x}".encode()
+        value = f"{self.name}/{name_of(at)}/{number}/{self.chance.getrandbits(32):08x}".encode()
+        return value.ljust(self.value_bytes, b".")
 
     def timestamp_ms(self) -> int:
         return self.now_ms()
