@@ -44,7 +44,7 @@ class SimFile:
 
     def pread(self, length: int, position: int) -> bytes:
         found = self.pass_on(length, position)
-        self._disk.time.read(self._path, len(found))
+        self._disk.time.read(self._path, position, len(found))
         return found
 
     def pass_on(self, length: int, position: int) -> bytes:
@@ -99,12 +99,12 @@ class _SimLock:
 class UseOfTime(Protocol):
     """Told what the process does with its disk."""
 
-    def read(self, path: str, size: int) -> None: ...
+    def read(self, path: str, position: int, size: int) -> None: ...
     def sync(self) -> None: ...
 
 
 class _NoTime:
-    def read(self, path: str, size: int) -> None: ...
+    def read(self, path: str, position: int, size: int) -> None: ...
     def sync(self) -> None: ...
 
 
