@@ -30,8 +30,9 @@ _LINES_SHOWN = 60
 def simulate(seed: int, steps: int, brokers: int, trace: bool, as_json: bool) -> None:
     """Run a cluster through the faults of a seed and check what it promises.
 
-    Kills, power losses, pauses, cut networks, a store and disks that fail, clocks that jump: all in
-    this process and on virtual time. Exits with 1 if a promise was broken, with the last events before it.
+    Kills, power losses, pauses, cut networks, a store and disks that fail, clocks that are set, rude
+    clients: all in this process and on virtual time. Exits with 1 if a promise was broken, with the last
+    events before it.
     """
     from forebay.sim.simulation import Story
     from forebay.sim.simulation import simulate as tell
