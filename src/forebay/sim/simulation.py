@@ -93,7 +93,9 @@ class Simulation:
         self.invariants = Invariants(world, self.nodes, self.store, lasting)
         self.workload = Workload(world, self.network, self.model, [node.address for node in self.nodes])
         self.workload.on_acknowledged = self.invariants.acknowledged
-        self.faults = Faults(Scene(world, self.network, self.store, self.nodes, self.invariants.in_sync))
+        self.scene = Scene(world, self.network, self.store, self.nodes, self.invariants.in_sync)
+        self.scene.one_is_enough = story.brokers > 1 and not lasting
+        self.faults = Faults(self.scene)
         self._chance = world.chance("story")
 
     def run(self) -> None:
@@ -104,10 +106,13 @@ class Simulation:
             self._heal()
             self._verify()
         finally:
-            for node in self.nodes:
-                node.kill()
-            for actor in self.workload.actors:
-                actor.client.loop.kill()
+            self.end()
+
+    def end(self) -> None:
+        for node in self.nodes:
+            node.kill()
+        for actor in self.workload.actors:
+            actor.client.loop.kill()
 
     # -- chapters ----------------------------------------------------------------------------------------
 

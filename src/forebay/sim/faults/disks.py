@@ -28,8 +28,10 @@ class DiskFaults:
             (self._bits_rot, 2),
         ]
 
-    def _disk_errors(self) -> Undo:
-        node, chance = self._scene.victim(), self._chance.choice((0.02, 0.3, 1.0))
+    def _disk_errors(self) -> Undo | None:
+        node, chance = self._scene.unreliable(), self._chance.choice((0.02, 0.3, 1.0))
+        if node is None:
+            return None
         self._scene.note(f"the disk of {node.host} fails, {chance:.0%} of the time")
         node.disk_failed = True
         numbers = self._numbers()
@@ -40,8 +42,10 @@ class DiskFaults:
 
         return self._set(node, fail)
 
-    def _disk_full(self) -> Undo:
-        node = self._scene.victim()
+    def _disk_full(self) -> Undo | None:
+        node = self._scene.unreliable()
+        if node is None:
+            return None
         self._scene.note(f"the disk of {node.host} is full")
         node.disk_failed = True
 

@@ -46,7 +46,7 @@ class MachineFaults:
 
     def _stop(self) -> Undo | None:
         node = self._scene.mortal()
-        if node is None or self._scene.robbed is not None:
+        if node is None:
             return None
         node.stop()
         return node.start
@@ -66,19 +66,13 @@ class MachineFaults:
 
     def _lose_power(self) -> Undo | None:
         node = self._scene.robbable()
-        if node is None:
-            return None
-        node.lose_power()
-        return node.power_back
+        return None if node is None else self._scene.lose(node, node.lose_power)
 
     def _lose_disk(self) -> Undo | None:
         if len(self._scene.nodes) < 2 or not self._scene.in_sync():
             return None
         node = self._scene.robbable()
-        if node is None:
-            return None
-        node.lose_disk()
-        return node.power_back
+        return None if node is None else self._scene.lose(node, node.lose_disk)
 
     def _lose_disk_and_crash(self) -> Undo | None:
         """Let a broker copy everything from the others, and die as soon as it has."""
@@ -135,7 +129,7 @@ class MachineFaults:
 
     def _rob(self, node: SimNode) -> None:
         scene = self._scene
-        may = scene.robbed is node and scene.knows_that_it_is_alone(node)
+        may = scene.robbed is node and scene.may_rob(node)
         if may and not scene.healed and not node.powerless:
-            node.lose_power()
-            scene.later(self._chance.uniform(*SHORT_S), node.power_back)
+            power_back = scene.lose(node, node.lose_power)
+            scene.later(self._chance.uniform(*SHORT_S), power_back)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from forebay.core.image import PartitionState
 from forebay.sim.actors.client import TopicPartition
 from forebay.sim.workload import SURE
 from forebay.sim.world.network import SimNetwork
@@ -39,6 +40,8 @@ class Scene:
         """Has lost something that only other replicas have, and may not be back in sync yet."""
         self.rotten: SimNode | None = None
         """Has damaged files, and is the one that was robbed until its disk is replaced."""
+        self.one_is_enough = False
+        """Whether messages are acknowledged while only one of several replicas is in sync."""
         self._under_way: dict[int, Undo] = {}
         self._last_undo = 0
 
@@ -91,31 +94,71 @@ class Scene:
         return one.host, other.host
 
     def mortal(self) -> SimNode | None:
-        """A broker that may end now: not while one that was robbed is still taken for alive by its lease.
-
-        Who goes then leaves the in-sync set to it, and with that the messages that it has lost.
+        """A broker that may end now. Who goes leaves the in-sync set to the others, but with
+        min.insync.replicas of 2 it stays eligible, so that nothing depends on one that was robbed.
         """
         node = self.victim()
-        return node if self.robbed in (None, node) or not self.is_taken_for_alive(self.robbed) else None
+        return node if not self.one_is_enough or self._may_leave(node) else None
+
+    def unreliable(self) -> SimNode | None:
+        """A broker whose disk may fail now: it can no longer be elected where another seems to be alive."""
+        node = self.victim()
+        return node if self._may_leave(node) else None
+
+    def _may_leave(self, node: SimNode) -> bool:
+        return node is self.robbed or not self.is_taken_for_alive(self.robbed)
 
     def is_taken_for_alive(self, node: SimNode | None) -> bool:
-        return node is not None and not node.ready and node.node_id in self.store.image().brokers
+        """Whether somebody still believes that a broker serves that does not."""
+        if node is None or node.ready:
+            return False
+        images = [other.broker.image for other in self.nodes if other.ready and other.broker is not None]
+        return any(node.node_id in image.brokers for image in (self.store.image(), *images))
+
+    # -- losses ------------------------------------------------------------------------------------------
 
     def robbable(self) -> SimNode | None:
         """A broker that may lose what others have, too; from now on no other may."""
         node = self.robbed or self.victim()
-        if node.powerless or not self.knows_that_it_is_alone(node):
+        if node.powerless or not self.may_rob(node):
             return None
         self.robbed = node
         return node
 
-    def knows_that_it_is_alone(self, node: SimNode) -> bool:
-        """Where the store lists only this broker as in sync, it must have heard of it, and so synced."""
-        for topic in self.store.image().topics.values():
-            for state in topic.partitions:
-                if state.isr == (node.node_id,) and not node.sees(topic.name, state):
-                    return False
-        return True
+    def may_rob(self, node: SimNode) -> bool:
+        """Whether of each partition another has what this one loses, and will be asked for it.
+
+        Where the store lists only this broker as in sync, it must have heard of it, and so synced.
+        """
+        return all(
+            node.node_id not in state.isr
+            or any(self._is_kept_by(other) for other in self._others(node, state))
+            or (state.isr == (node.node_id,) and node.sees(topic.name, state))
+            for topic in self.store.image().topics.values()
+            for state in topic.partitions
+        )
+
+    def _others(self, node: SimNode, state: PartitionState) -> list[SimNode]:
+        listed = (*state.isr, *state.eligible)
+        return [other for other in self.nodes if other.node_id in listed and other is not node]
+
+    def _is_kept_by(self, other: SimNode) -> bool:
+        """Whether it stays listed, although one that is being robbed seems to be alive for a while."""
+        if other.disk_failed:
+            return False
+        return not self.one_is_enough or (other.node_id in self.store.image().brokers and not other.stopping)
+
+    def lose(self, node: SimNode, loss: Callable[[], None]) -> Undo:
+        """Take a machine's power, or its disk with it.
+
+        Where one in-sync replica is enough, whoever leaves the set while this one seems to be alive leaves it
+        alone with messages that it has lost, and docs/guarantees.md promises nothing. So there its lease
+        ends with its power, before that of anybody else.
+        """
+        loss()
+        if self.one_is_enough:
+            self.store.forget(node.node_id)
+        return node.power_back
 
     def is_in_sync(self, node: SimNode) -> bool:
         """Whether others may rely on it, of some partition."""

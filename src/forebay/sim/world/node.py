@@ -90,6 +90,8 @@ class SimNode:
         """Whether the broker ended by itself."""
         self.disk_failed = False
         """Whether the disk has refused something since the broker was started."""
+        self.stopping = False
+        """Whether it was told to stop, and does not serve again yet."""
         self.kept_all = True
         """Whether the disk holds everything that processes before this one had written."""
         self.noted_starts: dict[TopicPartition, int] = {}
@@ -100,7 +102,6 @@ class SimNode:
         self._network = network
         self._store = store
         self._settings = dict(settings)
-        self._stopping = False
         self._torn = False
         """Whether power was lost, and not all logs have been looked at since."""
         self._process: SimProcess | None = None
@@ -184,7 +185,7 @@ class SimNode:
 
     def _on_ready(self, _address: Address) -> None:
         self.ready = True
-        self._stopping = False
+        self.stopping = False
         self._torn = self._torn and self.disk.fault is not None
         self._world.note("node", f"{self.host} is ready")
 
@@ -200,7 +201,7 @@ class SimNode:
 
     def _stood_still(self, seconds: float) -> None:
         """While it serves, a broker that does nothing else for so long looks dead to others."""
-        if self.ready and not self._stopping and seconds > self.stall_s_max:
+        if self.ready and not self.stopping and seconds > self.stall_s_max:
             self._world.fail(
                 f"the loop of {self.host} stood still for {seconds:.1f} s, "
                 f"where {self.stall_s_max:.1f} s are a quarter of its lease"
@@ -234,7 +235,7 @@ class SimNode:
         """SIGTERM."""
         if self._process is not None and self.broker is not None:
             self._world.note("node", f"{self.host} is told to stop")
-            self._stopping = True
+            self.stopping = True
             self._process.loop.call_soon(self.broker.stop)
 
     def kill(self) -> None:

@@ -154,6 +154,13 @@ class SimStore:
             self.keyspace.end(lease_id)
             self._apply(self.keyspace.plan_expiry())
 
+    def forget(self, node_id: int) -> None:
+        """End the lease of a broker now, as if its last keep-alives had not arrived."""
+        item = self.keyspace.get(_KEYS.broker(node_id))
+        if item is not None:
+            self.world.note("lease", f"{item.lease} is not kept")
+            self.revoke(item.lease)
+
     def come_back(self) -> None:
         self.down = False
         for lease_id in list(self._grants):
