@@ -105,13 +105,15 @@ class DiskFaults:
             self._world.after(_LOOK_SOON_S, self._stop_then, node, action)
             return
         node.stop()
-        self._when_ended(node, action)
+        self._when_ended(node, node.starts, action)
 
-    def _when_ended(self, node: SimNode, action: Undo) -> None:
-        if node.running:
-            self._world.after(_LOOK_SOON_S, self._when_ended, node, action)
-        else:
+    def _when_ended(self, node: SimNode, starts: int, action: Undo) -> None:
+        if not node.running:
             action()
+        elif node.starts != starts:  # somebody was faster and has started it again
+            self._stop_then(node, action)
+        else:
+            self._world.after(_LOOK_SOON_S, self._when_ended, node, starts, action)
 
     def _bits_rot(self) -> Undo | None:
         """Files give back other bytes than were written, until somebody replaces the disk."""
