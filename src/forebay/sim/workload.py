@@ -140,7 +140,8 @@ def _setting_choices(*, lasting: bool) -> list[tuple[str, str, Sequence[str]]]:
     for topic in ("exact", "plain", "source"):
         choices.append((topic, "segment.bytes", ("1024", "4096", "1048576")))
         choices.append((topic, "min.insync.replicas", in_sync))
-        choices.append((topic, "retention.ms", ("86400000", "604800000")))
+        # More than the three days by which some messages are late, or they would be deleted.
+        choices.append((topic, "retention.ms", ("604800000", "1209600000")))
     return choices
 
 
