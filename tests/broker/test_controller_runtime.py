@@ -72,7 +72,7 @@ async def create(cluster: LocalCluster, *assignment: list[int], topic: str = TOP
     )
     (made,) = (await cluster.ask(cluster.nodes[0], request, 7)).topics
     assert made.error_code == ErrorCode.NONE
-    await eventually(lambda: all(topic in cluster[node].image.topics for node in cluster.nodes))
+    await cluster.knows(topic)
 
 
 async def append(cluster: LocalCluster, *values: bytes) -> int:

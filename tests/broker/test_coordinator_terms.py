@@ -53,7 +53,10 @@ async def _coordinator(cluster: LocalCluster, group: str = GROUP) -> int:
         assert each.error_code == ErrorCode.NONE, each.error_message
         found.add((each.node_id, each.port))
     assert len(found) == 1
-    return next(iter(found))[0]
+    home = next(iter(found))[0]
+    if group == GROUP:
+        await eventually(lambda: cluster[home].groups.coordinator.at(_index()))
+    return home
 
 
 def _commit(offset: int, group: str = GROUP) -> OffsetCommitRequest:

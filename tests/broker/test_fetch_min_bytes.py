@@ -15,7 +15,7 @@ import pytest
 from forebay.errors import ErrorCode
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from support.brokers.broker_process import BrokerProcess
-from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from support.brokers.local_cluster import LocalCluster, local_cluster
 from support.clients.wire_client import (
     CREATE_TOPICS,
     FETCH,
@@ -145,7 +145,7 @@ async def test_what_a_followers_fetch_cuts_off_counts(tmp_path: Path) -> None:
     async with local_cluster(tmp_path) as cluster:
         made = await cluster.ask(1, create_topic("t", segment_bytes="350000"), CREATE_TOPICS)
         assert made.topics[0].error_code == ErrorCode.NONE
-        await eventually(lambda: all("t" in cluster[node].image.topics for node in cluster.nodes))
+        await cluster.knows("t")
         leader, follower, _ = cluster.state("t").replicas
         for _ in range(22):
             answer = await cluster.ask(leader, produce("t", BATCH, acks=-1), PRODUCE)

@@ -28,7 +28,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
     async with local_cluster(tmp_path, {"replica.lag.time.max.ms": "1000"}) as running:
         (made,) = (await running.ask(1, create_topic(TOPIC), CREATE_TOPICS)).topics
         assert made.error_code == ErrorCode.NONE
-        await eventually(lambda: all(TOPIC in running[node].image.topics for node in running.nodes))
+        await running.knows(TOPIC)
         for _ in range(3):
             assert (await append(running)).error_code == ErrorCode.NONE
         assert any(c.memo for c in running[running.leader(TOPIC)].server.connections)

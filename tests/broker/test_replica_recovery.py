@@ -22,7 +22,7 @@ async def create(cluster: LocalCluster, **config: str) -> None:
     request = create_topic(TOPIC, 1, **config, **TINY_SEGMENTS)
     (made,) = (await cluster.ask(cluster.nodes[0], request, CREATE_TOPICS)).topics
     assert made.error_code == ErrorCode.NONE
-    await eventually(lambda: all(TOPIC in cluster[node].image.topics for node in cluster.nodes))
+    await cluster.knows(TOPIC)
 
 
 async def put(cluster: LocalCluster, key: bytes) -> None:

@@ -49,7 +49,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
 async def create(cluster: LocalCluster) -> None:
     (made,) = (await cluster.ask(1, create_topic(TOPIC), CREATE_TOPICS)).topics
     assert made.error_code == ErrorCode.NONE
-    await eventually(lambda: all(TOPIC in cluster[node].image.topics for node in cluster.nodes))
+    await cluster.knows(TOPIC)
 
 
 async def append(cluster: LocalCluster, *values: bytes, acks: int = ACKS_ALL, **how: Any) -> Any:

@@ -36,7 +36,7 @@ async def create(cluster: LocalCluster, **configs: str) -> None:
     node = cluster.nodes[0]
     (made,) = (await cluster.ask(node, create_topic(TOPIC, 1, **configs), CREATE_TOPICS)).topics
     assert made.error_code == ErrorCode.NONE
-    await eventually(lambda: all(TOPIC in cluster[node].image.topics for node in cluster.nodes))
+    await cluster.knows(TOPIC)
 
 
 async def delete(cluster: LocalCluster) -> None:

@@ -213,6 +213,8 @@ class Broker:
             self.metadata.listen(self.replicas.follow)
             self.metadata.listen(self._follow_coordinators)
             self.metadata.listen(self.controller.follow)
+            self.replicas.listen(self.groups.coordinator.follow)
+            self.replicas.listen(self.transactions.coordinator.follow)
             await self.membership.join(address)
             self.groups.coordinator.follow()
             self.transactions.coordinator.follow()
@@ -245,7 +247,7 @@ class Broker:
         self.transactions.coordinator.follow()
 
     def follow_coordinators(self) -> None:
-        """Partitions were opened, or may be led again: coordinate on those that are led here."""
+        """Partitions may be led again: coordinate on those that are led here."""
         self.groups.coordinator.follow()
         self.transactions.coordinator.follow()
 

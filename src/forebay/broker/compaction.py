@@ -148,6 +148,8 @@ class Compactor:
 
     async def _clean(self, partition: Partition, plan: CompactionPlan) -> int:
         """The offset up to which the log is clean."""
+        if partition.closed:
+            raise Stopped  # deleted or lent to a thread since this was planned
         log_ = partition.log
         pace = self._pace = Pace(
             self._broker.clock.monotonic, lambda: self._broker.config.cleaner.bytes_per_second_max

@@ -201,6 +201,7 @@ class Coordinator(Generic[M]):
                 raise KafkaError(
                     ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic} could not be created: {error.message}"
                 ) from error
+        await self._broker.replicas.all_open()
 
     def follow(self) -> None:
         """Let go of shards whose term is over, and take up partitions that this broker has come to lead."""

@@ -91,7 +91,7 @@ class Exporter:
         led = [partition for partition in held if partition.is_leader]
         manager = "kafka_server_replicamanager"
         yield "kafka_controller_kafkacontroller_activecontrollercount", int(broker.controller.active)
-        yield f"{manager}_partitioncount", len(held)
+        yield f"{manager}_partitioncount", len(broker.replicas)
         yield f"{manager}_leadercount", len(led)
         yield f"{manager}_underreplicatedpartitions", sum(map(_is_under_replicated, led))
         yield f"{manager}_underminisrpartitioncount", sum(not each.enough_replicas for each in led)

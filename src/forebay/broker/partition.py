@@ -126,7 +126,7 @@ class Partition:
         self.on_marker: Callable[[EndTxnMarker], None] | None = None
         """Told of every marker as soon as it is appended: a coordinator whose state this partition holds."""
         self.closed = False
-        """No longer served here; whoever still holds on to it must look it up again."""
+        """Not served here: deleted, or its log is lent (`Replicas.lend`). Holders look it up again."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"

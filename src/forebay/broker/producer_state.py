@@ -5,6 +5,8 @@ entries of the index of aborted transactions.
 Entries below the recovery point are on the disk. So the snapshot to begin with must not be newer than that
 point: every marker from there on has to be met. Nor may it be older than the first batch that is left:
 nobody knows what happened between the two.
+
+A log that was cut while it was in use has lost nothing of what is beside it, and the newest snapshot will do.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ log = logging.getLogger(__name__)
 
 def load_producers(log_: Log, epochs: LeaderEpochs) -> ProducerTable:
     """The producers' state as of the end of the log. Blocks."""
-    offset, table = _newest_snapshot(log_)
+    offset, table = _newest_snapshot(log_, log_.recovery_point)
     epochs.forget_from(log_.recovery_point)
     if epochs.latest == UNDEFINED_EPOCH:
         # Their file is gone, and without them nobody finds where this log differs from another.
@@ -36,6 +38,15 @@ def load_producers(log_: Log, epochs: LeaderEpochs) -> ProducerTable:
     return table
 
 
+def reload_producers(log_: Log) -> ProducerTable:
+    """The same of a log that was cut, or could not be written, while it was in use. Blocks."""
+    offset, table = _newest_snapshot(log_, log_.end_offset)
+    if offset < log_.end_offset:
+        for batch, header in log_.scan(offset):
+            _accept(table, batch, header)
+    return table
+
+
 def save_producers(log_: Log, producers: ProducerTable, *, sync: bool = False) -> None:
     try:
         log_.write_snapshot(producers.to_bytes(), sync=sync)
@@ -44,10 +55,10 @@ def save_producers(log_: Log, producers: ProducerTable, *, sync: bool = False) -
         log.warning("no producer snapshot", extra={"log": log_.directory, "reason": str(error)})
 
 
-def _newest_snapshot(log_: Log) -> tuple[int, ProducerTable]:
+def _newest_snapshot(log_: Log, offset_max: int) -> tuple[int, ProducerTable]:
     begin_offset = log_.begin_offset
     for taken_at, data in log_.snapshots():
-        if not begin_offset <= taken_at <= max(log_.recovery_point, begin_offset):
+        if not begin_offset <= taken_at <= max(offset_max, begin_offset):
             continue
         try:
             return taken_at, ProducerTable.from_bytes(data)
@@ -57,12 +68,17 @@ def _newest_snapshot(log_: Log) -> tuple[int, ProducerTable]:
 
 
 def _replay(log_: Log, table: ProducerTable, batch: memoryview, header: BatchHeader) -> None:
+    aborted = _accept(table, batch, header)
+    if aborted is not None:
+        log_.restore_aborted(aborted)
+
+
+def _accept(table: ProducerTable, batch: memoryview, header: BatchHeader) -> AbortedTxn | None:
     aborted = accept_batch(table, batch, header)
     table.written()
     if header.is_control:
         table.transactions.settle(header.next_offset)
-    if aborted is not None:
-        log_.restore_aborted(aborted)
+    return aborted
 
 
 def accept_batch(table: ProducerTable, batch: memoryview, header: BatchHeader) -> AbortedTxn | None:

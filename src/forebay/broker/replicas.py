@@ -3,25 +3,31 @@
 A partition whose log cannot be opened is remembered with the reason: clients that ask for it are told, and
 the others are served. Its checkpoints stay as they are, and its log is checked whenever it is opened next,
 however orderly this broker stops. The same holds for directories of partitions that are not this broker's.
+
+Partitions are opened in a thread, and the log of one that follows can be lent to a thread (`lend`): making
+files, checking a log after a crash and cutting it take longer than the loop may stand still. A partition
+that is being opened, or whose log is lent, is nobody's to use: look-ups refuse it, it is not among `all`,
+and it is `closed` for those who still hold it. What the image says of it meanwhile is done once it is back:
+it takes the role that it has by then, or is deleted. Until then no other of its name is opened.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from forebay.broker.partition import Partition
-from forebay.broker.producer_state import load_producers, save_producers
-from forebay.broker.topic_policy import append_policy, log_config
+from forebay.broker.partition_opening import open_partition, topic_config
+from forebay.broker.producer_state import save_producers
+from forebay.broker.side_jobs import SideJobs
 from forebay.broker.waiters import release
-from forebay.config import TopicConfig
 from forebay.core.image import ClusterImage, PartitionState, TopicImage
-from forebay.errors import ErrorCode, ForebayError, KafkaError, StorageError
+from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.checkpoint import TopicPartition
-from forebay.storage.epochs import LeaderEpochs
 
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
@@ -29,7 +35,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OPENING_THREADS = 4
-_OPENED_PER_TURN = 16
+_OPENED_AT_ONCE = 16
+_LOG_THREADS = 2
+
+T = TypeVar("T")
+_Opened = list[tuple[TopicImage, PartitionState, Partition | StorageError]]
 
 
 class Replicas:
@@ -39,12 +49,17 @@ class Replicas:
         self._data = broker.data
         self._partitions: dict[TopicPartition, Partition] = {}
         self._broken: dict[TopicPartition, StorageError] = {}
+        self._jobs = SideJobs(broker.loop, broker.ports.executor(_LOG_THREADS, "forebay-logs"))
+        self._lent: dict[TopicPartition, Partition] = {}
+        """Followed here, and a thread works on their logs."""
         self._unopened: dict[TopicPartition, None] = {}
-        """Assigned to this broker, and opened in their turn: making a file takes the loop's time."""
+        """Assigned to this broker, and opened in their turn, a few at a time."""
+        self._opening = False
         self._all_open = asyncio.Event()
         self._all_open.set()
         self._deleted: list[str] = []
         """Directories moved out of the way, still to be removed."""
+        self._listeners: list[Callable[[], None]] = []
 
     # -- lookup --------------------------------------------------------------------------------------
 
@@ -81,7 +96,11 @@ class Replicas:
         return topic
 
     def all(self) -> list[Partition]:
+        """Those that may be used at this moment."""
         return list(self._partitions.values())
+
+    def __len__(self) -> int:
+        return len(self._partitions) + len(self._lent)
 
     def damaged(self) -> set[TopicPartition]:
         """Partitions that cannot be opened here, or that lack messages which no crash can have taken."""
@@ -95,7 +114,8 @@ class Replicas:
         if self._broker.image.partition(topic, index) is not None:
             return KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"partition {index} of topic {topic!r} is on other brokers; ask for the metadata again",
+                f"partition {index} of topic {topic!r} is on other brokers, or not ready here; "
+                "ask for the metadata again",
             )
         return KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of topic {topic!r}"
@@ -108,10 +128,9 @@ class Replicas:
         wanted = list(self._assigned(image))
         self._keep_strays({(topic.name, state.index) for topic, state in wanted})
         with self._broker.ports.executor(_OPENING_THREADS, "forebay-open") as pool:
-            opened = list(pool.map(lambda item: self._open(image, *item), wanted))
-        for partition, (_, state) in zip(opened, wanted, strict=True):
-            if partition is not None:
-                self._take_role(partition, state)
+            opened = list(pool.map(lambda item: open_partition(self._broker, image, *item), wanted))
+        for found, (topic, state) in zip(opened, wanted, strict=True):
+            self._add((topic.name, state.index), found, image)
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
         """Make, drop and reconfigure partitions after a change of the image."""
@@ -119,14 +138,13 @@ class Replicas:
             self._broker.appends.finish()  # what was appended in one term is written and waits in that term
             self._drop_gone(after)
             for topic, state in self._assigned(after, before):
-                partition = self._partitions.get((topic.name, state.index))
+                key = (topic.name, state.index)
+                partition = self._partitions.get(key)
                 if partition is not None:
                     self._take_role(partition, state)
-                else:
-                    self._unopened[topic.name, state.index] = None
-            if self._unopened:
-                self._all_open.clear()
-                self._open_some()
+                elif key not in self._lent:
+                    self._unopened[key] = None
+            self._open_some()
             self._broker.appends.finish_soon()  # and tell who waited for the end of that term
         if (
             after.topic_configs is not before.topic_configs
@@ -134,35 +152,125 @@ class Replicas:
         ):
             self._reconfigure(after)
 
+    def listen(self, on_opened: Callable[[], None]) -> None:
+        """Have this called when partitions come into use at another time than when the image changes."""
+        self._listeners.append(on_opened)
+
     async def all_open(self) -> None:
         """Wait until every partition is there that the image gives this broker."""
         await self._all_open.wait()
 
     def _open_some(self) -> None:
-        """Open a few partitions, as the present image has them, and let the loop serve others meanwhile."""
+        """Have a few partitions opened in a thread, as the present image has them; then the next."""
+        if self._opening or self._jobs.closed:
+            return
         image = self._broker.image
-        for key in list(self._unopened)[:_OPENED_PER_TURN]:
+        wanted: list[tuple[TopicImage, PartitionState]] = []
+        while self._unopened and len(wanted) < _OPENED_AT_ONCE:
+            key = next(iter(self._unopened))
             del self._unopened[key]
-            topic, state = image.topics.get(key[0]), image.partition(*key)
-            if not self._is_assigned(image, key) or key in self._partitions:
-                continue
-            assert topic is not None and state is not None
-            partition = self._open(image, topic, state)
-            if partition is not None:
-                self._take_role(partition, state)
-            elif not self._broker.config.cluster.embedded:
-                self._broker.background.spawn(
-                    self._broker.membership.withdraw({key}), f"leaving the in-sync set of {key[0]}-{key[1]}"
-                )
-        if self._unopened:
-            self._broker.loop.call_soon(self._open_more)
-        else:
+            state = image.partition(*key)
+            known = key in self._partitions or key in self._lent
+            if state is not None and self._is_assigned(image, key) and not known:
+                wanted.append((image.topics[key[0]], state))
+        if not wanted:
             self._all_open.set()
+            return
+        self._opening = True
+        self._all_open.clear()
+        broker = self._broker
+        self._jobs.run(
+            lambda: [(*item, open_partition(broker, image, *item)) for item in wanted], self._opened
+        )
 
-    def _open_more(self) -> None:
-        self._open_some()
-        if self._all_open.is_set():
-            self._broker.follow_coordinators()
+    def _opened(self, opened: Future[_Opened]) -> None:
+        """Take over what a thread has opened; the image may have changed meanwhile."""
+        self._opening = False
+        image = self._broker.image
+        for topic, state, found in opened.result():
+            key = (topic.name, state.index)
+            if isinstance(found, StorageError):
+                self._add(key, found, image)
+                self._withdraw(key)
+            elif self._jobs.closed:
+                self._partitions[key] = found  # to be closed with the others
+            elif self._still_here(image, found):
+                self._add(key, found, image)
+            else:
+                self._drop(found)
+        self._go_on()
+
+    def _withdraw(self, key: TopicPartition) -> None:
+        """Others are to lead what cannot be opened here."""
+        if not self._broker.config.cluster.embedded:
+            leaving = self._broker.membership.withdraw({key})
+            self._broker.background.spawn(leaving, f"leaving the in-sync set of {key[0]}-{key[1]}")
+
+    def _add(self, key: TopicPartition, found: Partition | StorageError, image: ClusterImage) -> None:
+        if isinstance(found, StorageError):
+            self._broken[key] = found
+            return
+        self._broken.pop(key, None)
+        self._partitions[key] = found
+        self._reconfigure_one(found, image)
+        state = image.partition(*key)
+        assert state is not None
+        self._take_role(found, state)
+
+    def _still_here(self, image: ClusterImage, partition: Partition) -> bool:
+        topic = image.topic_by_id(partition.topic_id)
+        return topic is not None and self._broker.node_id in topic.partitions[partition.index].replicas
+
+    def _go_on(self) -> None:
+        """Partitions have come: open the next, and have what depends on them look again."""
+        if not self._jobs.closed:
+            self._open_some()
+            for on_opened in self._listeners:
+                on_opened()
+            self._broker.appends.finish_soon()
+
+    # -- lending ---------------------------------------------------------------------------------------
+
+    def lend(
+        self, partition: Partition, work: Callable[[], T], take_back: Callable[[Future[T]], float]
+    ) -> None:
+        """Let a thread work on the log of a partition that follows; nobody else uses it meanwhile.
+
+        `take_back` is then called on the loop with what came of it, and says after how many seconds the
+        partition is to be used again.
+        """
+        assert not partition.is_leader, "a leader's log is in use"
+        key = (partition.topic, partition.index)
+        del self._partitions[key]
+        self._lent[key] = partition
+        partition.closed = True
+        self._broker.replication.dropped(partition)
+        release(partition)
+
+        def done(outcome: Future[T]) -> None:
+            rest_s = take_back(outcome)
+            if rest_s and not self._jobs.closed:
+                self._broker.loop.call_later(rest_s, self._returned, partition)
+            else:
+                self._returned(partition)
+
+        self._jobs.run(work, done)
+
+    def _returned(self, partition: Partition) -> None:
+        key = (partition.topic, partition.index)
+        if self._lent.pop(key, None) is None:
+            return  # the broker has been stopped
+        if self._jobs.closed:
+            self._partitions[key] = partition  # to be closed with the others
+            return
+        image = self._broker.image
+        if self._still_here(image, partition):
+            partition.closed = False
+            self._add(key, partition, image)
+        else:
+            self._drop(partition)
+            self._unopened[key] = None  # there may be another of its name
+        self._go_on()
 
     def _assigned(
         self, image: ClusterImage, before: ClusterImage | None = None
@@ -183,49 +291,10 @@ class Replicas:
             partition.follow(state)
         self._broker.replication.role_taken(partition, state)
 
-    def _open(self, image: ClusterImage, topic: TopicImage, state: PartitionState) -> Partition | None:
-        key = (topic.name, state.index)
-        config = self._config(image, topic.name)
-        try:
-            log_ = self._data.open_log(
-                *key, log_config(config), topic_id=topic.topic_id, clock=self._broker.clock
-            )
-            try:
-                epochs = LeaderEpochs(self._disk, log_.directory)
-                producers = load_producers(log_, epochs)
-            except BaseException:
-                log_.discard()
-                raise
-        except (OSError, ForebayError) as error:
-            log.exception("a partition cannot be opened", extra={"partition": f"{topic.name}-{state.index}"})
-            self._broken[key] = StorageError(f"partition {state.index} of {topic.name!r}: {error}")
-            self._data.distrust(*key)
-            return None
-        self._broken.pop(key, None)
-        partition = self._partitions[key] = Partition(
-            topic=topic.name,
-            topic_id=topic.topic_id,
-            index=state.index,
-            log=log_,
-            epochs=epochs,
-            producers=producers,
-            config=config,
-            policy=append_policy(config, self._broker.config.storage.decompress_max_bytes),
-            high_watermark=self._data.high_watermark(*key),
-            syncs_alone=self._broker.config.storage.flush_on_ack,
-        )
-        log_.on_roll = lambda _: save_producers(log_, partition.producers)
-        log_.unreadable.on_found = self._count_unreadable
-        return partition
-
-    def _count_unreadable(self) -> None:
-        self._broker.metrics.unreadable_batches += 1
-
     def _drop_gone(self, image: ClusterImage) -> None:
         """Partitions of deleted topics, and those that were moved away, are deleted here."""
         for key, partition in list(self._partitions.items()):
-            topic = image.topic_by_id(partition.topic_id)
-            if topic is None or self._broker.node_id not in topic.partitions[partition.index].replicas:
+            if not self._still_here(image, partition):
                 del self._partitions[key]
                 self._drop(partition)
         self._broken = {key: error for key, error in self._broken.items() if self._is_assigned(image, key)}
@@ -245,12 +314,12 @@ class Replicas:
 
     def _reconfigure(self, image: ClusterImage) -> None:
         for partition in self._partitions.values():
-            config = self._config(image, partition.topic)
-            if config != partition.config:
-                partition.configure(config, self._broker.config.storage.decompress_max_bytes)
+            self._reconfigure_one(partition, image)
 
-    def _config(self, image: ClusterImage, topic: str) -> TopicConfig:
-        return TopicConfig.resolve(self._broker.config, image.topic_config(topic).overrides)
+    def _reconfigure_one(self, partition: Partition, image: ClusterImage) -> None:
+        config = topic_config(self._broker, image, partition.topic)
+        if config != partition.config:
+            partition.configure(config, self._broker.config.storage.decompress_max_bytes)
 
     def _keep_strays(self, wanted: set[TopicPartition]) -> None:
         """Data of topics that the store does not know is left alone: only an administrator may delete it.
@@ -292,6 +361,9 @@ class Replicas:
         """Close every log; whether all of them were left in order. Blocks."""
         clean = True
         self._unopened.clear()
+        self._jobs.close()
+        self._partitions |= self._lent
+        self._lent.clear()
         for partition in self._partitions.values():
             partition.closed = True
             try:

@@ -98,7 +98,7 @@ class Log(TruncatingLog):
     def _refuse_if_lossy(self) -> None:
         missing = self.report.missing_offsets
         if missing:
-            self._take_offline(
+            self.take_offline(
                 f"{self.directory} ends at offset {self.end_offset}, but {missing} more offsets were synced: "
                 "its files were damaged or cut. Restore them, or delete recovery-point-offset-checkpoint to "
                 "accept the loss"
@@ -123,7 +123,7 @@ class Log(TruncatingLog):
         self.discarded = True
         self._pending.clear()
         self.forget_swap()
-        self._take_offline(f"{self.directory} is no longer in use")
+        self.take_offline(f"{self.directory} is no longer in use")
         self._segments.close()
 
     # --- reading -------------------------------------------------------------------------------------------

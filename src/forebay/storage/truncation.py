@@ -91,5 +91,5 @@ class TruncatingLog(SwappingLog):
         Snapshots(self._disk, self.directory).remove_beyond(self.end_offset)
 
     def _cut_failed(self, error: OSError | StorageError) -> StorageError:
-        self._take_offline(f"cannot truncate {self.directory}: {error}; start the broker again")
+        self.take_offline(f"cannot truncate {self.directory}: {error}; start the broker again")
         return StorageError(self.offline or str(error))

@@ -363,6 +363,11 @@ class LogWriter:
             self._disk.remove(file.path)
 
     @property
+    def refuses(self) -> bool:
+        """Whether an append would be refused without being tried."""
+        return self.offline is not None and not self._may_try_again()
+
+    @property
     def offline_for_good(self) -> bool:
         """Whether no append will be tried again before the log is opened anew."""
         return self._final
@@ -387,7 +392,7 @@ class LogWriter:
         except OSError as error:
             if self._changed_since(generation, new_files):
                 return self.datasync()  # what could not be synced may have been cut off
-            self._take_offline(f"cannot sync {active.file.path}: {error}")
+            self.take_offline(f"cannot sync {active.file.path}: {error}")
             logger.error("log offline for good", extra={"directory": self.directory, "error": str(error)})
             raise StorageError(f"cannot sync {active.file.path}: {error}") from error
         with self._sync_lock:
@@ -456,16 +461,20 @@ class LogWriter:
             segment.txn_index.truncate(self._written_end)
         except (OSError, StorageError) as error:
             # Another transaction's messages would be taken for aborted ones.
-            self._take_offline(f"cannot repair {segment.txn_index.file.path}: {error}")
+            self.take_offline(f"cannot repair {segment.txn_index.file.path}: {error}")
+
+    def _may_try_again(self) -> bool:
+        # What was lost must have been told before anything new is taken.
+        return not self._final and self._lost is None and self._clock.monotonic() >= self._retry_at
 
     def _try_again(self) -> None:
-        # What was lost must have been told before anything new is taken.
-        if self._final or self._lost is not None or self._clock.monotonic() < self._retry_at:
+        if not self._may_try_again():
             raise StorageError(self.offline or "the log is offline")
         self.offline = None
         self._set_limits(self._active.first_timestamp())
 
-    def _take_offline(self, reason: str) -> None:
+    def take_offline(self, reason: str) -> None:
+        """Refuse to be written until the log is opened again."""
         self._final = True
         self.offline = reason
         self._roll_bytes = _CLOSED

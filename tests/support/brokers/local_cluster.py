@@ -191,6 +191,9 @@ class LocalCluster:
     def __getitem__(self, node_id: int) -> Broker:
         return self._running[node_id].broker
 
+    def address(self, node_id: int) -> tuple[str, int]:
+        return self._running[node_id].address
+
     @property
     def nodes(self) -> list[int]:
         return list(self._running)
@@ -255,6 +258,14 @@ class LocalCluster:
                 partition = self[node].replicas.held(topic, index)
                 self[node].replication.role_taken(partition, self.state(topic, index))
 
+    async def knows(self, topic: str) -> None:
+        """Wait until every broker has heard of a topic and has opened what it holds of it."""
+        await eventually(
+            lambda: all(topic in running.broker.image.topics for running in self._running.values())
+        )
+        for running in self._running.values():
+            await running.broker.replicas.all_open()
+
     async def in_sync(self, topic: str, index: int = 0) -> None:
         """Wait until every live replica of a partition is in sync."""
         await eventually(
@@ -265,12 +276,13 @@ class LocalCluster:
 
 
 async def eventually(condition: Callable[[], Any]) -> Any:
-    """Wait until something is true; what it was."""
+    """Wait until something is true; what it was. A partition that is not in use for a moment is not yet."""
     async with asyncio.timeout(_SECONDS_MAX):
         while True:
-            found = condition()
-            if found:
-                return found
+            with contextlib.suppress(KafkaError):
+                found = condition()
+                if found:
+                    return found
             await asyncio.sleep(0.01)
 
 

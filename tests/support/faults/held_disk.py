@@ -1,4 +1,4 @@
-"""A disk whose syncs can be held, for tests of what must wait for them."""
+"""A disk whose syncs, or whose cuts, can be held, for tests of what must wait for them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,14 @@ class HeldFile(RealFile):
         assert self._held.released.wait(WAIT_SECONDS), "nobody released the disk"
         super().datasync()
 
+    def truncate(self, size: int) -> None:
+        self._held.cut_began.set()
+        assert self._held.cuts_released.wait(WAIT_SECONDS), "nobody released the disk"
+        super().truncate(size)
+
 
 class HeldDisk(RealDisk):
-    """A disk whose syncs do not return while it is held."""
+    """A disk whose syncs do not return while it is held; `cuts_held` does the same to truncations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,6 +39,9 @@ class HeldDisk(RealDisk):
         self.began = threading.Event()
         self.released = threading.Event()
         self.released.set()
+        self.cut_began = threading.Event()
+        self.cuts_released = threading.Event()
+        self.cuts_released.set()
 
     def open(self, path: str, *, create: bool = False) -> HeldFile:
         if create:
@@ -48,6 +56,15 @@ class HeldDisk(RealDisk):
             yield
         finally:
             self.released.set()
+
+    @contextlib.contextmanager
+    def cuts_held(self) -> Iterator[None]:
+        self.cut_began.clear()
+        self.cuts_released.clear()
+        try:
+            yield
+        finally:
+            self.cuts_released.set()
 
     def wait_for_sync(self) -> bool:
         """Whether a sync has begun since the disk was held."""

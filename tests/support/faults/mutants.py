@@ -15,7 +15,8 @@ import pytest
 from forebay.broker import appends, compaction, membership, partition, shard
 from forebay.broker.broker import Broker
 from forebay.broker.handlers import incremental_alter_configs
-from forebay.broker.replication import appending, isr, manager, replica_fetch
+from forebay.broker.replicas import Replicas
+from forebay.broker.replication import appending, cutting, isr, manager, replica_fetch
 from forebay.core import admission, controller
 from forebay.core.admission import Decision, Repeats
 from forebay.core.groups import rebalance
@@ -70,7 +71,7 @@ def do_not_raise_the_leader_epoch(patch: pytest.MonkeyPatch) -> None:
 
 def followers_forget_producers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(appending, "accept_batch", lambda *_: None)
-    patch.setattr(appending, "load_producers", lambda *_: ProducerTable())
+    patch.setattr(cutting, "reload_producers", lambda *_: ProducerTable())
 
 
 def shrink_before_the_store_agrees(patch: pytest.MonkeyPatch) -> None:
@@ -257,19 +258,22 @@ def forget_logs_that_cannot_be_opened(patch: pytest.MonkeyPatch) -> None:
 
 
 def leave_out_a_batch_whose_beginning_was_deleted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(appending, "_begin_with", lambda *_: None)
+    patch.setattr(appending, "_begins_within", lambda *_: False)
 
 
 def read_the_log_again_on_the_loop(patch: pytest.MonkeyPatch) -> None:
     """A follower that has cut its log goes through all of it, and serves nobody meanwhile."""
-    reload = appending._reload
+    lend = Replicas.lend
 
-    def slowly(partition_: partition.Partition) -> None:
-        reload(partition_)
+    def slowly(
+        self: Replicas, partition_: partition.Partition, work: Callable[[], Any], take_back: Any
+    ) -> None:
+        done = work()
         for _ in partition_.log.scan(partition_.log.start_offset):
             pass
+        lend(self, partition_, lambda: done, take_back)
 
-    patch.setattr(appending, "_reload", slowly)
+    patch.setattr(Replicas, "lend", slowly)
 
 
 MUTANTS: dict[Mutant, int] = {

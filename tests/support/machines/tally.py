@@ -111,6 +111,7 @@ class Tallies:
             perform=lambda _: None,
         )
         broker.metadata.listen(lambda _before, _after: self.coordinator.follow())
+        broker.replicas.listen(self.coordinator.follow)
 
     async def ask(self, operation: Callable[[Tally, Any], Step]) -> HeartbeatResponse:
         response: HeartbeatResponse = await self.coordinator.ask(

@@ -253,10 +253,13 @@ class Fetcher:
                 "a partition cannot follow",
                 extra={"partition": str(partition), "reason": str(error)},
             )
-            self._pause(key, self._broker.config.replication.fetch_backoff_ms / 1000)
+            if not partition.closed:
+                self._pause(key, self._broker.config.replication.fetch_backoff_ms / 1000)
             return 0
         if self._refused_s:
             self._refused_s.pop(key, None)
+        if partition.closed:
+            return 0  # its log is being cut; it is added again when that is done
         moved = (log_.start_offset, log_.end_offset) != before
         if moved or data.diverging_epoch.epoch >= 0 or data.error_code:
             self._moved[key] = None
