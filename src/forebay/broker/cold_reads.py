@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
 from forebay.broker.metrics import Metrics
@@ -18,6 +18,9 @@ from forebay.storage.log import Log, LogSlice
 
 log = logging.getLogger(__name__)
 
+Outcomes = list[KafkaError | None]
+"""What went wrong with each slice, in their order."""
+
 
 class ColdReads:
     def __init__(self, loop: asyncio.AbstractEventLoop, metrics: Metrics, pool: Executor) -> None:
@@ -25,23 +28,26 @@ class ColdReads:
         self._metrics = metrics
         self._pool = pool
 
-    def load(self, slices: list[tuple[Log, LogSlice]], done: Callable[[KafkaError | None], None]) -> None:
-        """Make slices ready to be sent, then call `done` on the loop, with what went wrong if anything."""
+    def load(self, slices: Sequence[tuple[Log, LogSlice]], done: Callable[[Outcomes], None]) -> None:
+        """Make slices ready to be sent, then call `done` on the loop, with what went wrong with each."""
         self._metrics.cold_reads += len(slices)
         self._pool.submit(self._load, slices, done)
 
-    def _load(self, slices: list[tuple[Log, LogSlice]], done: Callable[[KafkaError | None], None]) -> None:
+    def _load(self, slices: Sequence[tuple[Log, LogSlice]], done: Callable[[Outcomes], None]) -> None:
         """Runs in a thread."""
-        problem: KafkaError | None = None
-        for log_, found in slices:
-            try:
-                log_.warm(found)
-            except KafkaError as error:
-                problem = error
-            except Exception as error:
-                log.exception("a range could not be read")
-                problem = StorageError(f"a range could not be read: {error}")
-        self._loop.call_soon_threadsafe(done, problem)
+        outcomes = [_warm(log_, found) for log_, found in slices]
+        self._loop.call_soon_threadsafe(done, outcomes)
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)
+
+
+def _warm(log_: Log, found: LogSlice) -> KafkaError | None:
+    try:
+        log_.warm(found)
+    except KafkaError as error:
+        return error
+    except Exception as error:
+        log.exception("a range could not be read")
+        return StorageError(f"a range could not be read: {error}")
+    return None

@@ -10,6 +10,7 @@ import logging
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from forebay.broker.cold_reads import Outcomes
 from forebay.broker.connection import Reply
 from forebay.broker.partition import Partition
 from forebay.core.fetch_session import FetchContext, FetchTarget
@@ -97,22 +98,30 @@ class Fetch(ABC):
 
     def _load(self, reply: Reply) -> None:
         """Have the device's bytes brought into memory and checked, then answer."""
+        cold = self._cold()
 
-        def done(error: KafkaError | None) -> None:
+        def done(outcomes: Outcomes) -> None:
             if reply.abandoned:
                 return
-            if error is not None:
-                self._give_up(error)
-            reply.resolve(self._response())
+            try:
+                for (partition, found), error in zip(cold, outcomes, strict=True):
+                    if error is not None:
+                        self._give_up(partition, found, error)
+                reply.resolve(self._response())
+            except Exception:
+                log.exception("a fetch could not be answered")
+                reply.abort()
 
-        self._broker.cold_reads.load([(p.log, found) for p, found in self._cold()], done)
+        self._broker.cold_reads.load([(p.log, found) for p, found in cold], done)
 
-    def _give_up(self, error: KafkaError) -> None:
-        """Damaged bytes are never sent: the partitions that were cold answer with the error."""
-        cold = {id(found.range) for _, found in self._cold()}
-        for i, (target, data, _) in enumerate(self._found):
-            if id(data.records) in cold:
+    def _give_up(self, partition: Partition, unread: LogSlice, error: KafkaError) -> None:
+        """Bytes that are damaged, or gone with their log, are not sent: their partition has the error."""
+        if partition.closed:
+            error = partition.not_leader()  # the log was deleted or is being cut: look for another
+        for i, (target, data, size) in enumerate(self._found):
+            if data.records is unread.range:
                 self._found[i] = (target, self._failed(target, error), 0)
+                self._size -= size
 
     def _response(self) -> FetchResponse:
         session = self._session

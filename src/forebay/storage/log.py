@@ -171,7 +171,10 @@ class Log(TruncatingLog):
         part, segment = found.range, found.segment
         if part is None or segment is None:
             return True
-        return segment.trusts(part.position, part.length) and part.file.cached(part.position, part.length)
+        try:
+            return segment.trusts(part.position, part.length) and part.file.cached(part.position, part.length)
+        except OSError:
+            return False  # `warm` will tell what is wrong
 
     def warm(self, found: LogSlice) -> None:
         """Read a slice into the page cache and check its CRCs if need be. Blocks; any thread."""
