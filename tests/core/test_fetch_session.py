@@ -115,6 +115,7 @@ def test_the_first_answer_is_full_and_later_ones_leave_out_what_is_known() -> No
     assert not answers(6, 2)
     context = resolve(sessions, fetch(session=1, epoch=next(epochs)))
     assert context.must_answer(only(context), 6, 2, 0, forced=True)
+    assert answers(6, 2), "told with a diverging epoch, it could not be used"
 
 
 def test_a_full_answer_holds_everything_even_if_asked_twice() -> None:

@@ -157,8 +157,9 @@ class FetchContext:
             return True
         told = target.high_watermark == high_watermark and target.log_start_offset == log_start_offset
         target.log_start_offset = log_start_offset
-        # After an error nothing counts as told, so that the partition is answered when it is well again.
-        target.high_watermark = -1 if error_code else high_watermark
+        # After an error nothing counts as told, so that the partition is answered when it is well again; nor
+        # with a diverging epoch: what the client is told of a log that is not its own it cannot use.
+        target.high_watermark = -1 if error_code or forced else high_watermark
         if size:
             session.rotate(target)
             return True
