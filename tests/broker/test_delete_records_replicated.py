@@ -14,7 +14,7 @@ from forebay.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster, retried
 from support.clients.wire_client import batch, create_topic, only_partition, produce
 
 PRODUCE, CREATE_TOPICS, DELETE_RECORDS = 9, 7, 2
@@ -85,3 +85,27 @@ async def test_a_new_replica_has_the_rest_of_a_batch_whose_beginning_was_deleted
     of_leader, of_follower = ([header for _, header in log.scan(2)] for log in logs)
     assert [header.base_offset for header in of_leader] == [0]
     assert of_follower == of_leader
+
+
+def epochs(cluster: LocalCluster, node: int) -> list[int]:
+    return [epoch for epoch, _ in cluster[node].replicas.held(TOPIC, 0).epochs.entries]
+
+
+async def test_epochs_of_which_nothing_is_left_are_forgotten(cluster: LocalCluster) -> None:
+    async def append(value: bytes) -> tuple[object, int]:
+        request = produce(TOPIC, batch(value), acks=-1)
+        answer = only_partition(await cluster.ask(cluster.leader(TOPIC), request, PRODUCE))
+        return answer, answer.error_code
+
+    for turn in range(4):
+        await cluster.lead(TOPIC, 0, cluster.state(TOPIC).replicas[turn % 3])
+        await retried(lambda: append(b"x"), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    await eventually(lambda: all(epochs(cluster, node) == [0, 1, 2, 3, 4] for node in cluster.nodes))
+    assert await delete(cluster, 7) == (ErrorCode.NONE, 7)
+    assert all(epochs(cluster, node) == [4] for node in cluster.nodes)
+    follower = next(node for node in cluster.nodes if node != cluster.leader(TOPIC))
+    directory = cluster[follower].replicas.held(TOPIC, 0).log.directory
+    await cluster.stop(follower)
+    assert (Path(directory) / "leader-epoch-checkpoint").read_text().splitlines()[1:] == ["1", "4 7"]
+    await cluster.start(follower)
+    assert epochs(cluster, follower) == [4]

@@ -107,3 +107,24 @@ async def test_a_new_partition_that_cannot_be_made_is_led_by_another(tmp_path: P
         assert 1 not in cluster.state(TOPIC).isr
         answer = await cluster.ask(2, produce(TOPIC, batch(b"taken"), acks=-1), PRODUCE)
         assert only_partition(answer).error_code == ErrorCode.NONE
+
+
+def test_a_log_that_could_not_be_synced_is_checked_at_the_next_start(tmp_path: Path) -> None:
+    """The system may have dropped what it could not write: an orderly stop proves nothing."""
+    directory = tmp_path / f"{TOPIC}-0"
+    with local_broker(tmp_path, make_disk=FaultyDisk) as broker, WireClient(broker.bootstrap) as client:
+        create(client, TOPIC)
+        create(client, OTHER)
+        assert append(client, TOPIC, batch(b"synced"), acks=-1).error_code == ErrorCode.NONE
+        disk = broker.broker.disk
+        assert isinstance(disk, FaultyDisk)
+        disk.break_path("datasync", f"{TOPIC}-0/")
+        answer = append(client, TOPIC, batch(b"not synced"), acks=-1)
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    log = directory / "00000000000000000000.log"
+    dropped = bytearray(log.read_bytes())
+    dropped[-10:] = bytes(10)
+    log.write_bytes(dropped)
+    with local_broker(tmp_path) as broker, WireClient(broker.bootstrap) as client:
+        assert read_all(client, TOPIC) == [(0, b"synced")]
+        assert append(client, TOPIC, batch(b"after"), acks=-1).base_offset == 1

@@ -56,10 +56,15 @@ def test_truncation_from_both_ends(tmp_path: Path) -> None:
     known = epochs(tmp_path)
     for epoch, start in ((1, 0), (2, 20), (3, 30)):
         known.assign(epoch, start)
-    known.truncate_prefix(25)
-    assert known.entries == [(2, 25), (3, 30)]
+    for start in (5, 19):
+        known.forget_below(start)
+        assert known.entries == [(1, 0), (2, 20), (3, 30)]
+    known.forget_below(25)
+    assert known.entries == [(2, 20), (3, 30)]
+    known.datasync()
+    assert epochs(tmp_path).entries == [(2, 20), (3, 30)]
     known.truncate_from(30)
-    assert known.entries == [(2, 25)]
+    assert known.entries == [(2, 20)]
     known.truncate_from(0)
     assert (known.entries, known.latest) == ([], -1)
 

@@ -204,3 +204,59 @@ def test_a_log_that_cannot_be_read_is_a_storage_error_also_for_a_scan(bench: Ben
         list(batches)
     bench.disk.repair()
     assert [bytes(batch) for batch, _ in bench.log.scan(0)] == made
+
+
+class TestTornWrites:
+    """A write fails in its middle, and what it left cannot be cut off either."""
+
+    def tear(self, bench: Bench) -> list[bytes]:
+        made = fill(bench.log, 5)
+        bench.disk.torn_bytes = 100
+        add(bench.log)
+        with pytest.raises(StorageError):
+            bench.log.write_pending()
+        bench.disk.repair()
+        return made
+
+    def log_files(self, bench: Bench) -> dict[int, int]:
+        return {int(path.stem): path.stat().st_size for path in bench.path.glob("*.log")}
+
+    def test_it_is_cut_off_before_the_segment_is_sealed(self, bench: Bench) -> None:
+        made = self.tear(bench)
+        bench.clock.advance(1000)
+        made.append(add(bench.log, value=bytes(3000)))
+        bench.log.write_pending()
+        assert self.log_files(bench) == {0: sum(map(len, made[:5])), 5: len(made[5])}
+        bench.log.close()
+        for clean in (True, False):
+            again = Log.open(bench.disk, str(bench.path), CONFIG, clean=clean, power_lost=False)
+            assert read_all(again) == b"".join(made)
+            assert again.report.truncated_bytes == 0
+
+    def test_as_long_as_it_cannot_be_nothing_is_taken(self, bench: Bench) -> None:
+        made = self.tear(bench)
+        bench.disk.break_path("truncate", ".log")
+        for _ in range(2):
+            bench.clock.advance(1000)
+            with pytest.raises(StorageError):
+                add(bench.log, value=bytes(3000))
+            with pytest.raises(StorageError):
+                bench.log.roll()
+        assert list(self.log_files(bench)) == [0]
+        bench.disk.repair()
+        bench.clock.advance(1000)
+        made += fill(bench.log, 1)
+        assert read_all(bench.log) == b"".join(made)
+
+    def test_a_log_is_not_closed_cleanly_with_it(self, bench: Bench) -> None:
+        made = self.tear(bench)
+        bench.disk.break_path("truncate", ".log")
+        with pytest.raises(StorageError):
+            bench.log.close()
+        bench.disk.repair()
+        assert read_all(bench.open()) == b"".join(made)
+
+    def test_closing_cuts_it_off(self, bench: Bench) -> None:
+        made = self.tear(bench)
+        bench.log.close()
+        assert self.log_files(bench) == {0: sum(map(len, made))}

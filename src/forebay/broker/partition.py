@@ -100,6 +100,8 @@ class Partition:
         self.log = log
         self.epochs = epochs
         log.before_sync = epochs.datasync
+        log.on_start = epochs.forget_below
+        epochs.forget_below(log.start_offset)
         self.producers = producers
         self.config = config
         self.policy = policy

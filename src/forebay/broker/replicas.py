@@ -130,7 +130,10 @@ class Replicas:
         with self._broker.ports.executor(_OPENING_THREADS, "forebay-open") as pool:
             opened = list(pool.map(lambda item: open_partition(self._broker, image, *item), wanted))
         for found, (topic, state) in zip(opened, wanted, strict=True):
-            self._add((topic.name, state.index), found, image)
+            if isinstance(found, StorageError):
+                self._broken[topic.name, state.index] = found
+            else:
+                self._add((topic.name, state.index), found, image)
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
         """Make, drop and reconfigure partitions after a change of the image."""
@@ -189,11 +192,12 @@ class Replicas:
         image = self._broker.image
         for topic, state, found in opened.result():
             key = (topic.name, state.index)
-            if isinstance(found, StorageError):
-                self._add(key, found, image)
+            if self._jobs.closed:
+                if isinstance(found, Partition):
+                    self._partitions[key] = found  # to be closed with the others
+            elif isinstance(found, StorageError):
+                self._broken[key] = found
                 self._withdraw(key)
-            elif self._jobs.closed:
-                self._partitions[key] = found  # to be closed with the others
             elif self._still_here(image, found):
                 self._add(key, found, image)
             else:
@@ -206,16 +210,14 @@ class Replicas:
             leaving = self._broker.membership.withdraw({key})
             self._broker.background.spawn(leaving, f"leaving the in-sync set of {key[0]}-{key[1]}")
 
-    def _add(self, key: TopicPartition, found: Partition | StorageError, image: ClusterImage) -> None:
-        if isinstance(found, StorageError):
-            self._broken[key] = found
-            return
+    def _add(self, key: TopicPartition, partition: Partition, image: ClusterImage) -> None:
+        """Put a partition into use, in the role that the image gives it."""
         self._broken.pop(key, None)
-        self._partitions[key] = found
-        self._reconfigure_one(found, image)
+        self._partitions[key] = partition
+        self._reconfigure_one(partition, image)
         state = image.partition(*key)
         assert state is not None
-        self._take_role(found, state)
+        self._take_role(partition, state)
 
     def _still_here(self, image: ClusterImage, partition: Partition) -> bool:
         topic = image.topic_by_id(partition.topic_id)
@@ -370,6 +372,9 @@ class Replicas:
                 if partition.log.end_offset:
                     save_producers(partition.log, partition.producers, sync=True)
                 partition.log.close()
+                if partition.log.offline_for_good:
+                    # What it wrote may be gone, or was never whole: an orderly stop does not change that.
+                    self._data.distrust(partition.topic, partition.index)
             except (OSError, StorageError):
                 log.exception("a log did not close cleanly", extra={"partition": str(partition)})
                 clean = False

@@ -83,11 +83,14 @@ class LeaderEpochs:
         """The log now ends here: epochs that began at or after it are forgotten."""
         self._replace([entry for entry in self._entries if entry[1] < end_offset])
 
-    def truncate_prefix(self, start_offset: int) -> None:
-        """The log now begins here: the epoch in force there begins there, earlier ones are forgotten."""
-        kept = [entry for entry in self._entries if entry[1] > start_offset]
-        in_force = [entry[0] for entry in self._entries if entry[1] <= start_offset]
-        self._replace([(in_force[-1], start_offset), *kept] if in_force else kept)
+    def forget_below(self, start_offset: int) -> None:
+        """The log now begins here: epochs that were over before are forgotten, in memory.
+
+        The file follows with `datasync`; until then it only says more than anybody asks.
+        """
+        following = bisect_right(self._entries, start_offset, key=lambda entry: entry[1])
+        if following > 1:
+            self._entries = self._entries[following - 1 :]
 
     def datasync(self) -> None:
         """Make the file say what is in memory. Blocks; any thread."""

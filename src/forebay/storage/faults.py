@@ -24,10 +24,21 @@ class FaultyFile(RealFile):
 
     def appendv(self, views: Sequence[Buffer]) -> None:
         self._faults.check("append", self.path)
+        if self._faults.torn_bytes is not None and self.path.endswith(".log"):
+            self._tear(b"".join(views), self._faults.torn_bytes)
         self._faults.spend(sum(map(len, views)), self.path)
         if not self._exists:
             self._faults.made(self.path)
         super().appendv(views)
+
+    def _tear(self, data: bytes, size: int) -> None:
+        """Leave a part of a write behind the end, as when it fails and cannot be taken back."""
+        fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.pwrite(fd, data[:size], self.size())
+        finally:
+            os.close(fd)
+        raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
 
     def pread(self, length: int, position: int) -> bytes:
         self._faults.check("pread", self.path)
@@ -57,6 +68,8 @@ class FaultyDisk(RealDisk):
         self.synced: dict[str, int] = {}
         self.free: int | None = None
         """Bytes that may still be appended before the disk is full; None for no limit."""
+        self.torn_bytes: int | None = None
+        """While set, an append to a log fails, and leaves so many bytes behind the end of the file."""
         self._broken: list[tuple[str, str, int]] = []
         self._unsynced_names: set[str] = set()
 
@@ -66,7 +79,7 @@ class FaultyDisk(RealDisk):
 
     def repair(self) -> None:
         self._broken.clear()
-        self.free = None
+        self.free = self.torn_bytes = None
 
     def check(self, operation: str, path: str) -> None:
         for broken, part_of_path, error in self._broken:

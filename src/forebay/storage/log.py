@@ -109,6 +109,8 @@ class Log(TruncatingLog):
         try:
             self.settle()
             self._write_early()
+            if self.offline is not None and not self._final:
+                self._cut_torn()
             self._active.seal()
             if not self._final:
                 self.datasync()
@@ -341,15 +343,20 @@ class Log(TruncatingLog):
         if offset > self.end_offset:
             raise self._out_of_range(offset)
         if offset > self.start_offset:
-            self.start_offset = offset
+            self._start_at(offset)
             self._delete(sum(segment.next_base <= offset for segment in self._segments))
 
     def delete_front(self, count: int) -> None:
         """Delete the first segments, never the active one. Their files go when `reap` says so."""
         count = min(count, len(self._segments) - 1)
         if count > 0:
-            self.start_offset = max(self.start_offset, self._segments[count].base_offset)
+            self._start_at(max(self.start_offset, self._segments[count].base_offset))
             self._delete(count)
+
+    def _start_at(self, offset: int) -> None:
+        self.start_offset = offset
+        if self.on_start is not None:
+            self.on_start(offset)
 
     def _delete(self, count: int) -> None:
         if count:

@@ -7,7 +7,8 @@ to see the bytes (a read, a roll) writes them first.
 When a write fails, what was queued is forgotten, the file keeps its whole batches, `offline` says why,
 and StorageError is raised to whoever called `append` or `write_pending`; if something else had to write,
 `write_pending` raises it later, so no batch that was queued can be taken for stored. Reads go on. One
-append per second tries again, so a disk that has room again needs no restart. A failed fdatasync is
+append per second tries again, so a disk that has room again needs no restart; it first cuts off what the
+failed write may have left. A failed fdatasync is
 final: the kernel may have dropped the bytes, and asking again would say that all is well.
 
 `datasync` is the one call that another thread may make while the owner appends. It takes note of the end
@@ -97,6 +98,7 @@ class LogWriter:
         "has_aborted",
         "offline",
         "on_roll",
+        "on_start",
         "recovery_point",
         "report",
         "start_offset",
@@ -143,6 +145,8 @@ class LogWriter:
         """Called before the files are synced, in the same thread: what must be on the disk before them."""
         self.on_roll: Callable[[int], None] | None = None
         """Called with the end offset when a new segment begins, before anything is in it."""
+        self.on_start: Callable[[int], None] | None = None
+        """Called with the start offset when messages were deleted from the front."""
         self.unreadable = UnreadableBatches(directory)
         self.recovery_point = 0
         self.start_offset = 0
@@ -210,6 +214,8 @@ class LogWriter:
 
     def roll(self) -> None:
         """Seal the active segment and begin a new one; an empty one stays."""
+        if self.offline is not None:
+            raise StorageError(self.offline)
         self._write_early()
         if self._active.size:
             self._roll(self.end_offset)
@@ -470,8 +476,19 @@ class LogWriter:
     def _try_again(self) -> None:
         if not self._may_try_again():
             raise StorageError(self.offline or "the log is offline")
+        self._cut_torn()
         self.offline = None
         self._set_limits(self._active.first_timestamp())
+
+    def _cut_torn(self) -> None:
+        """Take off what a failed write may have left behind the last batch, if that failed then too.
+
+        In the last segment recovery would find it. In a sealed one it would look like damage.
+        """
+        try:
+            self._file.truncate(self._active.size)
+        except OSError as error:
+            raise self._fail(error) from error
 
     def take_offline(self, reason: str) -> None:
         """Refuse to be written until the log is opened again."""
