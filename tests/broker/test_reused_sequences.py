@@ -107,3 +107,23 @@ async def test_a_refused_batch_does_not_begin_a_transaction(cluster: LocalCluste
         producer.sequences[0] = used_or_ahead
         assert await send(producer, b"never") == code
         assert (await states(cluster, producer.home)) == ["CompleteAbort"]
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["same leader", "new leader"])
+async def test_a_late_batch_of_an_aborted_transaction_is_not_taken_for_one_of_the_next(
+    cluster: LocalCluster, moves: bool
+) -> None:
+    """It arrives when the next transaction has begun, under the number of that one's first batch."""
+    producer = await transacting(cluster, adds_itself=False)
+    assert await send(producer, b"before") == ErrorCode.NONE
+    await abort(producer)
+    assert await send(producer, b"late") == ErrorCode.NONE
+    if moves:
+        await move_leader(cluster, producer.topic)
+    producer.sequences[0] -= 1
+    assert await producer.send(0, b"next") == ErrorCode.UNKNOWN_PRODUCER_ID
+    await abort(producer)
+    await producer.begin()
+    assert await send(producer, b"next") == ErrorCode.NONE
+    await producer.end()
+    assert await read_committed(cluster, producer.topic, 0) == [b"next"]

@@ -335,3 +335,15 @@ def test_markers(is_open: bool, bumps_epoch: bool, epoch: int, coordinator_epoch
     else:
         assert found is APPEND
     assert admit_marker(None, marker, bumps_epoch=bumps_epoch) is APPEND
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_other_bytes_under_the_same_numbers_repeat_nothing_in_a_transaction(transactional: bool) -> None:
+    table = ProducerTable()
+    first = header_of(0, transactional=transactional)._replace(crc=1)
+    table.accept(first)
+    assert admit(table.find(PRODUCER), first) == Repeats(0, 1000)
+    outcome = code_or(admit(table.find(PRODUCER), first._replace(crc=2)))
+    assert outcome == (ErrorCode.UNKNOWN_PRODUCER_ID if transactional else Repeats(0, 1000))
+    loaded = ProducerTable.from_bytes(table.to_bytes())
+    assert admit(loaded.find(PRODUCER), first._replace(crc=2)) == Repeats(0, 1000), "nobody knows any more"

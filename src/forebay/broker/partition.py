@@ -282,7 +282,10 @@ class Partition:
             restore(received, sent)
             raise
         if known:
-            self.producers.accept(placed(header, base_offset, self.leader_epoch))
+            accepted = placed(header, base_offset, self.leader_epoch)
+            if header is not sent:
+                accepted = accepted._replace(crc=sent.crc)  # a repeat has what was sent, not what is stored
+            self.producers.accept(accepted)
             if guard is not None:
                 self.verifications.begun(producer_id)
         return base_offset, now_ms if policy.log_append_time else NO_TIMESTAMP

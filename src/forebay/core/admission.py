@@ -33,6 +33,10 @@ transaction**, one at or after the transaction's first offset.
                                         of a batch from before it      UNKNOWN_PRODUCER_ID
                                         others                         OUT_OF_ORDER_SEQUENCE_NUMBER
 
+Other bytes under the same numbers: a batch of the aborted transaction was still on its way when the next one
+began, and became part of that. Its producer does not know, and numbers its own batch alike. Only the checksum
+tells; it is not compared where it is not known, and outside of transactions, where a refusal is no remedy.
+
 VERIFY: the coordinator has to confirm that the transaction includes the partition, or nobody would ever end
 it here. A batch that is refused anyway costs no question, so its partition does not become part of a
 transaction on the way to the refusal.
@@ -175,7 +179,9 @@ def _admit_numbered(state: ProducerState, header: BatchHeader) -> Decision:
     batch = state.remembered(header)
     if batch is None:
         return _out_of_order(header, f"{state.next_sequence} comes next: a batch before it was lost")
-    if state.in_transaction and batch.base_offset < state.txn_first_offset:
+    if state.in_transaction and (
+        batch.base_offset < state.txn_first_offset or state.has_other_bytes(batch, header)
+    ):
         return _used_before(header)
     return Repeats(batch.base_offset, batch.timestamp)
 

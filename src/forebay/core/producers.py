@@ -41,6 +41,7 @@ from forebay.wire.batch import (
 BATCHES_RETAINED = 5
 PRODUCERS_MAX = 100_000
 NO_OFFSET = -1
+NO_CRC = -1
 
 _VERSION = 1
 _PREAMBLE = Struct(">hIi")
@@ -71,6 +72,8 @@ class ProducerState:
     """First offset of the open transaction."""
     batches: list[AppendedBatch] = field(default_factory=list)
     """The last few, oldest first."""
+    crcs: list[int] = field(default_factory=list, compare=False)
+    """Of the same batches as the client sent them, where that is known: a snapshot does not tell."""
     was_heard: bool = field(default=True, compare=False)
     """Whether anything was appended since `expire` looked last."""
     silent_since_ms: int = field(default=0, compare=False)
@@ -93,24 +96,32 @@ class ProducerState:
                 return batch
         return None
 
+    def has_other_bytes(self, batch: AppendedBatch, header: BatchHeader) -> bool:
+        """Whether a batch that came now is known to differ from the one remembered under its numbers."""
+        return self.crcs[self.batches.index(batch)] not in (header.crc, NO_CRC)
+
     def begin_epoch(self, epoch: int) -> None:
         self.producer_epoch = epoch
         self.next_sequence = 0
         self.batches.clear()
+        self.crcs.clear()
 
-    def remember(self, batch: AppendedBatch) -> None:
+    def remember(self, batch: AppendedBatch, crc: int = NO_CRC) -> None:
         self.batches.append(batch)
+        self.crcs.append(crc)
         if len(self.batches) > BATCHES_RETAINED:
             del self.batches[0]
+            del self.crcs[0]
         self.next_sequence = (batch.last_sequence + 1) & SEQUENCE_MASK
 
     def copy(self) -> ProducerState:
-        return replace(self, batches=self.batches.copy())
+        return replace(self, batches=self.batches.copy(), crcs=self.crcs.copy())
 
     def truncate(self, offset: int) -> None:
         """Forget the batches at this offset and after it. Numbering is gapless, so it goes back with them."""
         while self.batches and self.batches[-1].last_offset >= offset:
             self.next_sequence = self.batches.pop().base_sequence
+            self.crcs.pop()
         if self.txn_first_offset >= offset:
             self.txn_first_offset = NO_OFFSET
 
@@ -168,9 +179,9 @@ class ProducerTable:
         sequence, delta = header.base_sequence, header.last_offset_delta
         if sequence != NO_SEQUENCE:
             last_sequence = (sequence + delta) & SEQUENCE_MASK
-            state.remember(
-                AppendedBatch(sequence, last_sequence, header.base_offset + delta, delta, timestamp)
-            )
+            last_offset = header.base_offset + delta
+            batch = AppendedBatch(sequence, last_sequence, last_offset, delta, timestamp)
+            state.remember(batch, header.crc)
 
     def _state_of(self, header: BatchHeader, *, is_marker: bool = False) -> ProducerState:
         """The state to change for a batch that has been appended, in the epoch of the batch."""

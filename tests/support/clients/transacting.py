@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from forebay.clock import SystemClock
 from forebay.errors import ErrorCode
 from forebay.wire.batch import TRANSACTIONAL, build_batch, split
 from forebay.wire.hashing import partition_for
@@ -55,6 +56,8 @@ class Producer:
     producer_id: int = -1
     producer_epoch: int = -1
     sequences: dict[int, int] = field(default_factory=dict)
+    time_ms: int = field(default_factory=SystemClock().now_ms)
+    """Of all its messages: what is sent again has the same bytes."""
 
     @property
     def home(self) -> int:
@@ -97,7 +100,7 @@ class Producer:
         sequence = self.sequences.get(partition, 0)
         data = bytes(
             build_batch(
-                [Record(0, self.cluster[self.home].now_ms(), None, value)],
+                [Record(0, self.time_ms, None, value)],
                 producer_id=self.producer_id,
                 producer_epoch=self.producer_epoch,
                 base_sequence=sequence,
