@@ -155,6 +155,20 @@ class TestIndexes:
             assert largest_timestamp(log) == (1007, 7)
             goes_on(log)
 
+    def test_missing_are_made_when_the_log_is_opened(self, tmp_path: Path) -> None:
+        """Not when they are needed: that is on the event loop, and a segment may be large."""
+        log = Log.open(RealDisk(), str(tmp_path), CONFIG)
+        fill(log, 20)
+        active = f"{log.segments()[-1].base_offset:020d}"
+        log.close()
+        whole = {path.name: path.read_bytes() for path in tmp_path.glob("*index")}
+        for path in tmp_path.glob("*index"):
+            path.unlink()
+        Log.open(RealDisk(), str(tmp_path), CONFIG, clean=True, recovery_point=20)
+        sealed = [name for name in whole if not name.startswith(active)]
+        assert len(sealed) > 5
+        assert {name: (tmp_path / name).read_bytes() for name in sealed} == {n: whole[n] for n in sealed}
+
     @pytest.mark.parametrize("clean", [False, True])
     @pytest.mark.parametrize(
         "garbage", [b"\xff" * 48, b"\x01" * 24, b"\0" * 96, b"abc", b"\0\0\0\1\0\0\0\7" * 3]

@@ -22,7 +22,8 @@ everything from it on was still on its way.
   error. If no whole batch follows, or the files end before the recovery point, synced messages are gone:
   the log opens for reading only, `offline` says why and what to do.
 
-Damage in segments that are not scanned is found when they are first read (`Segment.verify`).
+Damage in segments that are not scanned is found when they are first read (`Segment.verify`). Index files
+that are missing are made anew in any case; this is the place where it may take long.
 """
 
 from __future__ import annotations
@@ -109,6 +110,8 @@ def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
         segments.append(Segment(disk, directory, options.start_offset, create=True))
     unscanned = _load_unscanned(segments[-1], options) if options.clean or created else None
     tail = unscanned or _Recovery(disk, segments, options, report).run()
+    for segment in segments[:-1]:
+        _make_missing_indexes(segment, options.index_interval_bytes)
     report.missing_offsets = max(options.recovery_point - max(tail.next_offset, options.start_offset), 0)
     _tell(directory, report)
     return Opened(
@@ -126,6 +129,21 @@ def _load_unscanned(last: Segment, options: OpenOptions) -> Tail | None:
     except CorruptBatch as bad:
         log.error("log damaged although it was closed cleanly", extra={"why": str(bad)})
         return None
+
+
+def _make_missing_indexes(sealed: Segment, index_interval_bytes: int) -> None:
+    """Make indexes here that somebody has removed: whoever needs them later may be in a hurry.
+
+    A sealed segment has an entry in one of them at least.
+    """
+    if not sealed.size or sealed.index.file.size() or sealed.time_index.file.size():
+        return
+    log.warning("indexes are missing and are made anew", extra={"path": sealed.file.path})
+    try:
+        sealed.rebuild_index(index_interval_bytes)
+    except CorruptBatch as bad:
+        log.error("segment damaged: its indexes are made of what is readable", extra={"why": str(bad)})
+    sealed.seal()
 
 
 def _find_segments(disk: Disk, directory: str) -> list[int]:
