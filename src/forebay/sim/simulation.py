@@ -87,7 +87,7 @@ class Simulation:
         lasting = SURE if story.brokers > 1 and settings["min.insync.replicas"] != "1" else []
         self.model = Model(world.fail, lasting)
         self.nodes = [
-            SimNode(world, self.network, self.store, number, settings)
+            SimNode(world, self.network, self.store, number, settings | _own_settings(world, number))
             for number in range(1, story.brokers + 1)
         ]
         self.invariants = Invariants(world, self.nodes, self.store, lasting)
@@ -148,6 +148,7 @@ class Simulation:
         self._wait("every replica is in sync again", _HEAL_S_MAX, self.invariants.converged)
         self.workload.calm()
         self._live(_PEACE_S)
+        self.faults.set_clocks()
         self._wait("every partition has a member", _HEAL_S_MAX, lambda: not self.workload.unshared())
         self.workload.stop()
         self._wait("every client has finished", _HEAL_S_MAX, lambda: self.workload.done)
@@ -202,11 +203,16 @@ def _settings(world: World, story: Story) -> dict[str, str]:
         "replica.fetch.wait.max.ms": chance.choice(("300", "500")),
         "log.retention.check.interval.ms": "2000",
         "producer.id.expiration.check.interval.ms": "1000",
-        "log.cleaner.backoff.ms": chance.choice(("300", "3000")),
         "group.consumer.session.timeout.ms": str(SESSION_MS),
         "group.consumer.heartbeat.interval.ms": "700",
         "leader.imbalance.check.interval.seconds": chance.choice(("5", "300")),
     }
+
+
+def _own_settings(world: World, number: int) -> dict[str, str]:
+    """Settings in which the brokers of a story differ: some copy what others have long compacted."""
+    chance = world.chance(f"settings/{number}")
+    return {"log.cleaner.backoff.ms": chance.choice(("300", "3000", "15000"))}
 
 
 @contextmanager

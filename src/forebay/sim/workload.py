@@ -62,7 +62,7 @@ SHARED: list[TopicPartition] = [*EXACT, SOURCE]
 """What the members of the group share: all partitions of their topics."""
 _MEMBERS = 3
 _ENSEMBLES = 3
-_VALUE_BYTES = (0,)
+_VALUE_BYTES = (0, 0, 1_000)
 """In some stories logs grow large, and whoever goes through all of one takes long."""
 _ADMINISTRATORS = 3
 

@@ -247,7 +247,7 @@ def compact_what_is_clean_again(patch: pytest.MonkeyPatch) -> None:
         self._futile.clear()
         return True
 
-    patch.setattr(DataDir, "write_first_dirty_offset", lambda *_: None)
+    patch.setattr(DataDir, "write_first_dirty_offset", lambda *_, **__: None)
     patch.setattr(compaction.Compactor, "_try", again)
 
 

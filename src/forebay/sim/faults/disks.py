@@ -7,6 +7,7 @@ from collections.abc import Callable
 from random import Random
 
 from forebay.sim.faults.scene import LOOK_S, Fault, Scene, Undo
+from forebay.sim.workload import BRIEF
 from forebay.sim.world.node import DATA_DIR, SimNode
 
 _LOOK_SOON_S = 0.01
@@ -87,17 +88,33 @@ class DiskFaults:
         directories = [] if node is None else node.disk.directories(DATA_DIR)
         if node is None or not directories or self._scene.robbed is not None:
             return None
-        directory = self._chance.choice(directories)
-        self._scene.note(f"{directory} of {node.host} cannot be read")
+        favourite = f"{DATA_DIR}/{BRIEF[0]}-{BRIEF[1]}"  # its log begins in the middle of a segment
+        choices = [favourite] if favourite in directories and self._chance.random() < 0.5 else directories
+        directory = self._chance.choice(choices)
 
         def fail(operation: str, path: str) -> None:
             if operation == "read" and path.startswith(directory):
                 raise OSError(errno.EIO, "the device cannot be read", path)
 
-        clear = self._set(node, fail)
-        node.kill()
-        node.start()
-        return lambda: self._stop_then(node, clear)
+        over = False
+
+        def begin() -> None:
+            if not over:
+                self._scene.note(f"{directory} of {node.host} cannot be read")
+                self._set(node, fail)
+            node.start()
+
+        def end() -> None:
+            nonlocal over
+            over = True
+            self._stop_then(node, lambda: self._clear(node, fail))
+
+        if self._chance.random() < 0.5:
+            node.kill()
+            begin()
+        else:
+            self._stop_then(node, begin)
+        return end
 
     def _stop_then(self, node: SimNode, action: Undo) -> None:
         """Stop a broker in order, as soon as it serves; do something before it is started again."""

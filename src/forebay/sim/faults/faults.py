@@ -20,8 +20,9 @@ class Faults:
     def __init__(self, scene: Scene) -> None:
         self.counts: Counter[str] = Counter()
         self._scene = scene
+        self._machines = MachineFaults(scene)
         kinds: list[tuple[Fault, int]] = [
-            *MachineFaults(scene).kinds(),
+            *self._machines.kinds(),
             *LinkFaults(scene).kinds(),
             *DiskFaults(scene).kinds(),
         ]
@@ -48,6 +49,11 @@ class Faults:
         for node in self._scene.nodes:
             node.live_on()
             self._start_anew(node)
+
+    def set_clocks(self) -> None:
+        """Set wall time once more, in some stories, when all is calm: nobody may notice."""
+        for _ in range(self._scene.chance.randint(0, len(self._scene.nodes))):
+            self._machines.set_clock()
 
     def _start_anew(self, node: SimNode) -> None:
         robbed = self._scene.robbed

@@ -26,7 +26,7 @@ class MachineFaults:
             (self._lose_disk, 1),
             (self._lose_disk_and_crash, 3),
             (self._pause, 5),
-            (self._set_clock, 2),
+            (self.set_clock, 2),
             (self._abandon_and_rob, 4),
         ]
 
@@ -56,7 +56,7 @@ class MachineFaults:
         node.pause()
         return node.resume
 
-    def _set_clock(self) -> None:
+    def set_clock(self) -> None:
         """Wall time is set, forward or back; how much time passes does not change."""
         node = self._scene.victim()
         node.clock.offset_ms = self._chance.randint(*_CLOCK_OFF_MS)
