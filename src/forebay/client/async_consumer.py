@@ -104,6 +104,10 @@ class AsyncConsumer:
         """Hand out again what is in hand and not done: it was not processed after all."""
         await self._calls.run(self._sync.rewind)
 
+    async def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Read on at this offset. Messages of the partition that are in hand will not be committed."""
+        await self._calls.run(lambda: self._sync.seek(topic, partition, offset))
+
     async def close(self) -> None:
         """Commit what is done, and leave the group. What is still in hand will be handed out again."""
         if self._closing is None or _has_failed(self._closing):

@@ -27,7 +27,7 @@ from forebay.client.errors import ClientError, TransactionAborted, error_of, fro
 from forebay.client.in_hand import InHand
 from forebay.client.messages import Message, Place
 from forebay.client.positions import Positions
-from forebay.client.presets import Delivery, Profile, Settings, Start, consumer_settings
+from forebay.client.presets import Delivery, Profile, Settings, Start, assigns_in_steps, consumer_settings
 from forebay.client.transactions import Outcome
 from forebay.errors import ConfigError
 
@@ -77,23 +77,25 @@ class Consumer:
         self._failure: ClientError | None = None
         self._closed = False
         self._has_left = False
+        chosen = consumer_settings(servers, group, delivery, profile, start, settings)
+        self._assigns_in_steps = assigns_in_steps(chosen)
         with kafka_errors():
-            self._raw = confluent_kafka.Consumer(
-                consumer_settings(servers, group, delivery, profile, start, settings)
-            )
+            self._raw = confluent_kafka.Consumer(chosen)
             self._positions = Positions(self._raw, start)
             self._subscribe([topics] if isinstance(topics, str) else list(topics))
 
     def _subscribe(self, topics: list[str]) -> None:
         try:
-            self._raw.subscribe(topics, on_revoke=self._take_away, on_lost=self._take_away)
+            self._raw.subscribe(
+                topics, on_assign=self._assign, on_revoke=self._take_away, on_lost=self._take_away
+            )
         except BaseException:
             self._raw.close()  # nobody else can: it would stay a member, and keep its partitions
             raise
 
     @property
     def raw(self) -> confluent_kafka.Consumer:
-        """librdkafka's consumer, for what is not here (seek, pause, watermarks)."""
+        """librdkafka's consumer, for what is not here (pause, watermarks)."""
         return self._raw
 
     # -- messages --------------------------------------------------------------------------------------
@@ -160,7 +162,7 @@ class Consumer:
             self._taken_away.clear()  # what poll returned belongs to us now, whatever happened before it
             more = self._raw.consume(count - 1, 0) if count > 1 else []
         fetched = [messages.from_kafka(raw) for raw in (first, *more) if self._is_message(raw)]
-        self._positions.read_from_start(self._taken_away)  # those that were given back meanwhile
+        self._positions.distrust(self._taken_away)  # those that were given back meanwhile
         fetched = self._positions.accept(fetched)
         return self._commit_first(fetched) if self.delivery == "at-most-once" else fetched
 
@@ -214,6 +216,13 @@ class Consumer:
         """
         self._positions.read_again(self._put_back())
 
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Read on at this offset. Messages of the partition that are in hand will not be committed."""
+        place = (topic, partition)
+        self._in_hand.forget(place)
+        self._drop_ready({place})
+        self._positions.read_again({place: offset})
+
     def _put_back(self) -> dict[Place, int]:
         again = {(each.topic, each.partition): each.offset for each in _firsts(self._ready)}
         again |= self._in_hand.put_back()
@@ -262,11 +271,18 @@ class Consumer:
                 _raise_unless_passing(result.error)
         return {(each.topic, each.partition) for each in results if each.error is not None}
 
+    def _assign(self, raw: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
+        begin = raw.incremental_assign if self._assigns_in_steps else raw.assign
+        begin(self._positions.assign(partitions))
+
     def _take_away(self, _: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
         gone = {(each.topic, each.partition) for each in partitions}
         self._taken_away |= gone
         self._in_hand.take_away(gone)
         self._positions.take_away(gone)
+        self._drop_ready(gone)
+
+    def _drop_ready(self, gone: set[Place]) -> None:
         kept = [each for each in self._ready if (each.topic, each.partition) not in gone]
         self._ready.clear()
         self._ready.extend(kept)

@@ -71,6 +71,9 @@ class InHand:
         self.torn = False
         return again
 
+    def forget(self, place: Place) -> None:
+        self._spans.pop(place, None)
+
     def take_away(self, places: Iterable[Place]) -> None:
         for place in places:
             if self._spans.pop(place, None) is not None:

@@ -1,4 +1,4 @@
-"""Where a consumer reads on in each of its partitions, so that none of its messages is passed over.
+"""Where a consumer reads on in each of its partitions, so that no message is passed over or handed out again.
 
 librdkafka moves on with every message that it returns. Two things make it necessary to go back. Messages that
 were handed out can turn out not to be processed. And a call that raises takes with it what it had fetched:
@@ -7,23 +7,29 @@ confluent-kafka drops those messages when Ctrl-C arrives or a callback raises, t
 Going back is first noted, which cannot fail, and done before the next fetch. Until it has been done for a
 partition, no message of that partition counts.
 
-librdkafka may go back by itself. It looks up where a log begins or ends; when it is told to seek before the
-answer is there, it does not take the answer, but asks again half a second later, and begins there once more.
-So a message below the position does not count either.
+librdkafka also goes back by itself. It looks up where a log begins; if the partition is paused, sought or
+taken away before the answer is there, it asks again half a second later and begins there once more, whatever
+has happened meanwhile (its issues 2256 and 2782). A message that is taken from its queue while a rebalance
+pauses the partition comes a second time. So it is told where to begin in offsets that need no look-up, and a
+message below the position counts only if the log has become shorter.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterable, Mapping
 
 import confluent_kafka
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
 
-from forebay.client.errors import error_of, from_kafka, kafka_errors
+from forebay.client.errors import ClientError, error_of, from_kafka, kafka_errors
 from forebay.client.messages import Message, Place
 from forebay.client.presets import Start
 
 _LOOKUP_SECONDS = 10.0
+_PAUSE_SECONDS = 0.05
+_log = logging.getLogger("forebay.client")
 # The partition's fetcher starts or stops at this moment.
 _NOT_NOW = frozenset({KafkaError._STATE, KafkaError._PREV_IN_PROGRESS})
 
@@ -31,8 +37,7 @@ _NOT_NOW = frozenset({KafkaError._STATE, KafkaError._PREV_IN_PROGRESS})
 class Positions:
     def __init__(self, raw: confluent_kafka.Consumer, start: Start) -> None:
         self._raw = raw
-        self._start = OFFSET_BEGINNING if start == "earliest" else None
-        """Where to go back to when nothing is known. Not to the end: that would skip what came since."""
+        self._start: Start = start
         self._nexts: dict[Place, int] = {}
         self._again: dict[Place, int] = {}
         """Offsets to go back to."""
@@ -40,65 +45,76 @@ class Positions:
         """Partitions to be read from the committed offset, or from this one where nothing is committed."""
         self._fetching = False
 
+    # -- fetching --------------------------------------------------------------------------------------
+
     def begin_fetch(self) -> None:
         """Go back where that is necessary. What is fetched then counts as arrived from `end_fetch` on."""
         if self._fetching:
-            self._doubt_all()
+            self.distrust(self._assigned())
+            self._fetching = False
         if self._again or self._in_doubt:
             self._forget_lost()
-            self._look_up()
+            self._resolve_doubts()
             self._seek()
         self._fetching = True
 
-    def end_fetch(self, fetched: Iterable[Message]) -> None:
-        """These have arrived."""
-        self._nexts.update({(each.topic, each.partition): each.offset + 1 for each in fetched})
-        self._fetching = False
-
     def accept(self, fetched: Iterable[Message]) -> list[Message]:
         """Those that follow what has arrived before."""
-        nexts = dict(self._nexts)
+        nexts: dict[Place, int] = {}
         accepted = []
         for message in fetched:
             place = (message.topic, message.partition)
-            if place in self._again or place in self._in_doubt or message.offset < nexts.get(place, 0):
+            if place in self._again or place in self._in_doubt:
+                continue
+            expected = nexts[place] if place in nexts else self._nexts.get(place, 0)
+            if message.offset < expected and self._reaches(place, expected):
                 continue
             nexts[place] = message.offset + 1
             accepted.append(message)
         return accepted
+
+    def end_fetch(self, accepted: Iterable[Message]) -> None:
+        """These have arrived."""
+        self._nexts.update({(each.topic, each.partition): each.offset + 1 for each in accepted})
+        self._fetching = False
+
+    def _reaches(self, place: Place, offset: int) -> bool:
+        """Whether the log does. Else it was cut or made anew, and librdkafka is right to begin again."""
+        with kafka_errors():
+            _, end = self._raw.get_watermark_offsets(TopicPartition(*place), cached=True)
+        return end >= offset
+
+    # -- what is noted ---------------------------------------------------------------------------------
 
     def read_again(self, offsets: Mapping[Place, int]) -> None:
         self._nexts.update(offsets)
         self._again.update(offsets)
 
     def read_from_committed(self, otherwise: Mapping[Place, int | None]) -> None:
-        """Go on at the committed offset; where nothing is committed, at this one, or where librdkafka is."""
+        """Go on at the committed offset; where nothing is committed, at this one."""
         for place, offset in otherwise.items():
             self._forget(place)
             self._in_doubt[place] = offset
 
-    def read_from_start(self, places: Iterable[Place]) -> None:
-        """As a member that is new in the group."""
-        self.read_from_committed(dict.fromkeys(places, self._start))
+    def distrust(self, places: Iterable[Place]) -> None:
+        """librdkafka has moved on in these, and what it returned was lost: go back to where they were."""
+        for place in places:
+            if place in self._again or place in self._in_doubt:
+                continue
+            if place in self._nexts:
+                self._again[place] = self._nexts[place]
+            elif self._start == "earliest":
+                self._in_doubt[place] = None
+            # Else the group begins at the end: to go there again would skip what came since.
 
     def take_away(self, places: Iterable[Place]) -> None:
         for place in places:
             self._forget(place)
 
     def _forget(self, place: Place) -> None:
-        for positions in (self._nexts, self._again, self._in_doubt):
-            positions.pop(place, None)
-
-    def _doubt_all(self) -> None:
-        """A fetch did not end: whatever it had got is to be fetched again."""
-        for place in self._assigned():
-            if place in self._again or place in self._in_doubt:
-                continue
-            if place in self._nexts:
-                self._again[place] = self._nexts[place]
-            else:
-                self._in_doubt[place] = self._start
-        self._fetching = False
+        self._nexts.pop(place, None)
+        self._again.pop(place, None)
+        self._in_doubt.pop(place, None)
 
     def _forget_lost(self) -> None:
         """Partitions that went to another member, which begins at the committed offset."""
@@ -109,21 +125,63 @@ class Positions:
         with kafka_errors():
             return {(each.topic, each.partition) for each in self._raw.assignment()}
 
-    def _look_up(self) -> None:
-        if not self._in_doubt:
-            return
+    # -- what is looked up -----------------------------------------------------------------------------
+
+    def assign(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """The same with the offsets to begin at. Where they cannot be found, librdkafka has to do it."""
+        places = [(each.topic, each.partition) for each in partitions]
+        try:
+            starts = self._find_starts(dict.fromkeys(places))
+        except ClientError as error:
+            _log.warning("where to begin in %d partitions is not known yet: %s", len(places), error)
+            starts = {}
+        self._nexts.update({place: start.offset for place, start in starts.items()})
+        return [starts.get((each.topic, each.partition), each) for each in partitions]
+
+    def _resolve_doubts(self) -> None:
+        if self._in_doubt:
+            starts = self._find_starts(self._in_doubt)
+            self._in_doubt.clear()
+            self.read_again({place: start.offset for place, start in starts.items()})
+
+    def _find_starts(self, otherwise: Mapping[Place, int | None]) -> dict[Place, TopicPartition]:
+        """The committed offset, or the one that is given; without either, where new groups begin."""
+        starts = {
+            place: TopicPartition(*place, offset) for place, offset in self._committed(otherwise).items()
+        }
+        new = []
+        for place, offset in otherwise.items():
+            if place in starts:
+                continue
+            if offset is None:
+                new.append(place)
+            else:
+                starts[place] = TopicPartition(*place, offset)
+        return starts | self._log_ends(new)
+
+    def _committed(self, places: Iterable[Place]) -> dict[Place, int]:
+        asked = [TopicPartition(*place) for place in places]
+        deadline = time.monotonic() + _LOOKUP_SECONDS
+        while True:
+            try:
+                with kafka_errors():
+                    return _found(self._raw.committed(asked, timeout=_LOOKUP_SECONDS))
+            except ClientError as error:
+                # A transaction that is about to end holds the offset back.
+                if error.code != KafkaError.UNSTABLE_OFFSET_COMMIT or time.monotonic() >= deadline:
+                    raise
+            time.sleep(_PAUSE_SECONDS)
+
+    def _log_ends(self, places: list[Place]) -> dict[Place, TopicPartition]:
+        if not places:
+            return {}
+        # Kafka's two special times are librdkafka's two special offsets.
+        which = OFFSET_BEGINNING if self._start == "earliest" else OFFSET_END
         with kafka_errors():
-            asked = [TopicPartition(*place) for place in self._in_doubt]
-            answers = self._raw.committed(asked, timeout=_LOOKUP_SECONDS)
-        for answer in answers:
-            if answer.error is not None:
-                raise from_kafka(answer.error)
-        for answer in answers:
-            place = (answer.topic, answer.partition)
-            offset = answer.offset if answer.offset >= 0 else self._in_doubt[place]
-            del self._in_doubt[place]
-            if offset is not None:
-                self._again[place] = offset
+            answers = self._raw.offsets_for_times(
+                [TopicPartition(*place, which) for place in places], timeout=_LOOKUP_SECONDS
+            )
+        return {place: TopicPartition(*place, offset) for place, offset in _found(answers).items()}
 
     def _seek(self) -> None:
         for place, offset in list(self._again.items()):
@@ -134,6 +192,14 @@ class Positions:
                 if error.fatal() or error.code() not in _NOT_NOW:
                     raise from_kafka(error) from None
                 continue
-            if offset >= 0:
-                self._nexts[place] = offset
             del self._again[place]
+
+
+def _found(answers: Iterable[TopicPartition]) -> dict[Place, int]:
+    found = {}
+    for answer in answers:
+        if answer.error is not None:
+            raise from_kafka(answer.error)
+        if answer.offset >= 0:
+            found[answer.topic, answer.partition] = answer.offset
+    return found

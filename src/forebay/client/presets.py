@@ -125,6 +125,12 @@ def admin_settings(servers: str | Sequence[str], settings: Settings | None) -> d
     return _merge(servers, {}, settings, {}, "")
 
 
+def assigns_in_steps(settings: Settings) -> bool:
+    """Whether partitions come and go one by one in the group, and not all at once."""
+    strategy = settings.get("partition.assignment.strategy", "")
+    return settings.get("group.protocol") == "consumer" or "cooperative" in strategy
+
+
 def _merge(
     servers: str | Sequence[str],
     defaults: Settings,

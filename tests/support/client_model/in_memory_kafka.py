@@ -299,19 +299,20 @@ class Consumer:
         self._stored: dict[Place, int] = {}
         self._relapses: dict[Place, int] = {}
         self._topics: list[str] = []
+        self._on_assign: Callable[[Any, list[TopicPartition]], None] = lambda *_: None
         self._on_revoke: Callable[[Any, list[TopicPartition]], None] = lambda *_: None
         self._open = True
         self._assigned = False
 
-    def subscribe(self, topics: list[str], *, on_revoke: Any, on_lost: Any) -> None:
+    def subscribe(self, topics: list[str], *, on_assign: Any, on_revoke: Any, on_lost: Any) -> None:
         del on_lost  # a group of one member loses nothing by silence
-        self._topics, self._on_revoke = topics, on_revoke
+        self._topics, self._on_assign, self._on_revoke = topics, on_assign, on_revoke
 
     def poll(self, _timeout: float) -> Message | None:
         if self.kafka.rebalances_now() and self._assigned:
             self._revoke()
         if not self._assigned:
-            self._assign()
+            self._rejoin()
             return None  # the answers to the first fetches are still on their way
         self._commit_stored()
         for place, fetch in list(self._relapses.items()):
@@ -329,7 +330,7 @@ class Consumer:
         if self.kafka.rebalances_now():
             # Messages from before the partitions were taken away are returned all the same.
             self._revoke()
-            self._assign()
+            self._rejoin()
         return found
 
     def _next(self) -> Message | None:
@@ -342,19 +343,35 @@ class Consumer:
                 return Message(place, value, offset)
         return None
 
-    def _assign(self) -> None:
-        for place in self.kafka.logs:
-            if place[0] in self._topics:
-                self._positions[place] = self.kafka.committed.get((self._group, place), 0)
+    def _rejoin(self) -> None:
         self.kafka.generations[self._group] += 1
         self.kafka.is_silent = False
+        places = [place for place in self.kafka.logs if place[0] in self._topics]
+        try:
+            self._on_assign(self, [TopicPartition(*place, OFFSET_INVALID) for place in places])
+        finally:
+            if not self._assigned:  # as confluent-kafka does when the callback raises
+                self.assign([TopicPartition(*place, OFFSET_INVALID) for place in places])
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        for each in partitions:
+            place = (each.topic, each.partition)
+            self._positions[place] = each.offset
+            if each.offset < 0:
+                self._positions[place] = self.kafka.committed.get((self._group, place), 0)
+                if (self._group, place) not in self.kafka.committed:
+                    # librdkafka looks it up; it may do so again later, when the partition has been elsewhere.
+                    self._relapses[place] = self.kafka.fetches + RELAPSE_FETCHES
         self._assigned = True
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        raise AssertionError("this group assigns all at once")
 
     def _revoke(self) -> None:
         self._on_revoke(self, self.assignment())
         self._commit_stored()
-        for kept in (self._positions, self._stored, self._relapses):
-            kept.clear()
+        self._positions.clear()
+        self._stored.clear()
         self._assigned = False
 
     def _commit_stored(self) -> None:
@@ -370,10 +387,8 @@ class Consumer:
     def seek(self, partition: TopicPartition) -> None:
         place = (partition.topic, partition.partition)
         self._check_assigned(place)
-        if partition.offset == OFFSET_BEGINNING:
-            # librdkafka looks it up; when a look-up is under way already, it does both, one later.
-            self._relapses[place] = self.kafka.fetches + RELAPSE_FETCHES
-        self._positions[place] = max(partition.offset, 0)
+        assert partition.offset >= 0
+        self._positions[place] = partition.offset
         self.kafka.is_silent = False
 
     def store_offsets(self, *, offsets: list[TopicPartition]) -> None:
@@ -399,6 +414,14 @@ class Consumer:
             TopicPartition(*place, self.kafka.committed.get((self._group, place), OFFSET_INVALID))
             for place in places
         ]
+
+    def offsets_for_times(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        assert all(each.offset == OFFSET_BEGINNING for each in partitions)
+        return [TopicPartition(each.topic, each.partition, 0) for each in partitions]
+
+    def get_watermark_offsets(self, partition: TopicPartition, *, cached: bool) -> tuple[int, int]:
+        assert cached
+        return 0, len(self.kafka.logs[partition.topic, partition.partition])
 
     def consumer_group_metadata(self) -> tuple[str, int]:
         return self._group, self.kafka.generations[self._group]

@@ -31,11 +31,12 @@ def forget_what_a_broken_fetch_had(patch: pytest.MonkeyPatch) -> None:
 
 
 def hand_out_what_was_taken_away(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Positions, "read_from_start", lambda _self, _places: None)
+    patch.setattr(Positions, "accept", lambda _self, fetched: list(fetched))
 
 
-def believe_every_position(patch: pytest.MonkeyPatch) -> None:
-    """Though librdkafka may go back by itself."""
+def leave_the_begin_to_librdkafka(patch: pytest.MonkeyPatch) -> None:
+    """It goes back there later, when the partition has been elsewhere."""
+    patch.setattr(Positions, "assign", lambda _self, partitions: partitions)
     patch.setattr(Positions, "accept", lambda _self, fetched: list(fetched))
 
 
@@ -91,7 +92,7 @@ MUTANTS: dict[Mutant, tuple[str, Delivery]] = {
     go_on_after_a_failed_batch: ("copy", "at-least-once"),
     forget_what_a_broken_fetch_had: ("read", "at-least-once"),
     hand_out_what_was_taken_away: ("pump", "exactly-once"),
-    believe_every_position: ("read", "at-most-once"),
+    leave_the_begin_to_librdkafka: ("copy", "at-most-once"),
     take_a_commit_without_answer_for_an_abort: ("copy", "exactly-once"),
     take_a_commit_without_answer_for_done: ("copy", "exactly-once"),
     take_the_last_outcome_for_the_next: ("copy", "exactly-once"),

@@ -1,0 +1,142 @@
+"""Where a consumer begins and goes on, told to librdkafka in offsets; what it repeats is left out."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from forebay.client import Admin, AsyncConsumer, Consumer, Message, Producer
+from forebay.client.positions import Positions
+from forebay.testing import Broker
+from support.clients.hooked_kafka import Call, hook_clients
+
+GROUPS: dict[str, dict[str, Any]] = {
+    "all at once": {},
+    "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
+    "assigned by the broker": {"group.protocol": "consumer"},
+}
+
+
+@pytest.fixture
+def servers(forebay_broker: Broker) -> str:
+    return forebay_broker.bootstrap_servers
+
+
+def send(servers: str, topic: str, *values: str) -> None:
+    with Producer(servers, delivery="at-most-once", acks=1, profile="latency") as producer:
+        for value in values:
+            producer.send(topic, value)
+
+
+def value(message: Message) -> str:
+    return (message.value or b"").decode()
+
+
+@pytest.mark.parametrize("settings", GROUPS.values(), ids=GROUPS)
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_librdkafka_never_has_to_look_up_where_to_begin(
+    servers: str, forebay_topic: str, caplog: pytest.LogCaptureFixture, settings: dict[str, Any], start: Any
+) -> None:
+    """It would do so again later, and begin there once more."""
+    caplog.set_level(logging.DEBUG, "forebay.client")
+    send(servers, forebay_topic, "old")
+    found = read_new(servers, forebay_topic, start, {**settings, "debug": "topic"})
+    assert found == (["old", "new"] if start == "earliest" else ["new"])
+    assert read_new(servers, forebay_topic, start, settings) == ["new"]
+    assert "Start consuming" in caplog.text
+    assert "querying for logical offset" not in caplog.text
+
+
+def read_new(servers: str, topic: str, start: Any, settings: dict[str, Any]) -> list[str]:
+    """All up to the message that is sent when the consumer has its partition."""
+    found: list[str] = []
+    with Consumer(servers, topic, group=topic, profile="latency", start=start, settings=settings) as consumer:
+        while not consumer.raw.assignment():
+            found += [value(each) for each in consumer.take(10, 0.05)]
+        send(servers, topic, "new")
+        while "new" not in found:
+            found += [value(each) for each in consumer.take(10, 0.05)]
+        assert consumer.commit()
+    return found
+
+
+def test_a_message_that_librdkafka_returns_again_is_left_out(
+    servers: str, forebay_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does when a rebalance pauses the partition at the wrong moment, or a late look-up begins anew."""
+    returned: list[int] = []
+
+    def around(call: Call) -> Any:
+        result = call.run()
+        if call.name == "Consumer.poll" and result is not None:
+            returned.append(result.offset())
+            if len(returned) == 4:
+                call.target.seek(TopicPartition(forebay_topic, 0, 0))
+        return result
+
+    send(servers, forebay_topic, *"abcdef")
+    hook_clients(monkeypatch, around)
+    with Consumer(servers, forebay_topic, group=forebay_topic, profile="latency", batch_max=1) as consumer:
+        assert [value(next(consumer)) for _ in range(6)] == [*"abcdef"]
+    assert returned[4] == 0
+
+
+def test_a_topic_that_is_made_anew_is_read_from_its_beginning(servers: str, forebay_topic: str) -> None:
+    admin, quick = Admin(servers), {"topic.metadata.refresh.interval.ms": 100}
+    send(servers, forebay_topic, *"abcd")
+    with Consumer(servers, forebay_topic, group=forebay_topic, profile="latency", settings=quick) as consumer:
+        assert [value(next(consumer)) for _ in range(4)] == [*"abcd"]
+        admin.delete_topic(forebay_topic)
+        while forebay_topic in admin.topics():
+            consumer.poll(0.05)
+        admin.create_topic(forebay_topic, partitions=1)
+        send(servers, forebay_topic, "x", "y")
+        assert [value(next(consumer)) for _ in range(2)] == ["x", "y"]
+
+
+@pytest.mark.parametrize("delivery", ["at-most-once", "at-least-once", "exactly-once"])
+def test_seek_goes_to_an_offset_whatever_waits(servers: str, forebay_topic: str, delivery: Any) -> None:
+    send(servers, forebay_topic, *"abcdef")
+    with Consumer(
+        servers, forebay_topic, group=forebay_topic, delivery=delivery, profile="latency"
+    ) as consumer:
+        assert [value(next(consumer)) for _ in range(3)] == [*"abc"]
+        consumer.seek(forebay_topic, 0, 5)
+        assert value(next(consumer)) == "f"
+        consumer.seek(forebay_topic, 0, 1)
+        assert [value(next(consumer)) for _ in range(5)] == [*"bcdef"]
+
+
+async def test_seek_for_asyncio(servers: str, forebay_topic: str) -> None:
+    send(servers, forebay_topic, *"abc")
+    async with AsyncConsumer(servers, forebay_topic, group=forebay_topic, profile="latency") as consumer:
+        assert value(await anext(consumer)) == "a"
+        await consumer.seek(forebay_topic, 0, 2)
+        assert value(await anext(consumer)) == "c"
+
+
+def test_when_nothing_can_be_looked_up_librdkafka_is_left_to_do_it(
+    servers: str, forebay_topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def around(call: Call) -> Any:
+        if call.name == "Consumer.committed":
+            call.options["timeout"] = 0.0
+        return call.run()
+
+    send(servers, forebay_topic, "a")
+    hook_clients(monkeypatch, around)
+    with Consumer(servers, forebay_topic, group=forebay_topic, profile="latency") as consumer:
+        assert value(next(consumer)) == "a"
+    assert "where to begin in 1 partitions is not known yet" in caplog.text
+
+
+def test_positions_are_noted_without_librdkafka() -> None:
+    positions = Positions(raw=None, start="earliest")  # type: ignore[arg-type]
+    positions.read_again({("t", 0): 5})
+    assert positions.accept([Message(topic="t", partition=0, offset=5, timestamp_ms=0)]) == []
+    positions.take_away([("t", 0)])
+    (kept,) = positions.accept([Message(topic="t", partition=0, offset=9, timestamp_ms=0)])
+    assert kept.offset == 9
