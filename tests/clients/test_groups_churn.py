@@ -112,11 +112,20 @@ def committed(bootstrap: str, topic: str) -> int:
         consumer.close()
 
 
+def wait_until_committed(bootstrap: str, topic: str) -> None:
+    """A commit that a rebalance has refused is made again when its messages have been read again."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while (found := committed(bootstrap, topic)) != MESSAGES:
+        assert time.monotonic() < deadline, f"{found} of {MESSAGES} offsets are committed"
+        time.sleep(0.1)
+
+
 def run(broker: BrokerProcess, topic: str, clients: tuple[str, ...], **settings: object) -> None:
     create_topic(broker.bootstrap, topic, PARTITIONS)
     crowd = Crowd(broker.bootstrap, topic, clients, **settings)
     try:
         churn(crowd, broker, topic, random.Random(f"{clients}"))
+        wait_until_committed(broker.bootstrap, topic)
         (last,) = crowd.running
         last.leave()
     finally:

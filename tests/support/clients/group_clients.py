@@ -1,8 +1,9 @@
 """Members of a group with each of three real clients, each member a process that can be killed.
 
 A member prints in JSON what it has read (generations, partitions, offsets), and then commits what it has
-printed. It runs until its standard input is closed, which lets it leave the group as a program should; or
-until it is killed, which does not.
+printed; again when that fails, for perhaps no message comes any more after which it would. It runs until its
+standard input is closed, which lets it leave the group as a program should; or until it is killed, which does
+not.
 
     python -m support.clients.group_clients CLIENT BOOTSTRAP GROUP TOPIC SETTINGS_AS_JSON
 """
@@ -115,7 +116,8 @@ def run_confluent(bootstrap: str, group: str, topic: str, settings: dict[str, An
     )
     passing = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError.UNKNOWN_TOPIC_OR_PART)
     consumer.subscribe([topic])
-    while not told_to_leave():
+    pending = False
+    while pending or not told_to_leave():
         read: list[tuple[int, int, int]] = []
         # One by one: each poll may bring another generation.
         while len(read) < BATCH and (message := consumer.poll(0 if read else 0.1)) is not None:
@@ -125,9 +127,14 @@ def run_confluent(bootstrap: str, group: str, topic: str, settings: dict[str, An
             assert error is None or error.code() in passing, error
         if read:
             tell(read)
-            # When the partitions have gone to another member, that one reads it again.
-            with contextlib.suppress(KafkaException):
+            pending = True
+        if pending:
+            try:
                 consumer.commit(asynchronous=False)
+                pending = False
+            except KafkaException as failure:
+                # When the partitions have gone to another member, that one reads it again.
+                pending = failure.args[0].code() != KafkaError._NO_OFFSET
     consumer.close()
 
 
@@ -146,14 +153,18 @@ def run_kafka_python(bootstrap: str, group: str, topic: str, settings: dict[str,
         **settings,
     )
     consumer.subscribe(**({"pattern": topic} if topic.startswith("^") else {"topics": [topic]}))
-    while not told_to_leave():
+    pending = False
+    while pending or not told_to_leave():
         # A poll that ends while the group rebalances can lose the result: 3.0.12 then never reads again.
         polled = consumer.poll(timeout_ms=2_000)
         if polled:
             generation = consumer._coordinator._generation.generation_id
             tell((generation, each.partition, each.offset) for many in polled.values() for each in many)
+            pending = True
+        if pending:
             with contextlib.suppress(KafkaError):
                 consumer.commit()
+                pending = False
     consumer.close(autocommit=False)
 
 
@@ -176,13 +187,17 @@ async def _run_aiokafka(bootstrap: str, group: str, topic: str, settings: dict[s
     )
     consumer.subscribe(**({"pattern": topic} if topic.startswith("^") else {"topics": [topic]}))
     await consumer.start()
-    while not told_to_leave():
+    pending = False
+    while pending or not told_to_leave():
         polled = await consumer.getmany(timeout_ms=100)
         if polled:
             generation = consumer._coordinator.generation
             tell((generation, each.partition, each.offset) for many in polled.values() for each in many)
+            pending = True
+        if pending:
             with contextlib.suppress(KafkaError):
                 await consumer.commit()
+                pending = False
     await consumer.stop()
 
 
