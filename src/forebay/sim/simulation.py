@@ -212,7 +212,7 @@ def _settings(world: World, story: Story) -> dict[str, str]:
 def _own_settings(world: World, number: int) -> dict[str, str]:
     """Settings in which the brokers of a story differ: some copy what others have long compacted."""
     chance = world.chance(f"settings/{number}")
-    return {"log.cleaner.backoff.ms": chance.choice(("300", "3000", "15000"))}
+    return {"log.cleaner.backoff.ms": chance.choice(("300", "300", "15000"))}
 
 
 @contextmanager

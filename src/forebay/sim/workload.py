@@ -70,7 +70,6 @@ _SETTINGS: dict[str, dict[str, str]] = {
     "brief": {"segment.bytes": "1024", "retention.bytes": "2048"},
     "keyed": {
         "cleanup.policy": "compact",
-        "segment.bytes": "400",
         "min.cleanable.dirty.ratio": "0.01",
         "delete.retention.ms": "500",
     },
@@ -93,6 +92,7 @@ class TopicMaker(Actor):
     def __init__(self, world: World, client: Client, model: Model, replication_factor: int) -> None:
         super().__init__(world, client, model)
         self._replication_factor = replication_factor
+        self._settings = {"keyed": {"segment.bytes": self.chance.choice(("120", "400"))}}
 
     async def act(self) -> None:
         await self.retry(self._make)
@@ -105,7 +105,7 @@ class TopicMaker(Actor):
                 name=name,
                 num_partitions=count,
                 replication_factor=self._replication_factor,
-                configs=_configs(_SETTINGS.get(name, {})),
+                configs=_configs(_SETTINGS.get(name, {}) | self._settings.get(name, {})),
             )
             for name, count in TOPICS.items()
         ]

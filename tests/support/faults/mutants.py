@@ -7,15 +7,15 @@ not catch the mistake in earnest either.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from forebay.broker import appends, compaction, membership, partition, shard
+from forebay.broker import appends, compaction, membership, partition, replicas, shard
 from forebay.broker.broker import Broker
 from forebay.broker.handlers import incremental_alter_configs
-from forebay.broker.replicas import Replicas
 from forebay.broker.replication import appending, cutting, isr, manager, replica_fetch
 from forebay.core import admission, controller
 from forebay.core.admission import Decision, Repeats
@@ -261,19 +261,19 @@ def leave_out_a_batch_whose_beginning_was_deleted(patch: pytest.MonkeyPatch) -> 
     patch.setattr(appending, "_begins_within", lambda *_: False)
 
 
-def read_the_log_again_on_the_loop(patch: pytest.MonkeyPatch) -> None:
-    """A follower that has cut its log goes through all of it, and serves nobody meanwhile."""
-    lend = Replicas.lend
+def cut_logs_on_the_loop(patch: pytest.MonkeyPatch) -> None:
+    """A follower goes through its log to cut it, and serves nobody meanwhile."""
+    lend = replicas.Replicas.lend
 
-    def slowly(
-        self: Replicas, partition_: partition.Partition, work: Callable[[], Any], take_back: Any
-    ) -> None:
-        done = work()
-        for _ in partition_.log.scan(partition_.log.start_offset):
-            pass
-        lend(self, partition_, lambda: done, take_back)
+    def at_once(self: Any, partition_: partition.Partition, work: Any, take_back: Any) -> None:
+        outcome: Future[Any] = Future()
+        try:
+            outcome.set_result(work())
+        except Exception as error:
+            outcome.set_exception(error)
+        lend(self, partition_, outcome.result, take_back)
 
-    patch.setattr(Replicas, "lend", slowly)
+    patch.setattr(replicas.Replicas, "lend", at_once)
 
 
 MUTANTS: dict[Mutant, int] = {

@@ -6,11 +6,12 @@ import errno
 from collections.abc import Callable
 from random import Random
 
-from forebay.sim.faults.scene import LOOK_S, Fault, Scene, Undo
-from forebay.sim.workload import BRIEF
+from forebay.sim.faults.scene import LOOK_S, SHORT_S, Fault, Scene, Undo
+from forebay.sim.workload import BRIEF, KEYED
 from forebay.sim.world.node import DATA_DIR, SimNode
 
 _LOOK_SOON_S = 0.01
+_BEFORE_CRASH_S = (0.01, 0.3)
 
 
 class DiskFaults:
@@ -27,6 +28,7 @@ class DiskFaults:
             (self._read_errors, 2),
             (self._partition_cannot_be_opened, 2),
             (self._bits_rot, 2),
+            (self._copy_and_crash, 3),
         ]
 
     def _disk_errors(self) -> Undo | None:
@@ -132,31 +134,58 @@ class DiskFaults:
         else:
             self._world.after(_LOOK_SOON_S, self._when_ended, node, starts, action)
 
+    # -- a new disk --------------------------------------------------------------------------------------
+
     def _bits_rot(self) -> Undo | None:
         """Files give back other bytes than were written, until somebody replaces the disk."""
-        scene = self._scene
-        if len(scene.nodes) < 2 or scene.rotten is not None or not scene.in_sync():
-            return None
-        node = scene.robbable()
+        node = self._replaceable()
         path = None if node is None else node.disk.rot(DATA_DIR)
         if node is None or path is None:
             return None
-        scene.note(f"bits of {path} of {node.host} rot")
-        scene.rotten = node
-        return lambda: self._replace(node)
+        self._scene.note(f"bits of {path} of {node.host} rot")
+        self._scene.rotten = node
+        return lambda: self._replace(node, lambda: None)
 
-    def _replace(self, node: SimNode) -> None:
+    def _copy_and_crash(self) -> None:
+        """Let a broker copy what the others have, and die as soon as it has the compacted topic."""
+        node = self._replaceable()
+        if node is not None:
+            self._replace(node, lambda: self._crash_when_copied(node))
+
+    def _replaceable(self) -> SimNode | None:
+        scene = self._scene
+        if len(scene.nodes) < 2 or scene.rotten is not None or not scene.in_sync():
+            return None
+        return scene.robbable()
+
+    def _replace(self, node: SimNode, then: Undo) -> None:
         """The disk by an empty one, while the broker is stopped, and only if others have what is on it."""
         if node.powerless or self._scene.is_alone(node):
-            self._world.after(LOOK_S, self._replace, node)
+            self._world.after(LOOK_S, self._replace, node, then)
         else:
-            self._stop_then(node, lambda: self._erase(node))
+            self._stop_then(node, lambda: self._erase(node, then))
 
-    def _erase(self, node: SimNode) -> None:
+    def _erase(self, node: SimNode, then: Undo) -> None:
         scene = self._scene
         if scene.is_in_sync(node):
-            self._world.after(LOOK_S, self._replace, node)
+            self._world.after(LOOK_S, self._replace, node, then)
             return
         scene.note(f"{node.host} gets an empty disk")
         scene.robbed, scene.rotten = node, None
         node.replace_disk()
+        then()
+
+    def _crash_when_copied(self, node: SimNode) -> None:
+        scene = self._scene
+        if scene.healed or scene.robbed is not node:
+            return
+        state = scene.store.image().partition(*KEYED)
+        if node.ready and state is not None and node.node_id in state.isr:
+            self._world.after(self._chance.uniform(*_BEFORE_CRASH_S), self._crash, node)
+        else:
+            self._world.after(_LOOK_SOON_S, self._crash_when_copied, node)
+
+    def _crash(self, node: SimNode) -> None:
+        if not self._scene.healed and not node.powerless:
+            node.kill()
+            self._scene.later(self._chance.uniform(*SHORT_S), node.start)

@@ -15,6 +15,8 @@ from forebay.sim.faults.machines import MachineFaults
 from forebay.sim.faults.scene import LOOK_S, Fault, Scene
 from forebay.sim.world.node import SimNode
 
+_SET_CLOCK_CHANCE = 0.7
+
 
 class Faults:
     def __init__(self, scene: Scene) -> None:
@@ -51,9 +53,10 @@ class Faults:
             self._start_anew(node)
 
     def set_clocks(self) -> None:
-        """Set wall time once more, in some stories, when all is calm: nobody may notice."""
-        for _ in range(self._scene.chance.randint(0, len(self._scene.nodes))):
-            self._machines.set_clock()
+        """Set wall time once more, on most machines, when all is calm: nobody may notice."""
+        for node in self._scene.nodes:
+            if self._scene.chance.random() < _SET_CLOCK_CHANCE:
+                self._machines.set_clock_of(node)
 
     def _start_anew(self, node: SimNode) -> None:
         robbed = self._scene.robbed

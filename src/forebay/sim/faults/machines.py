@@ -24,9 +24,8 @@ class MachineFaults:
             (self._stop, 3),
             (self._lose_power, 5),
             (self._lose_disk, 1),
-            (self._lose_disk_and_crash, 3),
             (self._pause, 5),
-            (self.set_clock, 2),
+            (self._set_clock, 2),
             (self._abandon_and_rob, 4),
         ]
 
@@ -56,9 +55,11 @@ class MachineFaults:
         node.pause()
         return node.resume
 
-    def set_clock(self) -> None:
+    def _set_clock(self) -> None:
+        self.set_clock_of(self._scene.victim())
+
+    def set_clock_of(self, node: SimNode) -> None:
         """Wall time is set, forward or back; how much time passes does not change."""
-        node = self._scene.victim()
         node.clock.offset_ms = self._chance.randint(*_CLOCK_OFF_MS)
         self._scene.note(f"the clock of {node.host} is off by {node.clock.offset_ms} ms")
 
@@ -73,30 +74,6 @@ class MachineFaults:
             return None
         node = self._scene.robbable()
         return None if node is None else self._scene.lose(node, node.lose_disk)
-
-    def _lose_disk_and_crash(self) -> Undo | None:
-        """Let a broker copy everything from the others, and die as soon as it has."""
-        undo = self._lose_disk()
-        if undo is None or self._scene.robbed is None:
-            return None
-        self._scene.later(self._chance.uniform(*SHORT_S), undo)
-        self._scene.world.after(LOOK_S, self._crash_when_in_sync, self._scene.robbed)
-        return None
-
-    def _crash_when_in_sync(self, node: SimNode) -> None:
-        scene = self._scene
-        if scene.healed or scene.robbed not in (None, node):
-            return
-        if node.ready and scene.in_sync():
-            scene.robbed = None
-            scene.world.after(self._chance.uniform(*_BETWEEN_S), self._crash, node)
-        else:
-            scene.world.after(LOOK_S, self._crash_when_in_sync, node)
-
-    def _crash(self, node: SimNode) -> None:
-        if not self._scene.healed and self._scene.robbed is None and not node.powerless:
-            node.kill()
-            self._scene.later(self._chance.uniform(*SHORT_S), node.start)
 
     def _abandon_and_rob(self) -> Undo | None:
         """Cut a broker off from its peers; when it has to go on alone, take its power."""
