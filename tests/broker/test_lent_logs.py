@@ -202,7 +202,8 @@ async def test_a_full_disk_that_has_room_again_needs_no_restart(tmp_path: Path) 
     async with local_cluster(tmp_path, settings, make_disk=FaultyDisk) as cluster:
         await create(cluster, TOPIC)
         await append(cluster, b"everywhere")
-        _, follower, _ = cluster.state(TOPIC).replicas
+        leader, follower, _ = cluster.state(TOPIC).replicas
+        await cluster.lead(TOPIC, 0, leader)  # another epoch, whose first batch finds no room
         disk = cluster[follower].disk
         assert isinstance(disk, FaultyDisk)
         with cluster.deaf(TOPIC, follower):

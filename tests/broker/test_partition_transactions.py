@@ -424,7 +424,7 @@ def test_a_snapshot_says_nothing_of_a_log_that_was_begun_anew(bench: Bench) -> N
     open_at_the_last_snapshot(bench)
     partition = bench.partition
     partition.log.truncate_fully_and_start_at(100)
-    partition.epochs.truncate_from(0)
+    partition.epochs.forget_from(0)
     partition.producers = load_producers(partition.log, partition.epochs)
     partition.truncated()
     partition.epochs.assign(0, 100)

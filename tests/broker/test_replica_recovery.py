@@ -90,3 +90,20 @@ async def test_a_replica_whose_recovery_removed_segments_leaves_the_in_sync_set(
             await cluster.start(node)
         await cluster.in_sync(TOPIC)
         assert [held(cluster, node).log.end_offset for node in cluster.nodes] == [30, 30, 30]
+
+
+async def test_a_replica_that_was_moved_away_while_its_broker_was_down_is_copied_anew(tmp_path: Path) -> None:
+    """What it has is out of date: in a compacted topic, deletions may have been forgotten since."""
+    async with local_cluster(tmp_path) as cluster:
+        await create(cluster)
+        for number in range(10):
+            await put(cluster, b"%d" % number)
+        first, second, moved = cluster.state(TOPIC).replicas
+        await cluster.crash(moved)
+        await cluster.bury(moved)
+        await cluster.change(TOPIC, 0, replicas=(first, second), isr=(first, second), eligible=())
+        await cluster.start(moved)
+        assert (TOPIC, 0) not in cluster[moved].data.partitions()
+        await cluster.change(TOPIC, 0, replicas=(first, second, moved))
+        await cluster.in_sync(TOPIC)
+        await eventually(lambda: offsets(cluster, moved) == list(range(10)))

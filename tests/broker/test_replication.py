@@ -285,6 +285,9 @@ async def test_consumers_read_from_a_follower_what_is_committed(cluster: LocalCl
     assert ahead.error_code == ErrorCode.OFFSET_NOT_AVAILABLE
     old = only_partition(await cluster.ask(second, fetch(TOPIC), 10))
     assert old.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "this client knows nothing of followers"
+    held(cluster, second).log.advance_start(1)
+    deleted = only_partition(await cluster.ask(second, fetch(TOPIC), FETCH))
+    assert deleted.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "the leader may still have it"
 
 
 async def test_a_follower_has_one_session_with_its_leader(cluster: LocalCluster) -> None:

@@ -208,7 +208,7 @@ async def test_an_empty_log_beyond_the_end_of_the_leader_begins_anew(cluster: Lo
     cut_off(cluster, third)
     partition = held(cluster, third)
     partition.log.truncate_fully_and_start_at(100)
-    partition.epochs.truncate_from(0)
+    partition.epochs.forget_from(0)
     partition.truncated()
     before = cluster.state(TOPIC).partition_epoch
     # It leaves the in-sync set. Hearing of that it follows again, and may be back before anybody looks.

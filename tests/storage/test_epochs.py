@@ -63,9 +63,9 @@ def test_truncation_from_both_ends(tmp_path: Path) -> None:
     assert known.entries == [(2, 20), (3, 30)]
     known.datasync()
     assert epochs(tmp_path).entries == [(2, 20), (3, 30)]
-    known.truncate_from(30)
+    known.forget_from(30)
     assert known.entries == [(2, 20)]
-    known.truncate_from(0)
+    known.forget_from(0)
     assert (known.entries, known.latest) == ([], -1)
 
 

@@ -24,6 +24,7 @@ from forebay.broker.partition import Partition
 from forebay.broker.partition_opening import open_partition, topic_config
 from forebay.broker.producer_state import save_producers
 from forebay.broker.side_jobs import SideJobs
+from forebay.broker.strays import sort_out_strays
 from forebay.broker.waiters import release
 from forebay.core.image import ClusterImage, PartitionState, TopicImage
 from forebay.errors import ErrorCode, KafkaError, StorageError
@@ -126,7 +127,7 @@ class Replicas:
     def open_all(self, image: ClusterImage) -> None:
         """Open what the image assigns to this broker. Blocks; done before the broker serves."""
         wanted = list(self._assigned(image))
-        self._keep_strays({(topic.name, state.index) for topic, state in wanted})
+        self._deleted += sort_out_strays(self._data, image, {(t.name, state.index) for t, state in wanted})
         with self._broker.ports.executor(_OPENING_THREADS, "forebay-open") as pool:
             opened = list(pool.map(lambda item: open_partition(self._broker, image, *item), wanted))
         for found, (topic, state) in zip(opened, wanted, strict=True):
@@ -322,20 +323,6 @@ class Replicas:
         config = topic_config(self._broker, image, partition.topic)
         if config != partition.config:
             partition.configure(config, self._broker.config.storage.decompress_max_bytes)
-
-    def _keep_strays(self, wanted: set[TopicPartition]) -> None:
-        """Data of topics that the store does not know is left alone: only an administrator may delete it.
-
-        A partition that was moved away while this broker was down leaves its directory too; it may come back.
-        """
-        for topic, index in self._data.partitions():
-            if (topic, index) not in wanted:
-                if not self._data.clean:
-                    self._data.distrust(topic, index)
-                log.warning(
-                    "a directory belongs to no topic of this cluster; remove it if you do not need it",
-                    extra={"directory": self._data.directory(topic, index)},
-                )
 
     # -- housekeeping ----------------------------------------------------------------------------------
 

@@ -41,10 +41,10 @@ def read_lines(disk: Disk, path: str) -> list[str]:
     return lines[2:]
 
 
-def write_lines(disk: Disk, path: str, lines: Iterable[str], *, sync: bool = True) -> None:
+def write_lines(disk: Disk, path: str, lines: Iterable[str]) -> None:
     entries = list(lines)
     text = "\n".join([_VERSION, str(len(entries)), *entries]) + "\n"
-    disk.write_atomic(path, text.encode(), sync=sync)
+    disk.write_atomic(path, text.encode())
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:

@@ -245,6 +245,10 @@ class DataDir:
         log.discard()
         return self._put_aside(topic, partition, _DELETED_SUFFIX)
 
+    def delete_unopened(self, topic: str, partition: int) -> str:
+        """The same of a log that is not open."""
+        return self._put_aside(topic, partition, _DELETED_SUFFIX)
+
     def _put_aside_if_of_another(self, topic: str, partition: int, topic_id: bytes) -> None:
         """What is left of a deleted topic of the same name must not become part of the new one.
 

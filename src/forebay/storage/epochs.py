@@ -79,10 +79,6 @@ class LeaderEpochs:
         if self._entries and self._entries[-1][1] >= offset:
             self._entries = [entry for entry in self._entries if entry[1] < offset]
 
-    def truncate_from(self, end_offset: int) -> None:
-        """The log now ends here: epochs that began at or after it are forgotten."""
-        self._replace([entry for entry in self._entries if entry[1] < end_offset])
-
     def forget_below(self, start_offset: int) -> None:
         """The log now begins here: epochs that were over before are forgotten, in memory.
 
@@ -96,17 +92,9 @@ class LeaderEpochs:
         """Make the file say what is in memory. Blocks; any thread."""
         with self._lock:
             if self._entries is not self._saved:
-                self._write(sync=True)
+                self._write()
 
-    def _replace(self, entries: list[tuple[int, int]]) -> None:
-        """Forget epochs, at once: what the file says too much would be believed."""
-        if entries != self._entries:
-            with self._lock:
-                self._entries = entries
-                # Of an empty log nothing could be known wrongly.
-                self._write(sync=bool(entries))
-
-    def _write(self, *, sync: bool) -> None:
+    def _write(self) -> None:
         entries = self._entries
-        write_lines(self._disk, self._path, (f"{epoch} {offset}" for epoch, offset in entries), sync=sync)
+        write_lines(self._disk, self._path, (f"{epoch} {offset}" for epoch, offset in entries))
         self._saved = entries

@@ -214,10 +214,10 @@ class LogWriter:
 
     def roll(self) -> None:
         """Seal the active segment and begin a new one; an empty one stays."""
-        if self.offline is not None:
-            raise StorageError(self.offline)
         self._write_early()
         if self._active.size:
+            if self.offline is not None:
+                self._cut_torn()
             self._roll(self.end_offset)
 
     def roll_if_due(self, now_ms: int) -> None:

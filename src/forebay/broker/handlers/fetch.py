@@ -176,6 +176,9 @@ class _ConsumerFetch(Fetch):
         state = self._broker.image.partition(partition.topic, partition.index)
         if state is None or self._broker.node_id not in state.isr:
             raise partition.not_leader()
+        if offset < partition.log.start_offset:
+            # It may have deleted more than the leader, which alone says that an offset is out of range.
+            raise partition.not_leader()
         if offset > partition.high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_NOT_AVAILABLE, f"offset {offset} of {partition} has not come here yet"

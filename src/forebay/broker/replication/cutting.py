@@ -23,9 +23,9 @@ could only go on with a wrong idea of its producers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,6 @@ from forebay.broker.producer_state import reload_producers
 from forebay.core.producers import ProducerTable
 from forebay.errors import StorageError
 from forebay.storage.datadir import DataDir
-from forebay.storage.log import Log
 from forebay.wire.batch import BatchHeader
 from forebay.wire.messages.fetch import EpochEndOffset
 
@@ -137,8 +136,7 @@ def _start_anew(
     log_ = partition.log
     with data.lowered(partition.topic, partition.index, 0):
         log_.truncate_fully_and_start_at(offset)
-    with _offline_unless_done(log_):
-        partition.epochs.truncate_from(0)
+    partition.epochs.forget_from(0)
     if first is not None:
         batch, header = first
         with suppress(StorageError):  # it comes again; that the log cannot be written is known to the log
@@ -150,16 +148,12 @@ def _start_anew(
 
 def _reload(partition: Partition) -> ProducerTable:
     log_ = partition.log
-    with _offline_unless_done(log_):
-        partition.epochs.truncate_from(log_.end_offset)
-        return reload_producers(log_)
-
-
-@contextmanager
-def _offline_unless_done(log_: Log) -> Iterator[None]:
-    """The log was cut, and what is known of it has to follow."""
+    # Their file follows when the log is synced, and is not believed beyond that.
+    partition.epochs.forget_from(log_.end_offset)
     try:
-        yield
+        return reload_producers(log_)
     except BaseException as error:
-        log_.take_offline(f"{log_.directory} cannot be read after a cut: {error}; start the broker again")
+        log_.take_offline(
+            f"the producers of {log_.directory} cannot be read: {error}; start the broker again"
+        )
         raise
