@@ -34,7 +34,7 @@ test: $(STAMP) ## run all tests on all cores; ARGS="-k name" picks some, WORKERS
 	@scripts/install-test-tools.sh --quiet || true
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup $(ARGS)
 
-chaos: $(STAMP) ## random clients on a broker that is killed, and on a cluster to which everything happens, for CHAOS_SECONDS each
+chaos: $(STAMP) ## random clients on a broker that is killed, and on a cluster to which everything happens, for CHAOS_SECONDS each; CHAOS_SEEDS stories and all mutants
 	@$(BIN)/python -m pytest -q -m chaos $(ARGS)
 
 compat: $(STAMP) ## Spark's own Kafka connector on our broker, where Maven is reachable

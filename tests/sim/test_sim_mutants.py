@@ -1,11 +1,14 @@
-"""The simulator is itself tested: it has to catch every mistake in `mutants.py` within a few stories."""
+"""The simulator is itself tested: it has to catch every mistake in `mutants.py` within a few stories.
+
+`make test` puts in those that almost any story shows, `make chaos` all of them.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from forebay.sim.simulation import Story, simulate
-from support.faults.mutants import MUTANTS, Mutant
+from support.faults.mutants import CAUGHT_AT_ONCE, MUTANTS, Mutant
 
 _SEEDS_MAX = 60
 """How many stories are told at most from the seed on that a mistake names."""
@@ -21,8 +24,14 @@ def seed_that_catches(mutant: Mutant, first: int) -> int | None:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.spread
 @pytest.mark.parametrize(
-    ("mutant", "first"), MUTANTS.items(), ids=lambda value: getattr(value, "__name__", "")
+    ("mutant", "first"),
+    [
+        pytest.param(*item, marks=[] if item[0] in CAUGHT_AT_ONCE else [pytest.mark.chaos])
+        for item in MUTANTS.items()
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_a_mistake_is_caught(mutant: Mutant, first: int) -> None:
     seed = seed_that_catches(mutant, first)

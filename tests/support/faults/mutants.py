@@ -301,3 +301,16 @@ MUTANTS: dict[Mutant, int] = {
 }
 """Each with the seed to begin with: one that caught it when this was written, to be quick. A change of the
 broker makes other stories of the same seeds; then one of those that follow catches it."""
+
+CAUGHT_AT_ONCE: frozenset[Mutant] = frozenset(
+    {
+        acknowledge_before_replication,
+        high_watermark_without_the_in_sync_replicas,
+        do_not_raise_the_leader_epoch,
+        followers_forget_producers,
+        serve_committed_readers_undecided_messages,
+        forget_what_coordinators_knew,
+        answer_administrators_before_it_is_done,
+    }
+)
+"""Almost any story shows these. The others take minutes to hunt, and are hunted by `make chaos`."""
