@@ -91,7 +91,7 @@ class Positions:
         self._again.update(offsets)
 
     def read_from_committed(self, otherwise: Mapping[Place, int | None]) -> None:
-        """Go on at the committed offset; where nothing is committed, at this one."""
+        """Go on at the committed offset; where there is none, at this one, or where new groups begin."""
         for place, offset in otherwise.items():
             self._forget(place)
             self._in_doubt[place] = offset
@@ -103,9 +103,8 @@ class Positions:
                 continue
             if place in self._nexts:
                 self._again[place] = self._nexts[place]
-            elif self._start == "earliest":
+            else:
                 self._in_doubt[place] = None
-            # Else the group begins at the end: to go there again would skip what came since.
 
     def take_away(self, places: Iterable[Place]) -> None:
         for place in places:
@@ -128,14 +127,17 @@ class Positions:
     # -- what is looked up -----------------------------------------------------------------------------
 
     def assign(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The same with the offsets to begin at. Where they cannot be found, librdkafka has to do it."""
+        """The same with the offsets to begin at, if they can be found; else before the next fetch."""
         places = [(each.topic, each.partition) for each in partitions]
+        self.read_from_committed(dict.fromkeys(places))
         try:
             starts = self._find_starts(dict.fromkeys(places))
         except ClientError as error:
             _log.warning("where to begin in %d partitions is not known yet: %s", len(places), error)
-            starts = {}
-        self._nexts.update({place: start.offset for place, start in starts.items()})
+            return partitions
+        for place, start in starts.items():
+            del self._in_doubt[place]
+            self._nexts[place] = start.offset
         return [starts.get((each.topic, each.partition), each) for each in partitions]
 
     def _resolve_doubts(self) -> None:

@@ -267,12 +267,14 @@ class LocalCluster:
             await running.broker.replicas.all_open()
 
     async def in_sync(self, topic: str, index: int = 0) -> None:
-        """Wait until every live replica of a partition is in sync."""
-        await eventually(
-            lambda: (
-                set(self.state(topic, index).isr) >= set(self.state(topic, index).replicas) & {*self.nodes}
-            )
-        )
+        """Wait until every live replica of a partition is in sync, and open, which new topics are later."""
+
+        def is_in_sync() -> bool:
+            state = self.state(topic, index)
+            live = set(state.replicas) & {*self.nodes}
+            return set(state.isr) >= live and all(self[node].replicas.held(topic, index) for node in live)
+
+        await eventually(is_in_sync)
 
 
 async def eventually(condition: Callable[[], Any]) -> Any:
