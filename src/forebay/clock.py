@@ -23,6 +23,9 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds that only go forward, and go on while the machine sleeps: what deadlines are made of."""
 
+    def rest(self, seconds: float) -> None:
+        """Let the calling thread sleep; never called on an event loop."""
+
 
 def monotonic_ms(clock: Clock) -> int:
     return int(clock.monotonic() * 1000)
@@ -34,6 +37,9 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def rest(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 class ManualClock:
@@ -48,6 +54,9 @@ class ManualClock:
 
     def monotonic(self) -> float:
         return self._monotonic
+
+    def rest(self, seconds: float) -> None:
+        time.sleep(seconds)  # meanwhile somebody else moves it
 
     def advance(self, ms: int) -> None:
         self._now_ms += ms

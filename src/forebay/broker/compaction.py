@@ -151,9 +151,7 @@ class Compactor:
         if partition.closed:
             raise Stopped  # deleted or lent to a thread since this was planned
         log_ = partition.log
-        pace = self._pace = Pace(
-            self._broker.clock.monotonic, lambda: self._broker.config.cleaner.bytes_per_second_max
-        )
+        pace = self._pace = Pace(self._broker.clock, lambda: self._broker.config.cleaner.bytes_per_second_max)
         if log_.swap_pending:  # the disk refused to end the last one
             await self._end_swap(partition)
         generation = log_.generation

@@ -29,7 +29,7 @@ class Examiner:
         self._loop = loop
         self._clock = clock
         self._pool = pool
-        self._pace = Pace(clock.monotonic)
+        self._pace = Pace(clock)
         self._closed = False
 
     def submit(self, batch: memoryview, policy: AppendPolicy, done: Callable[[Outcome], None]) -> None:

@@ -7,8 +7,9 @@ loop gets its turn.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+
+from forebay.clock import Clock
 
 _STRETCH_SECONDS = 0.0005
 _PAUSE_SECONDS = 0.0002
@@ -24,9 +25,10 @@ class Pace:
     """Keeps a working thread from taking the interpreter, or the disk, for itself."""
 
     def __init__(
-        self, now: Callable[[], float], bytes_per_second_max: Callable[[], float] = lambda: float("inf")
+        self, clock: Clock, bytes_per_second_max: Callable[[], float] = lambda: float("inf")
     ) -> None:
-        self._now = now
+        self._now = clock.monotonic
+        self._rest = clock.rest
         self._bytes_per_second_max = bytes_per_second_max
         self._began = self._stretch = self._now()
         self._bytes = 0
@@ -41,9 +43,9 @@ class Pace:
         if now - self._stretch < _STRETCH_SECONDS:
             return
         due = self._began + self._bytes / self._bytes_per_second_max()
-        time.sleep(_PAUSE_SECONDS)
+        self._rest(_PAUSE_SECONDS)
         while not self.stopped and (left := due - self._now()) > 0:
-            time.sleep(min(left, _NAP_SECONDS_MAX))
+            self._rest(min(left, _NAP_SECONDS_MAX))
         self._stretch = self._now()
         if due < self._stretch - 1:  # time that was not used is not saved up
             self._began, self._bytes = self._stretch, 0

@@ -64,7 +64,7 @@ class TimeSearches:
     async def _walk(self, walk: Walk) -> Walked:
         if self._closed:
             raise _stopped()
-        pace = Pace(self._clock.monotonic)
+        pace = Pace(self._clock)
         self._paces.add(pace)
         try:
             return await self._loop.run_in_executor(self._pool, walk.run, pace.spend)

@@ -44,6 +44,8 @@ def commits(state: PartitionState, minimum: int) -> bool:
 
 def with_isr(state: PartitionState, isr: tuple[int, ...], minimum: int) -> PartitionState:
     """The state with another in-sync set, of which everybody who leaves has what is committed."""
+    if isr == state.isr and not state.eligible and not state.synced:
+        return state
     enough = len(isr) >= needed(state, minimum)
     candidates = (*state.eligible, *state.isr)
     return replace(

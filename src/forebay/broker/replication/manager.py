@@ -108,9 +108,12 @@ class Replication:
             self._broker.appends.sync_alone(partition)
 
     def _sync_failed(self, log_: Syncable) -> None:
-        """A disk that fails is a reason to let others lead, and they need not wait for the next check."""
+        """A log that is offline is a reason to let others lead, and they need not wait for the next check.
+
+        One that may be synced later is looked at then: its leader, when alone, would at once sync it again.
+        """
         for partition in self._broker.replicas.all():
-            if partition.log is log_:
+            if partition.log is log_ and partition.log.offline is not None:
                 self.isr.consider(partition)
 
     def dropped(self, partition: Partition) -> None:

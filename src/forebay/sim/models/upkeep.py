@@ -2,6 +2,7 @@
 
 - A process that ends loses nothing that it has written: its logs are as long when it is started again, and
   begin where they began.
+- What a disk refuses is tried again after a while, not at once.
 - Retention and compaction go on whatever the state of some other partition is, and come to an end.
 """
 
@@ -15,6 +16,7 @@ from forebay.sim.world.node import SimNode
 from forebay.sim.world.virtual_time import World
 
 _COMPACTIONS_PER_CHECK_MAX = 25
+_REFUSALS_PER_CHECK_MAX = 25
 _RETENTION_S_MAX = 8.0
 _SLACK_BYTES = 4096
 
@@ -38,6 +40,7 @@ class Upkeep:
                 self._seen.add(start)
                 self._check_start(node, broker)
             self._check_compactions(start, node, broker)
+            self._check_patience(node)
             for partition in broker.replicas.all():
                 self._check_size(node, partition)
 
@@ -59,6 +62,15 @@ class Upkeep:
         self._compactions[start] = count
         if count - before > _COMPACTIONS_PER_CHECK_MAX:
             self._world.fail(f"{node.host} compacts without an end: {count - before} times in a moment")
+
+    def _check_patience(self, node: SimNode) -> None:
+        refused = node.disk.refused.most_common(1)
+        node.disk.refused.clear()
+        for (operation, path), count in refused:
+            if count > _REFUSALS_PER_CHECK_MAX:
+                self._world.fail(
+                    f"{node.host} tries to {operation} {path} {count} times in a moment, in vain"
+                )
 
     def _check_size(self, node: SimNode, partition: Partition) -> None:
         config, log, key = partition.config, partition.log, (node.node_id, str(partition))

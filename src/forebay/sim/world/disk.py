@@ -13,6 +13,7 @@ keeps what it was given.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -83,6 +84,8 @@ class SimDisk:
         self.locks: dict[str, tuple[DiskHandle, str]] = {}
         self.fault: Callable[[str, str], None] | None = None
         """Called with an operation and a path before it is done; may raise OSError."""
+        self.refused: Counter[tuple[str, str]] = Counter()
+        """How often an operation on a path was refused, since somebody last looked."""
         self.boot = 1
         self._chance = chance
         self._safe: dict[str, Inode | None] = {}

@@ -146,7 +146,11 @@ class DiskHandle:
                 self.on_death()
                 raise Died
         if self._disk.fault is not None:
-            self._disk.fault(operation, path)
+            try:
+                self._disk.fault(operation, path)
+            except OSError:
+                self._disk.refused[operation, path] += 1
+                raise
 
     # -- what files use ----------------------------------------------------------------------------------
 
@@ -203,12 +207,18 @@ class DiskHandle:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
 
         def move(names: dict[str, Inode | None]) -> None:
+            names.pop(new_path, None)
+            if path in names:
+                names[new_path] = names.pop(path)
+
+        def move_tree(names: dict[str, Inode | None]) -> None:
             for name in under(names, new_path):
                 del names[name]
             for name in under(names, path):
                 names[new_path + name[len(path) :]] = names.pop(name)
 
-        self._disk.change(parent(path), move)
+        is_file = self._disk.names[path] is not None
+        self._disk.change(parent(path), move if is_file else move_tree)
 
     def remove(self, path: str) -> None:
         self.live("remove", path)

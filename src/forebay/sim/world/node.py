@@ -41,6 +41,9 @@ class SimClock:
     def monotonic(self) -> float:
         return self._world.now
 
+    def rest(self, seconds: float) -> None:
+        """Threads of this world do each of their works at once (see `SimThreads`)."""
+
 
 class SimProcess:
     """A process from its start to its end: a loop, and what its kernel holds for it."""
