@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from forebay.errors import StorageError
+from forebay.sim.world.disk import SimDisk
+from forebay.sim.world.disk_handle import DiskHandle
 from forebay.storage.datadir import DataDir
 from forebay.storage.disk import RealDisk, RealFile
 from forebay.storage.faults import FaultyDisk
@@ -187,3 +190,42 @@ class TestTrouble:
         disk.when_syncing = lambda: log.truncate_to(5)
         assert log.datasync() == 5
         assert (log.end_offset, log.recovery_point, log.offline) == (5, 5, None)
+
+    @pytest.mark.parametrize("broken", [("truncate", "0.log"), ("truncate", "0.index"), ("create", ".log")])
+    def test_a_cut_that_fails_does_not_look_like_a_loss_later(
+        self, tmp_path: Path, broken: tuple[str, str]
+    ) -> None:
+        """Of what was synced, nobody knows how much is gone; the checkpoint must not claim it."""
+        config, disk = LogConfig(segment_bytes=2000, index_interval_bytes=150), FaultyDisk()
+        data = DataDir.open(disk, str(tmp_path))
+        log = data.open_log("t", 0, config)
+        fill(log, 100)
+        log.datasync()
+        data.write_checkpoints({("t", 0): log}, {})
+        disk.break_path(*broken)
+        with pytest.raises(StorageError, match="cannot truncate"), data.lowered("t", 0, 0):
+            if broken[0] == "create":
+                log.truncate_fully_and_start_at(500)
+            else:
+                log.truncate_to(5)
+        disk.repair()
+        data.write_checkpoints({("t", 0): log}, {})
+        data.close()
+        again = DataDir.open(RealDisk(), str(tmp_path)).open_log("t", 0, config)
+        assert (again.offline, again.report.missing_offsets) == (None, 0)
+
+    @pytest.mark.parametrize("seed", range(10))
+    def test_what_was_cut_off_does_not_come_back_with_the_power(self, seed: int) -> None:
+        """The log grows again to exactly where a segment began that was removed."""
+        device = SimDisk(random.Random(seed))
+        disk, config = DiskHandle(device, random.Random(seed)), LogConfig(segment_bytes=2000)
+        log = Log.open(disk, "data/t-0", config)
+        fill(log, 30, value=b"old" * 20)
+        log.datasync()
+        boundary = log.segments()[1].base_offset
+        log.truncate_to(boundary // 2)
+        fill(log, boundary - log.end_offset, value=b"new" * 20)
+        assert log.datasync() == boundary
+        device.lose_power()
+        again = Log.open(DiskHandle(device, random.Random(seed)), "data/t-0", config, recovery_point=boundary)
+        assert again.end_offset == boundary

@@ -9,10 +9,14 @@ log.py); `datasync` may run meanwhile in yet another thread. It takes note of th
 the log has another generation, and begins again.
 
 When the disk fails in the middle, the log is offline for good: memory and files may disagree, and opening
-it again finds out what is there.
+it again finds out what is there. Its recovery point no longer claims what was to be cut: it will be
+checkpointed, and what is gone must not look like a loss.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from forebay.errors import StorageError
 from forebay.storage.segment import Segment
@@ -49,26 +53,33 @@ class TruncatingLog(SwappingLog):
             self.truncate_fully_and_start_at(offset)
             return
         self.settle()
-        try:
-            with self._sync_lock:
-                self._generation += 1
-                while self._segments[-1].base_offset > offset:
-                    self._drop_last()
-                self._truncate_last(offset)
-                self._forget_beyond_end()
-        except (OSError, StorageError) as error:
-            raise self._cut_failed(error) from error
+        with self._sync_lock, self._offline_if_it_fails(self._segments.from_offset(offset)[0].base_offset):
+            self._generation += 1
+            # The next sync makes the removal of names safe too: a removed segment could fit again one day.
+            self._new_files = True
+            while self._segments[-1].base_offset > offset:
+                self._drop_last()
+            self._truncate_last(offset)
+            self._forget_beyond_end()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and begin anew at `offset`. Blocks."""
         self.settle()
         self._pending.clear()
-        try:
-            self._start_anew(offset, keep=0)
+        with self._sync_lock, self._offline_if_it_fails(self._segments[0].base_offset):
+            self._begin_anew(offset, keep=0)
             self.start_offset = offset
             self._forget_beyond_end()
+
+    @contextmanager
+    def _offline_if_it_fails(self, untouched: int) -> Iterator[None]:
+        """Around a cut that touches nothing below an offset. Under the lock."""
+        try:
+            yield
         except (OSError, StorageError) as error:
-            raise self._cut_failed(error) from error
+            self.recovery_point = min(self.recovery_point, untouched)
+            self.take_offline(f"cannot truncate {self.directory}: {error}; start the broker again")
+            raise StorageError(self.offline or str(error)) from error
 
     def _truncate_last(self, offset: int) -> None:
         """Cut the last segment. Its File is closed, so a range of it still being sent ends in an error."""
@@ -89,7 +100,3 @@ class TruncatingLog(SwappingLog):
         self.start_offset = min(self.start_offset, self.end_offset)
         self.recovery_point = min(self.recovery_point, self.end_offset)
         Snapshots(self._disk, self.directory).remove_beyond(self.end_offset)
-
-    def _cut_failed(self, error: OSError | StorageError) -> StorageError:
-        self.take_offline(f"cannot truncate {self.directory}: {error}; start the broker again")
-        return StorageError(self.offline or str(error))

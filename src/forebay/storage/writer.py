@@ -354,12 +354,16 @@ class LogWriter:
     def _start_anew(self, base_offset: int, *, keep: int) -> None:
         """Drop all but the first `keep` segments and go on in a new one."""
         with self._sync_lock:
-            self._generation += 1
-            self._new_files = True
-            while len(self._segments) > keep:
-                self._drop_last()
-            self._segments.push(Segment(self._disk, self.directory, base_offset, create=True))
-            self._activate(Tail(base_offset, 0, None))
+            self._begin_anew(base_offset, keep=keep)
+
+    def _begin_anew(self, base_offset: int, *, keep: int) -> None:
+        """The same, under the lock."""
+        self._generation += 1
+        self._new_files = True
+        while len(self._segments) > keep:
+            self._drop_last()
+        self._segments.push(Segment(self._disk, self.directory, base_offset, create=True))
+        self._activate(Tail(base_offset, 0, None))
 
     def _drop_last(self) -> None:
         dropped = self._segments.pop()
