@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ from forebay.broker.sockets import SocketNetwork
 from forebay.errors import ErrorCode, KafkaError
 from forebay.storage.disk import RealDisk
 from forebay.storage.faults import FaultyDisk
+from forebay.wire.batch import TRANSACTIONAL
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from forebay.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from forebay.wire.messages.incremental_alter_configs import (
@@ -194,6 +197,67 @@ async def test_a_cut_that_fails_stops_one_replica_until_its_broker_starts_again(
         await cluster.start(old)
         await append(cluster, b"kept")
         await eventually(lambda: same_logs(cluster))
+
+
+class ForgetfulDisk(RealDisk):
+    """Snapshots of producers cannot be read while it is told so."""
+
+    forgets = False
+
+    def read_bytes(self, path: str) -> bytes:
+        if self.forgets and path.endswith(".snapshot"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return super().read_bytes(path)
+
+
+async def test_producers_that_could_not_be_read_after_a_cut_are_known_again_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    settings = {**QUIET, "log.flush.interval.ms": "50"}
+    async with local_cluster(tmp_path, settings, make_disk=ForgetfulDisk) as cluster:
+        await create(cluster, TOPIC, segment_bytes="300")
+        for number in range(8):
+            await append(cluster, b"once", producer_id=7, producer_epoch=3, base_sequence=number)
+        old, second, third = cluster.state(TOPIC).replicas
+        await eventually(lambda: held(cluster, old).log.recovery_point == 8)
+        disk = cluster[old].disk
+        assert isinstance(disk, ForgetfulDisk)
+        with cluster.deaf(TOPIC, second, third):
+            await append(cluster, b"lost", acks=1)
+            disk.forgets = True
+            await cluster.lead(TOPIC, 0, second)
+        await eventually(lambda: held(cluster, old).log.offline_for_good)
+        disk.forgets = False
+        await cluster.stop(old)
+        await cluster.start(old)
+        await cluster.in_sync(TOPIC)
+        await cluster.lead(TOPIC, 0, old)
+        repeated = await append(cluster, b"once", producer_id=7, producer_epoch=3, base_sequence=7)
+        assert (repeated.error_code, repeated.base_offset) == (ErrorCode.NONE, 7)
+        assert held(cluster, old).log.end_offset == 8
+
+
+async def test_transactions_that_are_open_stay_so_for_readers_of_a_log_whose_cut_failed(
+    tmp_path: Path,
+) -> None:
+    async with local_cluster(tmp_path, QUIET, make_disk=ForgetfulDisk) as cluster:
+        await create(cluster, TOPIC, segment_bytes="300")
+        old, second, third = cluster.state(TOPIC).replicas
+        leading = held(cluster, old)
+        undecided = batch(b"undecided", producer_id=7, producer_epoch=3, attributes=TRANSACTIONAL)
+        leading.append_own(memoryview(bytearray(undecided)))
+        cluster[old].appends.queued(leading, len(undecided))
+        for _ in range(8):
+            await append(cluster, b"everywhere")
+        disk = cluster[old].disk
+        assert isinstance(disk, ForgetfulDisk)
+        with cluster.deaf(TOPIC, second, third):
+            await append(cluster, b"lost", acks=1)
+            disk.forgets = True
+            await cluster.lead(TOPIC, 0, second)
+        await eventually(lambda: held(cluster, old).log.offline_for_good)
+        assert held(cluster, old).high_watermark > 0
+        assert held(cluster, old).last_stable_offset == 0
 
 
 async def test_a_full_disk_that_has_room_again_needs_no_restart(tmp_path: Path) -> None:

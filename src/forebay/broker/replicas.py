@@ -356,7 +356,8 @@ class Replicas:
         for partition in self._partitions.values():
             partition.closed = True
             try:
-                if partition.log.end_offset:
+                if partition.log.end_offset and not partition.log.offline_for_good:
+                    # What is known of the producers of such a log need not be what is in it (cutting.py).
                     save_producers(partition.log, partition.producers, sync=True)
                 partition.log.close()
                 if partition.log.offline_for_good:

@@ -17,7 +17,8 @@ committed, so the cut is finished, and the partition then takes the role that th
 the middle leaves a log that is cut again when it follows, with checkpoints that claim no more than it has.
 
 A failure before anything was changed is tried again a little later. After it the log is offline for good: it
-could only go on with a wrong idea of its producers.
+could only go on with a wrong idea of its producers. For readers the table from before the cut stays: it knows
+every transaction that is open. It is not kept for the next start, which reads the producers anew.
 """
 
 from __future__ import annotations
@@ -112,7 +113,6 @@ def _lend(
             raise error
         broker.background.failed("cutting off what the leader does not have", error, partition=str(partition))
         if partition.log.offline_for_good:
-            partition.producers = ProducerTable()
             partition.truncated()
         return backoff_s
 
