@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from forebay.errors import ErrorCode
+from forebay.storage.epochs import LEADER_EPOCHS
 from forebay.storage.faults import FaultyDisk
+from support.brokers.broker_process import BrokerProcess
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.wire_client import (
     LATEST,
@@ -138,3 +143,68 @@ def test_a_failed_sync_is_never_acknowledged(tmp_path: Path) -> None:
             disk.repair()
             assert append(client, "broken", batch(), acks=-1).error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert append(client, "well", batch(), acks=-1).error_code == ErrorCode.NONE
+
+
+# -- what nobody waits for ---------------------------------------------------------------------------------
+
+
+class FullDisk(FaultyDisk):
+    """While it is full, not even the list of leader epochs can be written."""
+
+    full = False
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        if self.full and path.endswith(LEADER_EPOCHS):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        super().write_atomic(path, data, sync=sync)
+
+
+def recovery_point(local: LocalBroker, topic: str) -> int:
+    return local.on_loop(lambda broker: broker.replicas.get(topic, 0).log.recovery_point)
+
+
+def is_synced(local: LocalBroker, topic: str, end_offset: int) -> bool:
+    """Whether a log is synced to this offset before long."""
+    deadline_s = time.monotonic() + 20
+    while recovery_point(local, topic) < end_offset and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    return recovery_point(local, topic) == end_offset
+
+
+def test_what_was_stored_before_the_disk_was_full_is_synced_all_the_same(tmp_path: Path) -> None:
+    with (
+        local_broker(tmp_path / "data", QUIET, make_disk=FaultyDisk) as local,
+        WireClient(local.bootstrap) as client,
+    ):
+        create(client, "stored")
+        assert append(client, "stored", batch(), acks=1).error_code == ErrorCode.NONE
+        disk = local.broker.disk
+        assert isinstance(disk, FaultyDisk)
+        disk.free = 0
+        assert append(client, "stored", batch(), acks=1).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        local.on_loop(lambda broker: broker.appends.sync_all())
+        assert is_synced(local, "stored", 1)
+
+
+def test_a_sync_that_could_not_begin_is_made_later(tmp_path: Path) -> None:
+    settings = {"log.flush.interval.ms": "50"}
+    with (
+        local_broker(tmp_path / "data", settings, make_disk=FullDisk) as local,
+        WireClient(local.bootstrap) as client,
+    ):
+        disk = local.broker.disk
+        assert isinstance(disk, FullDisk)
+        create(client, "stored")
+        disk.full = True
+        assert append(client, "stored", batch(), acks=-1).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.full = False
+        assert is_synced(local, "stored", 1)
+
+
+def test_what_a_killed_broker_had_not_synced_is_synced_by_the_next(fresh_broker: BrokerProcess) -> None:
+    with WireClient(fresh_broker.bootstrap) as client:
+        create(client, "stored")
+        assert append(client, "stored", batch(), acks=1).error_code == ErrorCode.NONE
+    fresh_broker.kill()
+    with local_broker(fresh_broker.data, {"log.flush.interval.ms": "50"}) as local:
+        assert is_synced(local, "stored", 1)

@@ -274,9 +274,12 @@ class Appends:
                 del self._awaited[partition]
 
     def sync_all(self) -> None:
-        """Have everything written so far made durable in the background."""
+        """Have everything written so far made durable in the background.
+
+        Also where nothing more can be written now: what was acknowledged before must not wait for room.
+        """
         unsynced, self.unsynced = self.unsynced, {}
-        self._commit.sync_soon([partition.log for partition in unsynced if not partition.log.offline])
+        self._commit.sync_soon([each.log for each in unsynced if not each.log.offline_for_good])
 
 
 def _settling(request: Unacknowledged, result: Appended) -> Callable[[KafkaError | None], None]:

@@ -215,6 +215,9 @@ class Replicas:
         """Put a partition into use, in the role that the image gives it."""
         self._broken.pop(key, None)
         self._partitions[key] = partition
+        if partition.log.recovery_point < partition.log.end_offset:
+            # Written by a process that was killed, or just now by a thread: no append asks for its sync.
+            self._broker.appends.unsynced[partition] = None
         self._reconfigure_one(partition, image)
         state = image.partition(*key)
         assert state is not None

@@ -111,10 +111,14 @@ class Replication:
         """A log that is offline is a reason to let others lead, and they need not wait for the next check.
 
         One that may be synced later is looked at then: its leader, when alone, would at once sync it again.
+        It is synced with the others, at their next turn.
         """
         for partition in self._broker.replicas.all():
-            if partition.log is log_ and partition.log.offline is not None:
-                self.isr.consider(partition)
+            if partition.log is log_:
+                if partition.log.offline is not None:
+                    self.isr.consider(partition)
+                if not partition.log.offline_for_good:
+                    self._broker.appends.unsynced[partition] = None
 
     def dropped(self, partition: Partition) -> None:
         fetcher = self._following.pop(partition, None)
