@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 _PARTITIONS_PER_STEP = 50
 _NO_LAG_LIMIT = 2**63 - 1
+_SYNCS_WAITED_FOR = 2
+"""A sync that has just begun says nothing of what came after; the next one does."""
 
 T = TypeVar("T")
 
@@ -103,7 +105,6 @@ class Compactor:
                 min_dirty_ratio=config.min_cleanable_dirty_ratio,
                 min_lag_ms=config.min_compaction_lag_ms,
                 max_lag_ms=config.max_compaction_lag_ms,
-                delete_retention_ms=config.delete_retention_ms,
             ),
             now_ms=self._broker.trusted_time.now_ms(),
             log_start_offset=log_.start_offset,
@@ -163,7 +164,8 @@ class Compactor:
             segments=segments,
             log_start_offset=log_.start_offset,
             now_ms=self._broker.trusted_time.now_ms(),
-            delete_retention_ms=partition.config.delete_retention_ms,
+            delete_retention_ms=self._delete_retention_ms(partition),
+            forgets_deletions=self._is_on_all_replicas(partition),
             last_batches=last_batches(partition.producers),
             config=log_.config,
             buffer_bytes=self._broker.config.cleaner.buffer_bytes,
@@ -186,6 +188,18 @@ class Compactor:
         await self._note(partition, cleaner.end_offset, generation)
         self._tell(partition, freed_bytes)
         return cleaner.end_offset
+
+    def _is_on_all_replicas(self, partition: Partition) -> bool:
+        """Whether nobody has less than what is committed, and all that is cleaned is committed."""
+        state = self._broker.image.partition(partition.topic, partition.index)
+        return state is not None and set(state.isr) >= set(state.replicas)
+
+    def _delete_retention_ms(self, partition: Partition) -> int:
+        """Until a deletion is forgotten, the other replicas have to have it on their disks, too."""
+        state = self._broker.image.partition(partition.topic, partition.index)
+        is_copied = state is not None and len(state.replicas) > 1
+        synced_ms = _SYNCS_WAITED_FOR * self._broker.config.storage.flush_interval_ms if is_copied else 0
+        return max(partition.config.delete_retention_ms, synced_ms)
 
     async def _swap(self, partition: Partition, group: list[Segment], new: Segment, generation: int) -> None:
         if partition.closed or not partition.log.begin_swap(group, new, generation=generation):

@@ -3,6 +3,7 @@
 A message stays if it is the latest of its key, or lies beyond what this cleaning has looked at. One without
 a value deletes its key, and is itself deleted, once readers have had delete.retention.ms to see it: the
 first cleaning that meets it writes the time into the batch (the delete horizon), a later one removes it.
+Not while a replica may not have it: that one would keep what was deleted, and show it when it leads.
 
 Messages of aborted transactions go at once. The marker that ended a transaction stays as long as anything
 of the transaction does, and then for delete.retention.ms more, as a message without a value does.
@@ -157,6 +158,8 @@ class BatchFilter:
     log_start_offset: int
     now_ms: int
     delete_retention_ms: int
+    forgets_deletions: bool
+    """Whether deletions and markers go when their time has come. False while a replica may not have them."""
     pass_over: PassOver
     max_output_bytes: int = MAX_OUTPUT_BYTES
     aborted_kept: list[int] = field(default_factory=list)
@@ -235,7 +238,7 @@ class BatchFilter:
 
     def _is_past(self, header: BatchHeader) -> bool:
         horizon_ms = header.delete_horizon_ms
-        return horizon_ms is not None and horizon_ms <= self.now_ms
+        return self.forgets_deletions and horizon_ms is not None and horizon_ms <= self.now_ms
 
     def _emptied(self, batch: Bytes, header: BatchHeader, keeps_place: bool) -> Bytes | None:
         if header.producer_id >= 0 and header.last_offset in self.last_batches.offsets:

@@ -40,7 +40,6 @@ class CompactionPolicy:
     min_dirty_ratio: float = 0.5
     min_lag_ms: int = 0
     max_lag_ms: int = 2**63 - 1
-    delete_retention_ms: int = 86_400_000
 
 
 class CompactionPlan(NamedTuple):

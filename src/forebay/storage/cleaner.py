@@ -41,6 +41,7 @@ class CleaningTask:
     log_start_offset: int
     now_ms: int
     delete_retention_ms: int
+    forgets_deletions: bool
     last_batches: LastBatches
     config: LogConfig
     buffer_bytes: int
@@ -82,6 +83,7 @@ class Cleaner:
             log_start_offset=task.log_start_offset,
             now_ms=task.now_ms,
             delete_retention_ms=task.delete_retention_ms,
+            forgets_deletions=task.forgets_deletions,
             pass_over=task.pass_over,
             max_output_bytes=task.max_output_bytes,
         )

@@ -251,6 +251,13 @@ def compact_what_is_clean_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(compaction.Compactor, "_try", again)
 
 
+def forget_deletions_that_a_replica_has_not_seen(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(compaction.Compactor, "_is_on_all_replicas", lambda *_: True)
+    patch.setattr(
+        compaction.Compactor, "_delete_retention_ms", lambda _, each: each.config.delete_retention_ms
+    )
+
+
 def forget_logs_that_cannot_be_opened(patch: pytest.MonkeyPatch) -> None:
     """What was known of them is dropped, and an orderly stop of the others vouches for them, too."""
     patch.setattr(DataDir, "_known_and_away", lambda *_: set())
@@ -298,6 +305,7 @@ MUTANTS: dict[Mutant, int] = {
     take_any_batch_with_known_numbers_for_a_repeat: 1,
     acknowledge_repeats_without_a_lease: 1,
     forget_producers_by_the_time_of_their_messages: 1,
+    forget_deletions_that_a_replica_has_not_seen: 1033,
 }
 """Each with the seed to begin with: one that caught it when this was written, to be quick. A change of the
 broker makes other stories of the same seeds; then one of those that follow catches it."""
