@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from forebay.broker.broker import Broker
 from forebay.errors import ErrorCode
 from forebay.storage.faults import FaultyDisk
 from forebay.wire.messages.create_topics import (
@@ -19,7 +20,7 @@ from forebay.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from support.brokers.local_broker import local_broker
-from support.brokers.local_cluster import eventually, local_cluster
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
 from support.clients.wire_client import (
     CREATE_TOPICS,
     EARLIEST,
@@ -89,24 +90,52 @@ def tear(data: Path, log: Path) -> None:
 
 async def test_a_new_partition_that_cannot_be_made_is_led_by_another(tmp_path: Path) -> None:
     async with local_cluster(tmp_path / "cluster", make_disk=FaultyDisk) as cluster:
-        for node in cluster.nodes:
-            disk = cluster[node].disk
-            assert isinstance(disk, FaultyDisk)
-            if node == 1:
-                disk.break_path("create", "/t-0/")
-        assigned = [1, 2, 3]
-        topic = CreatableTopic(
-            name=TOPIC,
-            num_partitions=-1,
-            replication_factor=-1,
-            assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=assigned)],
-        )
-        (made,) = (await cluster.ask(2, CreateTopicsRequest(topics=[topic]), CREATE_TOPICS)).topics
-        assert made.error_code == ErrorCode.NONE
+        break_new(cluster[1], "/t-0/")
+        await create_on(cluster, TOPIC, 1, 2, 3, by=2)
         await eventually(lambda: cluster.leader(TOPIC) == 2)
         assert 1 not in cluster.state(TOPIC).isr
         answer = await cluster.ask(2, produce(TOPIC, batch(b"taken"), acks=-1), PRODUCE)
         assert only_partition(answer).error_code == ErrorCode.NONE
+
+
+async def test_the_only_replica_of_what_it_cannot_open_is_not_elected_over_and_over(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path / "cluster", brokers=1, make_disk=FaultyDisk) as cluster:
+        break_new(cluster[1], "/t-0/")
+        await create_on(cluster, TOPIC, 1)
+        answer = await cluster.ask(1, produce(TOPIC, batch(b"refused")), PRODUCE)
+        assert only_partition(answer).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        for number in range(10):
+            await create_on(cluster, f"{OTHER}-{number}", 1)
+        assert cluster.state(TOPIC).leader_epoch == 0
+        answer = await cluster.ask(1, produce(TOPIC, batch(b"refused")), PRODUCE)
+        assert only_partition(answer).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_a_store_that_does_not_answer_keeps_no_broken_leader(tmp_path: Path) -> None:
+    """It is asked again: nobody else would ever take the partition from a broker that lives."""
+    async with local_cluster(tmp_path / "cluster", make_disk=FaultyDisk) as cluster:
+        break_new(cluster[1], "/t-0/")
+        with cluster.unwritable(1) as refused:
+            await create_on(cluster, TOPIC, 1, 2, 3, by=2)
+            await eventually(refused.is_set)
+            assert cluster.leader(TOPIC) == 1
+        await eventually(lambda: cluster.leader(TOPIC) == 2)
+
+
+def break_new(broker: Broker, path: str) -> None:
+    assert isinstance(broker.disk, FaultyDisk)
+    broker.disk.break_path("create", path)
+
+
+async def create_on(cluster: LocalCluster, name: str, *brokers: int, by: int = 1) -> None:
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=list(brokers))],
+    )
+    (made,) = (await cluster.ask(by, CreateTopicsRequest(topics=[topic]), CREATE_TOPICS)).topics
+    assert made.error_code == ErrorCode.NONE
 
 
 def test_a_log_that_could_not_be_synced_is_checked_at_the_next_start(tmp_path: Path) -> None:

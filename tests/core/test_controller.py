@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.config import ControllerConfig
-from forebay.core.controller import departure, plan, prefer, settle
+from forebay.core.controller import departure, plan, prefer, settle, withdrawal
 from forebay.core.image import (
     NO_LEADER,
     BrokerDeleted,
@@ -276,6 +276,41 @@ def test_a_broker_leaves(
 ) -> None:
     image = image_of(partition(leader, isr), alive=alive)
     assert [summary(change) for change in departure(image, 1, **how)] == ([expected] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "eligible", "alive", "expected"),
+    [
+        (1, (1, 2, 3), (), {1, 2, 3}, (2, 6, (2, 3))),
+        (2, (1, 2, 3), (), {1, 2, 3}, (2, 5, (2, 3))),
+        (1, (1, 2), (), {1, 3}, (NO_LEADER, 6, (2,))),
+        (1, (1,), (3,), {1, 3}, (3, 6, (3,))),
+        # Nobody else has the messages: it would be elected again at once.
+        (1, (1,), (), {1, 2, 3}, None),
+        (1, (1,), (), {1}, None),
+    ],
+)
+def test_others_lead_what_a_broker_cannot_open(
+    leader: int,
+    isr: tuple[int, ...],
+    eligible: tuple[int, ...],
+    alive: set[int],
+    expected: tuple[int, int, tuple[int, ...]] | None,
+) -> None:
+    image = image_of(replace(partition(leader, isr), eligible=eligible), alive=alive)
+    changes = withdrawal(image, 1, {("t", 0)})
+    assert [summary(change) for change in changes] == ([expected] if expected else [])
+
+
+def test_a_broker_that_cannot_open_a_partition_and_the_controller_come_to_an_end() -> None:
+    members = [each for count in range(4) for each in combinations((1, 2, 3), count)]
+    for isr, eligible, alive in product(members, members, members):
+        state = replace(partition(1, isr), eligible=tuple(node for node in eligible if node not in isr))
+        image = image_of(state, alive={1, *alive})
+        image = image.apply(withdrawal(image, 1, {("t", 0)}))
+        image = image.apply(plan(image, CONFIG))
+        image = image.apply(withdrawal(image, 1, {("t", 0)}))
+        assert not plan(image, CONFIG), (isr, eligible, alive)
 
 
 # -- histories --------------------------------------------------------------------------------------------

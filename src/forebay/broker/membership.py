@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING
 
 from forebay.broker.sockets import Address
 from forebay.coordination.metadata import register_broker
 from forebay.coordination.store import Compare, Delete, Lease, Put, StoreClosed, StoreError
-from forebay.core.controller import departure
-from forebay.core.image import BrokerRegistration
+from forebay.core.controller import departure, withdrawal
+from forebay.core.image import BrokerRegistration, PartitionPut
 from forebay.core.settings import taken_back
 from forebay.core.stored import decode_broker
 from forebay.errors import ConfigError
@@ -88,12 +88,21 @@ class Membership:
             log.warning("the lease is lost; other brokers lead now, and this one joins them again")
             await self._register_again()
 
-    async def withdraw(self, partitions: Container[TopicPartition]) -> None:
-        """Leave the in-sync sets of partitions that cannot be opened here, so that others lead them."""
+    async def withdraw(self, partitions: Container[TopicPartition]) -> bool:
+        """Leave the in-sync sets of partitions that cannot be opened here, so that others lead them.
+
+        Whether that is done; else it has to be tried again.
+        """
+        broker = self._broker
+        minimum = broker.config.controller.min_insync_replicas
         try:
-            await self._depart(damaged=True, only=partitions)
+            await self._write_all(
+                lambda: withdrawal(broker.image, broker.node_id, partitions, min_insync_replicas=minimum)
+            )
         except StoreError as error:
             log.warning("cannot leave the in-sync sets of damaged logs", extra={"reason": str(error)})
+            return False
+        return True
 
     async def leave(self) -> None:
         """Hand all leaderships over, as far as that can be done quickly, and go."""
@@ -173,8 +182,8 @@ class Membership:
         only: Container[TopicPartition] | None = None,
     ) -> None:
         broker = self._broker
-        for _ in range(_ATTEMPTS_MAX):
-            changes = departure(
+        await self._write_all(
+            lambda: departure(
                 broker.image,
                 broker.node_id,
                 unsynced=unsynced,
@@ -183,9 +192,15 @@ class Membership:
                 only=only,
                 min_insync_replicas=broker.config.controller.min_insync_replicas,
             )
+        )
+
+    async def _write_all(self, plan: Callable[[], list[PartitionPut]]) -> None:
+        """Write what is planned, until there is nothing left to write."""
+        for _ in range(_ATTEMPTS_MAX):
+            changes = plan()
             if not changes:
                 return
-            failed = await broker.metadata.change_all(changes)
+            failed = await self._broker.metadata.change_all(changes)
             if failed:
                 await asyncio.sleep(0.01)  # somebody was faster: the image will show it
         raise StoreError("the cluster changes too fast to leave its in-sync sets; try again")

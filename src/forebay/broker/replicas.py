@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 _OPENING_THREADS = 4
 _OPENED_AT_ONCE = 16
 _LOG_THREADS = 2
+_WITHDRAW_AGAIN_S = 1.0
 
 T = TypeVar("T")
 _Opened = list[tuple[TopicImage, PartitionState, Partition | StorageError]]
@@ -207,9 +208,13 @@ class Replicas:
 
     def _withdraw(self, key: TopicPartition) -> None:
         """Others are to lead what cannot be opened here."""
-        if not self._broker.config.cluster.embedded:
-            leaving = self._broker.membership.withdraw({key})
-            self._broker.background.spawn(leaving, f"leaving the in-sync set of {key[0]}-{key[1]}")
+        if key in self._broken and not self._broker.config.cluster.embedded and not self._jobs.closed:
+            doing = f"leaving the in-sync set of {key[0]}-{key[1]}"
+            self._broker.background.spawn(self._leave_in_sync_set(key), doing)
+
+    async def _leave_in_sync_set(self, key: TopicPartition) -> None:
+        if not await self._broker.membership.withdraw({key}):
+            self._broker.loop.call_later(_WITHDRAW_AGAIN_S, self._withdraw, key)
 
     def _add(self, key: TopicPartition, partition: Partition, image: ClusterImage) -> None:
         """Put a partition into use, in the role that the image gives it."""

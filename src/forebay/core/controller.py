@@ -90,6 +90,22 @@ def departure(
     return _changes(image, leave, only)
 
 
+def withdrawal(
+    image: ClusterImage,
+    node_id: int,
+    only: Container[tuple[str, int]],
+    *,
+    min_insync_replicas: int = MAJORITY,
+) -> list[PartitionPut]:
+    """What has to change when a registered broker cannot open these partitions: others lead, if they can.
+
+    It goes on leading where nobody else has the messages. If it stepped down there, it would be elected
+    again at once, and try and fail to open them again, as fast as elections can be written.
+    """
+    changes = departure(image, node_id, damaged=True, only=only, min_insync_replicas=min_insync_replicas)
+    return [change for change in changes if not can_lead(change.state, node_id, image.brokers)]
+
+
 # -- one partition ----------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ from forebay.broker.ports import real_ports
 from forebay.broker.sockets import SocketNetwork
 from forebay.config import BrokerConfig, broker_config
 from forebay.coordination.memory import MemoryLease, MemoryStore
-from forebay.coordination.store import Compare, Delete, Event, Put, Store, TxnResult
+from forebay.coordination.store import Compare, Delete, Event, Put, Store, StoreError, TxnResult
 from forebay.core.controller import plan
 from forebay.core.image import PartitionPut, PartitionState
 from forebay.errors import KafkaError
@@ -38,6 +38,8 @@ class _Session:
         self.range, self.get = store.range, store.get
         self.leases: list[MemoryLease] = []
         self.delay_s = 0.0
+        self.refused: asyncio.Event | None = None
+        """While it is there nothing can be written, and it says whether somebody has tried."""
         self.informed = asyncio.Event()
         """Whether watches tell what changes."""
         self.informed.set()
@@ -45,6 +47,9 @@ class _Session:
     async def txn(
         self, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[Delete] = ()
     ) -> TxnResult:
+        if self.refused is not None:
+            self.refused.set()
+            raise StoreError("the store does not answer")
         result = await self._store.txn(compares, puts, deletes)
         await asyncio.sleep(self.delay_s)
         return result
@@ -161,6 +166,16 @@ class LocalCluster:
     def slow_down(self, node_id: int, delay_s: float) -> None:
         """Let the store's answers to a broker take so long."""
         self._running[node_id].session.delay_s = delay_s
+
+    @contextlib.contextmanager
+    def unwritable(self, node_id: int) -> Iterator[asyncio.Event]:
+        """Let the store refuse what a broker writes for a while; set when it has refused something."""
+        session = self._running[node_id].session
+        session.refused = asyncio.Event()
+        try:
+            yield session.refused
+        finally:
+            session.refused = None
 
     @contextlib.contextmanager
     def uninformed(self, node_id: int) -> Iterator[None]:
