@@ -112,9 +112,9 @@ async def _questioned(
                 await _question(gateway, index)
             message = reading.result()
         finally:
-            if not reading.done():
-                reading.cancel()
-                await asyncio.gather(reading, return_exceptions=True)
+            # Its end is always taken note of: the stream may have broken while its server was questioned.
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
         if message is None:
             return
         yield message
