@@ -26,6 +26,11 @@ from forebay.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from forebay.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from forebay.wire.state.consumer_protocol import ConsumerProtocolSubscription
 from forebay.wire.state.versioned import pack
 from support.machines.group_runtime import TOPICS, Runtime
@@ -114,6 +119,42 @@ def test_what_cannot_be_stored_is_refused() -> None:
     assert runtime.commit(1, metadata="x" * 8) == ErrorCode.NONE
     assert runtime.commit(2, metadata="é" * 5) == ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert runtime.fetch() == (1, 0)
+
+
+def test_offsets_that_are_too_large_for_one_batch_are_refused_together() -> None:
+    """Each record repeats the group's name: a small request must not become a batch that nobody can carry."""
+    runtime = Runtime()
+    group_id = "g" * 30_000
+    first = OffsetCommitRequestPartition(partition_index=1, committed_offset=1)
+    other = OffsetCommitRequestPartition(partition_index=99, committed_offset=1)
+    many = [OffsetCommitRequestPartition(partition_index=0, committed_offset=n) for n in range(300)]
+
+    def codes(partitions: list[OffsetCommitRequestPartition]) -> set[int]:
+        topic = OffsetCommitRequestTopic(name="orders", partitions=partitions)
+        answer = runtime.ask("offset_commit", OffsetCommitRequest(group_id=group_id, topics=[topic]), 8)
+        return {each.error_code for each in answer.topics[0].partitions}
+
+    refused = {ErrorCode.INVALID_COMMIT_OFFSET_SIZE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert codes([first, other, *many]) == refused
+    assert runtime.fetch(group_id=group_id, partition=1) == (-1, 0)
+    assert codes([first, *many[:200]]) == {ErrorCode.NONE}
+    assert runtime.fetch(group_id=group_id) == (199, 0)
+
+
+def test_offsets_of_a_transaction_that_are_too_large_are_refused_together() -> None:
+    runtime = Runtime()
+    partitions = [TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=n) for n in range(300)]
+    request = TxnOffsetCommitRequest(
+        transactional_id="t",
+        group_id="g" * 30_000,
+        producer_id=7,
+        producer_epoch=0,
+        topics=[TxnOffsetCommitRequestTopic(name="orders", partitions=partitions)],
+    )
+    (topic,) = runtime.ask("txn_offset_commit", request, 3).topics
+    assert {each.error_code for each in topic.partitions} == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+    runtime.end_transaction(commit=True)
+    assert runtime.fetch(group_id=request.group_id) == (-1, 0)
 
 
 @pytest.mark.parametrize("offset", [-1, -2, -5, -(2**63), 2**63 - 1])

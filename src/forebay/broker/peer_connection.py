@@ -32,6 +32,8 @@ TIMEOUT_S = 30.0
 _OPEN_TIMEOUT_S = 5.0
 _UNANSWERED_MAX = 1000
 _STAGING_BYTES = 16 * 1024
+_VERSIONS_BYTES_MAX = 64 * 1024
+"""Of the first answer: something that is no broker may send anything, and nobody makes room for that."""
 _SPARE_BYTES_MAX = 16 * 1024 * 1024
 _SIZE = Struct(">i")
 _SIZE_BYTES = 4
@@ -85,9 +87,11 @@ class PeerConnection:
         except OSError as error:  # which a timeout is too
             reason = str(error) or "it took too long"
             raise _unreachable(f"{host}:{port} could not be reached: {reason}") from None
-        connection = cls(stream, client_id=client_id, response_bytes_max=response_bytes_max)
+        first_max = min(response_bytes_max, _VERSIONS_BYTES_MAX)
+        connection = cls(stream, client_id=client_id, response_bytes_max=first_max)
         try:
             await connection._learn_versions(timeout_s)
+            connection._response_bytes_max = response_bytes_max
         except BaseException:
             connection.close()
             raise

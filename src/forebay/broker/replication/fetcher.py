@@ -39,6 +39,10 @@ log = logging.getLogger(__name__)
 _NEWCOMER_DELAY_S = 0.02
 """Partitions come in crowds when a leader dies: the fetch is interrupted once for those of so long."""
 
+_RESPONSE_BYTES_MAX = 2**31 - 1
+"""What an answer's length can say. It holds at least one batch, and how large that is only the leader knows:
+with any smaller limit a batch beyond it would keep all of the leader's partitions from being followed."""
+
 _PASSING = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -134,13 +138,12 @@ class Fetcher:
         if self._connection is None or self._connection.closed:
             self._begin_anew()
             registration = self._registration()
-            config = self._broker.config
             self._connection = await PeerConnection.open(
                 self._broker.ports.network.connect,
                 registration.host,
                 registration.port,
                 client_id=f"forebay-replica-{self._broker.node_id}",
-                response_bytes_max=config.socket.request_max_bytes,
+                response_bytes_max=_RESPONSE_BYTES_MAX,
             )
         return self._connection
 

@@ -6,7 +6,8 @@ partition. The group itself says whether the caller may; `Claim` carries what it
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from forebay.core.groups.group import Context, Group
 from forebay.core.groups.offsets import Offsets, commit_record, tombstone
@@ -41,15 +42,22 @@ TOPIC_IDS_FROM = 10
 """OffsetCommit and OffsetFetch name topics by id from this version on."""
 
 
-class _Committer(NamedTuple):
+RECORDS_BYTES_MAX = 8 << 20
+"""Of the offsets of one request. They are one batch, which replicas fetch and keep in one piece; each record
+repeats the names of the group and the topic, so a small request can ask for a very large batch."""
+
+
+@dataclass(slots=True, eq=False)
+class _Committer:
     """Decides about one partition after the other, and collects the records."""
 
     context: Context
     group_id: str
     error: ErrorCode
     now_ms: int
-    expire_timestamp: int
-    records: list[StateRecord]
+    expire_timestamp: int = -1
+    records: list[StateRecord] = field(default_factory=list)
+    _bytes_left: int = RECORDS_BYTES_MAX
 
     def commit(
         self, topic: str, partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
@@ -70,8 +78,27 @@ class _Committer(NamedTuple):
             commit_timestamp=self.now_ms,
             expire_timestamp=self.expire_timestamp,
         )
-        self.records.append(commit_record(self.group_id, topic, index, value))
+        record = commit_record(self.group_id, topic, index, value)
+        self._bytes_left -= len(record.key) + len(record.value or b"")
+        if self.is_too_large:
+            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+        self.records.append(record)
         return ErrorCode.NONE
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the records do not fit into a batch: then none of them is written, as in Kafka."""
+        return self._bytes_left < 0
+
+    def settle(
+        self, partitions: Iterable[OffsetCommitResponsePartition | TxnOffsetCommitResponsePartition]
+    ) -> None:
+        """What is told of each partition, now that all have been looked at."""
+        if self.is_too_large:
+            self.records.clear()
+            for partition in partitions:
+                if partition.error_code == ErrorCode.NONE:
+                    partition.error_code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
 
 
 def partitions_of(
@@ -93,7 +120,7 @@ def commit(
     context: Context, request: OffsetCommitRequest, info: RequestInfo, error: ErrorCode, now: Now
 ) -> tuple[list[StateRecord], OffsetCommitResponse]:
     committer = _Committer(
-        context, request.group_id, error, now.wall_ms, _expiry(request.retention_time_ms, now), []
+        context, request.group_id, error, now.wall_ms, _expiry(request.retention_time_ms, now)
     )
     by_id = info.api_version >= TOPIC_IDS_FROM
     topics = []
@@ -109,6 +136,7 @@ def commit(
         topics.append(
             OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
         )
+    committer.settle(partition for topic in topics for partition in topic.partitions)
     return committer.records, OffsetCommitResponse(topics=topics)
 
 
@@ -120,7 +148,7 @@ def _expiry(retention_ms: int, now: Now) -> int:
 def commit_in_transaction(
     context: Context, request: TxnOffsetCommitRequest, error: ErrorCode, now: Now
 ) -> tuple[list[StateRecord], TxnOffsetCommitResponse]:
-    committer = _Committer(context, request.group_id, error, now.wall_ms, -1, [])
+    committer = _Committer(context, request.group_id, error, now.wall_ms)
     topics = [
         TxnOffsetCommitResponseTopic(
             name=topic.name,
@@ -134,6 +162,7 @@ def commit_in_transaction(
         )
         for topic in request.topics
     ]
+    committer.settle(partition for topic in topics for partition in topic.partitions)
     return committer.records, TxnOffsetCommitResponse(topics=topics)
 
 
