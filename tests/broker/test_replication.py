@@ -41,6 +41,14 @@ TOPIC = "t"
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    """Nobody leaves the in-sync set because the machine that runs the test is slow."""
+    async with local_cluster(tmp_path, {"replica.lag.time.max.ms": "60000"}) as running:
+        await create(running)
+        yield running
+
+
+@pytest.fixture
+async def impatient(tmp_path: Path) -> AsyncIterator[LocalCluster]:
     async with local_cluster(tmp_path, {"replica.lag.time.max.ms": "1000"}) as running:
         await create(running)
         yield running
@@ -95,7 +103,8 @@ async def test_nothing_is_shown_before_it_is_committed(cluster: LocalCluster) ->
     assert values_of(only_partition(waiting).records) == [(1, b"alone")]
 
 
-async def test_a_follower_that_lags_leaves_and_comes_back(cluster: LocalCluster) -> None:
+async def test_a_follower_that_lags_leaves_and_comes_back(impatient: LocalCluster) -> None:
+    cluster = impatient
     leader, second, third = cluster.state(TOPIC).replicas
     with cluster.deaf(TOPIC, third):
         await append(cluster, b"before")  # waits until the third has left
@@ -105,7 +114,8 @@ async def test_a_follower_that_lags_leaves_and_comes_back(cluster: LocalCluster)
     await eventually(lambda: same_logs(cluster))
 
 
-async def test_too_few_replicas_refuse_and_recover(cluster: LocalCluster) -> None:
+async def test_too_few_replicas_refuse_and_recover(impatient: LocalCluster) -> None:
+    cluster = impatient
     leader, *followers = cluster.state(TOPIC).replicas
     with cluster.deaf(TOPIC, *followers):
         after = await append(cluster, b"too late to refuse")
@@ -367,3 +377,16 @@ async def test_without_a_lease_nobody_is_told_where_a_log_ends(cluster: LocalClu
     # Told with the partition: after an error of the whole answer clients ask the same broker again at once.
     assert fetched.error_code == ErrorCode.NONE
     assert only_partition(fetched).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_fetch_that_waits_while_the_lease_ends_is_not_served(cluster: LocalCluster) -> None:
+    """A broker that stood still meanwhile would else show an older end than others have shown."""
+    leader = cluster.leader(TOPIC)
+    membership = cluster[leader].membership
+    fetching = asyncio.create_task(cluster.ask(leader, fetch(TOPIC, max_wait_ms=300), FETCH))
+    await eventually(lambda: held(cluster, leader).waits)
+    lease, membership.lease = membership.lease, None
+    try:
+        assert only_partition(await fetching).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    finally:
+        membership.lease = lease

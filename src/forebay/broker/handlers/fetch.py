@@ -103,6 +103,9 @@ class _ConsumerFetch(Fetch):
         if reply.abandoned:
             return
         try:
+            if not self._broker.membership.valid():  # the lease has ended while the fetch waited
+                reply.resolve(self.refuse())
+                return
             self._read()
             if self._cold():
                 self._load(reply)
