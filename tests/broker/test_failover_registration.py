@@ -85,3 +85,25 @@ async def test_a_broker_with_a_new_lease_serves_nobody_before_it_knows_who_was_e
     await cluster.in_sync(TOPIC)
     shown = only_partition(await cluster.ask(others[0], fetch(TOPIC), FETCH))
     assert values_of(shown.records) == [(0, b"a")]
+
+
+async def test_a_leader_that_does_not_know_yet_that_it_is_replaced_commits_nothing(
+    cluster: LocalCluster,
+) -> None:
+    """Its lease holds. Who has heard of the new leader is sent away, who has not is shown nothing new."""
+    old, *others = cluster.state(TOPIC).replicas
+    with cluster.uninformed(old):
+        await cluster.change(TOPIC, 0, leader=others[0], leader_epoch=1, isr=tuple(others))
+        request = produce(TOPIC, batch(b"nowhere"), acks=ACKS_ALL)
+        request.timeout_ms = 100
+        late = only_partition(await cluster.ask(old, request, PRODUCE))
+        wrote = await cluster.ask(others[0], produce(TOPIC, batch(b"a"), acks=ACKS_ALL), PRODUCE)
+        informed = await cluster.ask(old, list_offsets(TOPIC, LATEST, leader_epoch=1), LIST_OFFSETS)
+        others_see = await cluster.ask(old, list_offsets(TOPIC, LATEST), LIST_OFFSETS)
+    assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert only_partition(wrote).error_code == ErrorCode.NONE
+    assert informed.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert others_see.topics[0].partitions[0].offset == 0, "the end as it was"
+    await cluster.in_sync(TOPIC)
+    shown = only_partition(await cluster.ask(others[0], fetch(TOPIC), FETCH))
+    assert values_of(shown.records) == [(0, b"a")]
