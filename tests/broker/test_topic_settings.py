@@ -12,10 +12,13 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource, NewTopic
 
 from forebay.errors import ErrorCode
+from forebay.storage.faults import FaultyDisk
 from forebay.wire.batch import build_batch, records, split
 from forebay.wire.compression import Codec
 from forebay.wire.records import Record
 from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.brokers.local_broker import local_broker
+from support.clients.config_calls import increment
 from support.clients.kafka_clients import confluent_admin
 from support.clients.wire_client import (
     EARLIEST,
@@ -31,6 +34,7 @@ from support.clients.wire_client import (
 )
 
 SECONDS = 20.0
+TOPIC, SET = 2, 0
 DAY_MS = 24 * 3600 * 1000
 
 
@@ -264,3 +268,29 @@ def test_settings_hold_after_a_restart(fresh_broker: BrokerProcess, tmp_path: Pa
         assert append(client, "set", batch(b"x" * 500, timestamp=1)).log_append_time_ms > 1
         ((_, header),) = split(read(client, "set").records)
         assert (header.codec, header.is_log_append_time) == (Codec.GZIP, True)
+
+
+# -- trouble -----------------------------------------------------------------------------------------------
+
+
+def test_settings_change_while_the_disk_gives_nothing(tmp_path: Path) -> None:
+    """One log that cannot be read is no reason to end, nor to leave the others with the old settings."""
+    with (
+        local_broker(tmp_path / "data", make_disk=FaultyDisk) as local,
+        WireClient(local.bootstrap) as client,
+    ):
+        for topic in ("unreadable", "well"):
+            create(client, topic)
+            append(client, topic, batch())
+        disk = local.broker.disk
+        assert isinstance(disk, FaultyDisk)
+        disk.break_path("pread", "unreadable-0")
+        for topic in ("unreadable", "well"):
+            change = increment(client, TOPIC, topic, ("segment.bytes", SET, "4096"))
+            assert change.error_code == ErrorCode.NONE
+        assert eventually(
+            lambda: local.on_loop(
+                lambda broker: all(each.log.config.segment_bytes == 4096 for each in broker.replicas.all())
+            )
+        )
+        assert append(client, "well", batch()).error_code == ErrorCode.NONE

@@ -74,6 +74,7 @@ class LogWriter:
         "_disk",
         "_file",
         "_final",
+        "_first_timestamp",
         "_flush_due",
         "_generation",
         "_hints",
@@ -111,6 +112,8 @@ class LogWriter:
     """Where the next batch goes: the written size and what is queued."""
     _index_at: int
     """A batch that begins beyond this position gets an index entry."""
+    _first_timestamp: int | None
+    """Of the active segment's first batch, by which its age counts; None while it is empty."""
     _flush_due: bool
     _roll_bytes: int
     _roll_offset: int
@@ -169,7 +172,7 @@ class LogWriter:
 
     def configure(self, config: LogConfig) -> None:
         self._config = config
-        self._set_limits(self._active.first_timestamp())
+        self._set_limits(self._first_timestamp)
 
     # --- appending -----------------------------------------------------------------------------------------
 
@@ -326,6 +329,7 @@ class LogWriter:
         self._set_limits(tail.first_timestamp)
 
     def _set_limits(self, first_timestamp: int | None) -> None:
+        self._first_timestamp = first_timestamp
         self._roll_bytes = _CLOSED if self.offline is not None else self._config.segment_bytes
         self._roll_offset = self._active.base_offset + MAX_RELATIVE_OFFSET
         # An empty segment stops its first batch, whose timestamp begins the segment's clock.
@@ -482,7 +486,7 @@ class LogWriter:
             raise StorageError(self.offline or "the log is offline")
         self._cut_torn()
         self.offline = None
-        self._set_limits(self._active.first_timestamp())
+        self._set_limits(self._first_timestamp)
 
     def _cut_torn(self) -> None:
         """Take off what a failed write may have left behind the last batch, if that failed then too.
