@@ -8,6 +8,7 @@ import pytest
 
 from forebay.broker.broker import Broker
 from forebay.errors import ErrorCode
+from forebay.storage.disk import RealDisk
 from forebay.storage.faults import FaultyDisk
 from forebay.wire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -136,6 +137,25 @@ async def create_on(cluster: LocalCluster, name: str, *brokers: int, by: int = 1
     )
     (made,) = (await cluster.ask(by, CreateTopicsRequest(topics=[topic]), CREATE_TOPICS)).topics
     assert made.error_code == ErrorCode.NONE
+
+
+class MistakenDisk(RealDisk):
+    """What looks into the directory of the topic runs into a mistake of ours."""
+
+    def list(self, path: str) -> list[str]:
+        if path.endswith(f"/{TOPIC}-0"):
+            raise RuntimeError("a mistake")
+        return super().list(path)
+
+
+def test_a_mistake_of_ours_in_one_partition_leaves_the_others(tmp_path: Path) -> None:
+    with local_broker(tmp_path, make_disk=MistakenDisk) as broker, WireClient(broker.bootstrap) as client:
+        create(client, TOPIC, partitions=2)
+        create(client, OTHER)
+        assert append(client, TOPIC, batch(), partition=1).error_code == ErrorCode.NONE
+    with local_broker(tmp_path, make_disk=MistakenDisk) as broker, WireClient(broker.bootstrap) as client:
+        assert append(client, TOPIC, batch()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert append(client, TOPIC, batch(), partition=1).base_offset == 1
 
 
 def test_a_log_that_could_not_be_synced_is_checked_at_the_next_start(tmp_path: Path) -> None:

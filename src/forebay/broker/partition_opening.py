@@ -10,7 +10,7 @@ from forebay.broker.producer_state import load_producers, save_producers
 from forebay.broker.topic_policy import append_policy, log_config
 from forebay.config import TopicConfig
 from forebay.core.image import ClusterImage, PartitionState, TopicImage
-from forebay.errors import ForebayError, StorageError
+from forebay.errors import StorageError
 from forebay.storage.checkpoint import TopicPartition
 from forebay.storage.epochs import LeaderEpochs
 
@@ -27,12 +27,14 @@ def topic_config(broker: Broker, image: ClusterImage, topic: str) -> TopicConfig
 def open_partition(
     broker: Broker, image: ClusterImage, topic: TopicImage, state: PartitionState
 ) -> Partition | StorageError:
-    """The partition, or why it cannot be opened: then its log is checked whenever it is opened next."""
+    """The partition, or why it cannot be opened: then its log is checked whenever it is opened next.
+
+    Even if it is a mistake of ours: others are opened beside it, and somebody waits for all of them.
+    """
     key = (topic.name, state.index)
-    config = topic_config(broker, image, topic.name)
     try:
-        return _open(broker, key, topic.topic_id, config)
-    except (OSError, ForebayError) as error:
+        return _open(broker, key, topic.topic_id, topic_config(broker, image, topic.name))
+    except Exception as error:
         log.exception("a partition cannot be opened", extra={"partition": f"{topic.name}-{state.index}"})
         broker.data.distrust(*key)
         return StorageError(f"partition {state.index} of {topic.name!r}: {error}")
