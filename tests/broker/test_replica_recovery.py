@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
+
+import pytest
 
 from forebay.broker.partition import Partition
 from forebay.errors import ErrorCode
@@ -15,6 +18,7 @@ from support.clients.wire_client import create_topic, only_partition, produce
 PRODUCE, CREATE_TOPICS = 9, 7
 TOPIC = "t"
 EAGER = {"log.cleaner.backoff.ms": "20", "log.cleaner.min.cleanable.ratio": "0"}
+QUIET = {"replica.lag.time.max.ms": "60000"}
 TINY_SEGMENTS = {"segment_bytes": "1000", "file_delete_delay_ms": "0"}
 
 
@@ -107,3 +111,47 @@ async def test_a_replica_that_was_moved_away_while_its_broker_was_down_is_copied
         await cluster.change(TOPIC, 0, replicas=(first, second, moved))
         await cluster.in_sync(TOPIC)
         await eventually(lambda: offsets(cluster, moved) == list(range(10)))
+
+
+def rob(directory: Path, *, keep_directory: bool) -> None:
+    shutil.rmtree(directory)
+    if keep_directory:
+        directory.mkdir()
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty directory"])
+@pytest.mark.parametrize("leads", [True, False])
+async def test_a_replica_whose_log_is_gone_leaves_the_in_sync_set(
+    tmp_path: Path, left: str, leads: bool
+) -> None:
+    """Its broker is back before anybody has missed it. If it led on, the others would cut their logs."""
+    async with local_cluster(tmp_path, QUIET) as cluster:
+        await create(cluster)
+        for number in range(3):
+            await put(cluster, b"%d" % number)
+        leader, follower, _ = cluster.state(TOPIC).replicas
+        robbed = leader if leads else follower
+        directory = Path(held(cluster, robbed).log.directory)
+        isrs: list[tuple[int, ...]] = []
+        witness = next(node for node in cluster.nodes if node != robbed)
+        cluster[witness].metadata.listen(lambda _, after: isrs.append(after.topics[TOPIC].partitions[0].isr))
+        await cluster.crash(robbed)
+        rob(directory, keep_directory=left != "nothing")
+        await cluster.start(robbed, at_once=True)
+        assert any(robbed not in isr for isr in isrs)
+        assert cluster.leader(TOPIC) != robbed
+        await cluster.in_sync(TOPIC)
+        await eventually(lambda: all(offsets(cluster, node) == [0, 1, 2] for node in cluster.nodes))
+
+
+async def test_the_only_replica_of_a_log_that_is_gone_begins_anew(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, QUIET, brokers=1) as cluster:
+        await create(cluster)
+        await put(cluster, b"gone")
+        directory = Path(held(cluster, 1).log.directory)
+        await cluster.crash(1)
+        shutil.rmtree(directory)
+        await cluster.start(1)
+        await eventually(lambda: held(cluster, 1).is_leader)
+        await put(cluster, b"after")
+        assert held(cluster, 1).leader_epoch > 0, "it can be told from what was there before"

@@ -9,7 +9,8 @@ leader of partitions that others have led since. It is valid only once the image
 with it every election before.
 
 Before it registers, a broker says if its disk holds less than the others believe: all of it gone, when the
-directory is new, or what was not synced, when the machine lost its power, or a log whose files are damaged.
+directory is new, or what was not synced, when the machine lost its power, or a log whose files are damaged
+or gone.
 Then it leaves the in-sync sets first, and nobody elects it for what it does not have.
 """
 
@@ -158,7 +159,10 @@ class Membership:
             await self._depart(unsynced=True, lost=lost)
         damaged = broker.replicas.damaged()
         if damaged:
-            log.warning("leaving the in-sync sets of damaged logs", extra={"partitions": len(damaged)})
+            log.warning(
+                "leaving the in-sync sets of logs that are damaged or not there",
+                extra={"partitions": len(damaged)},
+            )
             await self._depart(damaged=True, only=damaged)
         await self._claim_node()
         broker.data.accept_power_loss()

@@ -85,6 +85,8 @@ class DataDir:
         """The same, of logs that have not been opened since: the loss lasts until they are checked."""
         self._vouches = True
         """Whether every log that is not in order is known to be so by its directory."""
+        self.made: set[TopicPartition] = set()
+        """Partitions of which there was nothing here when they were opened."""
         self._points = {
             name: read_offsets(disk, f"{path}/{name}")
             for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANED_OFFSETS)
@@ -203,6 +205,7 @@ class DataDir:
             self._forget(key)
             self._disk.mkdirs(directory)
         if topic_id is not None and read_topic_id(self._disk, directory) is None:
+            self.made.add(key)
             write_topic_id(self._disk, directory, topic_id)
         unchecked = self._read_unchecked(directory)
         log = Log.open(

@@ -95,8 +95,13 @@ class LocalCluster:
 
     # -- brokers ---------------------------------------------------------------------------------------
 
-    async def start(self, node_id: int, directory: str | None = None) -> None:
-        """With a name for its directory it is another disk than the one it had."""
+    async def start(self, node_id: int, directory: str | None = None, *, at_once: bool = False) -> None:
+        """With a name for its directory it is another disk than the one it had.
+
+        `at_once`: before the lease of the process before has ended, so that nobody has missed it.
+        """
+        if at_once:
+            self._dead.pop(node_id)
         await self.bury(node_id)
         session = _Session(self._store)
 
