@@ -387,6 +387,38 @@ def test_an_epoch_that_is_not_written_is_undone(bench: Bench, transactional: boo
     bench.check()
 
 
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_first_batch_that_is_not_written_is_not_overtaken(bench: Bench, transactional: bool) -> None:
+    """What the client sent behind it comes late, when there is room again."""
+    partition = bench.partition
+    bench.disk.free = 0
+    bench.send(1, transactional=transactional)
+    with pytest.raises(StorageError):
+        partition.write()
+    bench.disk.repair()
+    bench.clock.advance(2000)
+    with pytest.raises(StorageError):  # not out of order: both will be sent again
+        bench.send(1, transactional=transactional)
+    bench.sequences[1] = (0, 0)
+    assert [bench.send(1, transactional=transactional) for _ in range(2)] == [0, 1]
+    partition.write()
+    bench.check()
+
+
+def test_a_batch_that_is_not_written_takes_no_guard_from_its_copy(bench: Bench) -> None:
+    """A client that lost its connection sends it again, while the coordinator is still asked about both."""
+    partition = bench.partition
+    first, copy = partition.verifications.begin(1, 0, 0), partition.verifications.begin(1, 0, 0)
+    bench.disk.free = 0
+    partition.append(bench.batch(1, 0, 0), NOW_MS, guard=first)
+    partition.verifications.release(1, first)
+    with pytest.raises(StorageError):
+        partition.write()
+    bench.disk.repair()
+    bench.clock.advance(2000)
+    assert partition.append(bench.batch(1, 0, 0), NOW_MS, guard=copy) == (0, -1)
+
+
 def test_records_deleted_from_under_a_transaction_do_not_hold_readers_back(bench: Bench) -> None:
     bench.send(1)
     bench.send(9, transactional=False)

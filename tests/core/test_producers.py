@@ -253,13 +253,23 @@ def test_truncation_takes_back_what_only_a_copy_remembers() -> None:
     before = table.to_bytes()
     table.accept(batch(0, epoch=1, offset=3))  # a new epoch
     table.accept(batch(1, epoch=1, offset=4))
-    table.accept(batch(0, producer=9, offset=5))  # a new producer
-    end(table, producer=8, epoch=1, offset=6, commit=False)  # a marker that ends a transaction
-    end(table, producer=8, epoch=2, offset=7)  # and one that ends nothing
+    end(table, producer=8, epoch=1, offset=5, commit=False)  # a marker that ends a transaction
+    end(table, producer=8, epoch=2, offset=6)  # and one that ends nothing
+    end(table, producer=9, epoch=2, offset=7)  # nor does one of a producer that is not known
     table.truncate(3)
     assert table.to_bytes() == before
-    assert table.find(9) is None
     assert table.transactions.first_unstable_offset(3) == 2
+
+
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_no_batch_overtakes_the_first_of_a_producer_that_could_not_be_written(count: int) -> None:
+    """Those behind it are on their way; the first that finds room must not become the first in the log."""
+    table = table_of(*(batch(4 + number, offset=number) for number in range(count)))
+    table.truncate(0)
+    for late in range(5, 12):
+        assert refusal(table, batch(late)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert decide(table, batch(4)) is APPEND
+    assert decide(ProducerTable.from_bytes(table.to_bytes()), batch(4)) is APPEND
 
 
 def test_what_was_written_before_a_write_failed_stays() -> None:

@@ -64,7 +64,7 @@ def test_what_was_asked_for_first_is_remembered_when_its_question_is_over() -> N
     verifications.release(1, verifications.begin(1, 0, 0))
     assert len(verifications) == 0
     assert verifications.verified_from(1, verifications.begin(1, 0, 3)) == 0
-    verifications.begun(1)
+    verifications.ended(1, next_epoch=None)
     assert verifications.verified_from(1, verifications.begin(1, 0, 3)) == 3
 
 
@@ -96,7 +96,7 @@ def test_questions_that_are_over_do_not_pile_up() -> None:
     for producer in range(100):
         guard = verifications.begin(producer, 0, 9)
         assert verifications.verified_from(producer, guard) == (0 if producer >= 97 else 9)
-        verifications.begun(producer)
+        verifications.ended(producer, next_epoch=None)
 
 
 def test_a_producer_that_asks_again_and_again_leaves_no_guards() -> None:

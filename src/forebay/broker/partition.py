@@ -286,8 +286,6 @@ class Partition:
             if header is not sent:
                 accepted = accepted._replace(crc=sent.crc)  # a repeat has what was sent, not what is stored
             self.producers.accept(accepted)
-            if guard is not None:
-                self.verifications.begun(producer_id)
         return base_offset, now_ms if policy.log_append_time else NO_TIMESTAMP
 
     def _as_stored(

@@ -188,7 +188,7 @@ class ProducerTable:
         producers, producer_id = self._producers, header.producer_id
         state = producers.get(producer_id)
         if state is None:
-            self._before.append((header.base_offset, producer_id, None))
+            self._before.append((header.base_offset, producer_id, _awaiting(header, is_marker=is_marker)))
             state = ProducerState(producer_id=producer_id, producer_epoch=header.producer_epoch)
             self._add(state)
             return state
@@ -238,7 +238,11 @@ class ProducerTable:
         self._before.clear()
 
     def truncate(self, offset: int) -> None:
-        """Undo what was accepted at this offset and after it, as when a write failed."""
+        """Undo what was accepted at this offset and after it, as when a write failed.
+
+        Of a producer that was not known before, the table keeps which batch it waits for. Those behind it may
+        be on their way, and any of them would be taken for the first.
+        """
         for changed_at, producer_id, before in reversed(self._before):
             if changed_at < offset:
                 break
@@ -301,6 +305,17 @@ class ProducerTable:
         if last_offset >= 0:
             base_sequence = (last_sequence - offset_delta) & SEQUENCE_MASK
             state.remember(AppendedBatch(base_sequence, last_sequence, last_offset, offset_delta, timestamp))
+
+
+def _awaiting(first: BatchHeader, *, is_marker: bool) -> ProducerState | None:
+    """What is known of a producer whose first batch could not be written; None if it has no numbers."""
+    if is_marker or first.base_sequence == NO_SEQUENCE:
+        return None
+    return ProducerState(
+        producer_id=first.producer_id,
+        producer_epoch=first.producer_epoch,
+        next_sequence=first.base_sequence,
+    )
 
 
 def _check_snapshot(data: bytes) -> None:

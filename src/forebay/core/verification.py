@@ -28,14 +28,15 @@ class _Asked:
 
 
 class Verifications:
-    __slots__ = ("_asked", "_failed", "_producers_max")
+    __slots__ = ("_asked", "_over", "_producers_max")
 
     def __init__(self, *, producers_max: int = PRODUCERS_MAX) -> None:
         self._producers_max = producers_max
         self._asked: dict[int, _Asked] = {}
         """By producer id, with guards. None of them is ever dropped for the sake of another."""
-        self._failed: dict[int, _Asked] = {}
-        """Without guards, the longest unused first: nothing was appended, and all batches will come again."""
+        self._over: dict[int, _Asked] = {}
+        """Without guards, the longest unused first. Kept until the transaction ends: a batch may come again
+        whose question failed, or that could not be written."""
 
     def __len__(self) -> int:
         """Producers of whom the coordinator is being asked."""
@@ -50,7 +51,7 @@ class Verifications:
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 f"epoch {asked.producer_epoch} of producer {producer_id} is being verified; try again",
             )
-        asked = asked or self._failed.pop(producer_id, None)
+        asked = asked or self._over.pop(producer_id, None)
         if asked is None or asked.producer_epoch != producer_epoch:
             asked = _Asked(producer_epoch=producer_epoch, lowest_sequence=base_sequence)
         elif base_sequence < asked.lowest_sequence:
@@ -72,7 +73,7 @@ class Verifications:
         return asked.lowest_sequence if asked is not None and guard in asked.guards else None
 
     def release(self, producer_id: int, guard: object) -> None:
-        """The question is over, and its batch was not appended."""
+        """The question is over, whatever became of its batch."""
         asked = self._asked.get(producer_id)
         if asked is None:
             return
@@ -81,14 +82,9 @@ class Verifications:
             self._remember(producer_id, self._asked.pop(producer_id))
 
     def _remember(self, producer_id: int, asked: _Asked) -> None:
-        self._failed[producer_id] = asked
-        if len(self._failed) > self._producers_max:
-            del self._failed[next(iter(self._failed))]
-
-    def begun(self, producer_id: int) -> None:
-        """The producer's transaction has begun here."""
-        self._asked.pop(producer_id, None)
-        self._failed.pop(producer_id, None)
+        self._over[producer_id] = asked
+        if len(self._over) > self._producers_max:
+            del self._over[next(iter(self._over))]
 
     def ended(self, producer_id: int, *, next_epoch: int | None) -> None:
         """The producer's transaction has ended here.
@@ -96,6 +92,7 @@ class Verifications:
         Where every transaction has an epoch of its own, a producer that is ahead may ask for its next one
         already: with the epoch that the marker names.
         """
-        asked = self._asked.get(producer_id) or self._failed.get(producer_id)
+        asked = self._asked.get(producer_id) or self._over.get(producer_id)
         if asked is not None and (next_epoch is None or asked.producer_epoch < next_epoch):
-            self.begun(producer_id)
+            self._asked.pop(producer_id, None)
+            self._over.pop(producer_id, None)
