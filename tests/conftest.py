@@ -48,12 +48,18 @@ _keep_temporary_files_in_memory()
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What the workers of pytest-xdist share out: modules, whose fixtures are then built once. The tests on
-    Spark are one lot, for its session; those of a module marked `spread` share nothing that is slow."""
+    a Spark session are one lot; those of a module marked `spread` share nothing that is slow. What runs on
+    Spark takes longest, and comes first: else one worker would be left with it at the end."""
+    items.sort(key=lambda item: _needs(item, "jvm_options"), reverse=True)
     for item in items:
-        if "jvm_options" in getattr(item, "fixturenames", ()):
+        if _needs(item, "spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
         elif item.get_closest_marker("spread") is None:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def _needs(item: pytest.Item, fixture: str) -> bool:
+    return fixture in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="session")

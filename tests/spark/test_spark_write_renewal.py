@@ -105,7 +105,7 @@ def test_a_worker_goes_on_for_a_while_after_its_last_task_until_all_is_decided(q
     until(lambda: not len(renewals), "what is decided need not be renewed")
 
 
-def test_each_task_with_rows_renews_when_it_begins(query: Query) -> None:
+def test_each_task_with_rows_renews_when_it_begins(bootstrap: str, query: Query) -> None:
     """Where workers are not used again there is no thread that lives long enough."""
     run, other = query.run(), other_of(query)
     messages: list[Prepared] = []
@@ -116,7 +116,8 @@ def test_each_task_with_rows_renews_when_it_begins(query: Query) -> None:
         time.sleep(0.1)
     other.close()
     run.commit(messages)
-    assert committed(query.options.bootstrap, str(query.options.topic)) == [b"a"] * len(messages)
+    wait_until_closed(bootstrap, str(query.options.topic))  # readers see it when the markers are written
+    assert committed(bootstrap, str(query.options.topic)) == [b"a"] * len(messages)
 
 
 def test_a_broker_that_is_away_for_a_moment_stops_nothing(query: Query) -> None:

@@ -8,6 +8,7 @@ find it in pytest's cache. Where it cannot be made or does not fit, a JVM starts
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import subprocess
 import sys
 import tempfile
@@ -28,8 +29,10 @@ _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 def quick_options(folder: Path, bootstrap: str) -> str:
     """Options for a JVM that lives for seconds; the archive is in this folder, or will be."""
     archive = _archive(folder)
-    if not archive.exists():
-        _make(archive, bootstrap)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another worker of this run waits, and finds it made
+        if not archive.exists():
+            _make(archive, bootstrap)
     shared = f' {_QUIET} "-XX:SharedArchiveFile={archive}"' if archive.exists() else ""
     return QUICK_OPTIONS + shared
 
@@ -40,7 +43,7 @@ def _archive(folder: Path) -> Path:
 
 
 def _make(archive: Path, bootstrap: str) -> None:
-    """In a file of its own first: another run may be at the same."""
+    """In a file of its own first, which may be left unfinished."""
     make_topic(bootstrap, f"{_TOPIC}-in", 10, 10, retention_ms="-1")
     make_topic(bootstrap, f"{_TOPIC}-out", 0, 0)
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
