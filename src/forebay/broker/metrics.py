@@ -28,6 +28,7 @@ _EXPORTED = {
     "compaction_bytes_freed": "forebay_compaction_freed_bytes_total",
     "unreadable_batches": "forebay_unreadable_batches_total",
     "replication_bytes_in": "kafka_server_brokertopicmetrics_replicationbytesin_total",
+    "replication_batches_in": "forebay_replication_batches_in_total",
     "isr_shrinks": "kafka_server_replicamanager_isrshrinks_total",
     "isr_expands": "kafka_server_replicamanager_isrexpands_total",
     "isr_updates_failed": "kafka_server_replicamanager_failedisrupdates_total",
@@ -62,6 +63,7 @@ class Metrics:
     compaction_bytes_freed: int
     unreadable_batches: int
     replication_bytes_in: int
+    replication_batches_in: int
     isr_shrinks: int
     isr_expands: int
     isr_updates_failed: int

@@ -89,6 +89,7 @@ def _append(broker: Broker, partition: Partition, data: PartitionData) -> int:
         raise
     broker.appends.unsynced[partition] = None
     broker.metrics.replication_bytes_in += len(records)
+    broker.metrics.replication_batches_in += len(batches)
     return len(records)
 
 

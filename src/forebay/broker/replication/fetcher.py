@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from forebay.broker.partition import Partition
 from forebay.broker.peers import PeerConnection
+from forebay.broker.replication.answer_size import AnswerSize
 from forebay.broker.replication.appending import last_fetched_epoch, take_over
 from forebay.config import is_throttled
 from forebay.core.image import BrokerRegistration
@@ -74,6 +75,7 @@ class Fetcher:
         self._interruption: asyncio.TimerHandle | None = None
         self._interrupted = False
         self._told_of_sessions = False
+        self._answer_size = AnswerSize()
         self._refused_s: dict[Key, float] = {}
         """Since when the leader refuses a partition for a reason that should pass."""
 
@@ -174,10 +176,12 @@ class Fetcher:
             raise KafkaError(known_code(response.error_code), f"broker {self.leader} refuses to be followed")
         self._session_id = response.session_id
         self._session_epoch = self._session_epoch + 1 if response.session_id else 0
-        size = 0
+        metrics = self._broker.metrics
+        size, batches_before = 0, metrics.replication_batches_in
         for topic in response.responses:
             for data in topic.partitions:
                 size += self._take((topic.topic_id, data.partition_index), data)
+        self._answer_size.taken(size, metrics.replication_batches_in - batches_before)
         if not response.session_id:
             await self._go_on_without_session(size)
 
@@ -210,7 +214,7 @@ class Fetcher:
             replica_state=ReplicaState(replica_id=self._broker.node_id, replica_epoch=self._broker_epoch),
             max_wait_ms=config.fetch_wait_ms,
             min_bytes=1,
-            max_bytes=config.fetch_response_max_bytes,
+            max_bytes=self._answer_size.limit(config.fetch_response_max_bytes),
             session_id=self._session_id,
             session_epoch=self._session_epoch,
             topics=[
