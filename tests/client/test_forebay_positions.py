@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
-from forebay.client import Admin, AsyncConsumer, Consumer, Message, Producer
+from forebay.client import Admin, AsyncConsumer, Consumer, Message, Producer, positions
 from forebay.client.positions import Positions
 from forebay.testing import Broker
 from support.clients.hooked_kafka import Call, hook_clients
@@ -135,10 +136,55 @@ def test_what_could_not_be_looked_up_is_looked_up_again(
     assert "where to begin in 1 partitions is not known yet" in caplog.text
 
 
+def test_an_open_transaction_of_a_program_that_has_died_is_waited_for(
+    servers: str, forebay_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds back the group's offset until it times out: that is no error of the next member."""
+    monkeypatch.setattr(positions, "_LOOKUP_SECONDS", 0.2)
+    send(servers, forebay_topic, *"ab")
+    settings = {"delivery": "exactly-once", "profile": "latency"}
+    with Producer(servers, transactional_id=forebay_topic, **settings) as producer:  # type: ignore[arg-type]
+        with Consumer(servers, forebay_topic, group=forebay_topic, **settings) as dead:  # type: ignore[arg-type]
+            producer.transactions.begin()
+            assert value(next(dead)) == "a"
+            producer.raw.send_offsets_to_transaction(*dead.progress())
+        with Consumer(servers, forebay_topic, group=forebay_topic, **settings) as consumer:  # type: ignore[arg-type]
+            while not consumer.raw.assignment():
+                assert consumer.poll(0.05) is None
+            assert consumer.poll(0.05) is None
+            producer.transactions.abort()
+            assert value(next(consumer)) == "a"
+
+
+def test_a_partition_that_cannot_be_looked_up_does_not_hold_up_the_others(
+    servers: str, forebay_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Admin(servers).add_partitions(forebay_topic, 2)
+    monkeypatch.setattr(positions, "_AGAIN_SECONDS", 0.0)
+    has_leader = False
+
+    def around(call: Call) -> Any:
+        answers = call.run()
+        if call.name == "Consumer.offsets_for_times" and not has_leader:
+            error = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+            return [each if each.partition == 0 else Mock(error=error) for each in answers]
+        return answers
+
+    for partition in (0, 1):
+        with Producer(servers, delivery="at-most-once", acks=1, profile="latency") as producer:
+            producer.send(forebay_topic, str(partition), partition=partition)
+    hook_clients(monkeypatch, around)
+    with Consumer(servers, forebay_topic, group=forebay_topic, profile="latency") as consumer:
+        assert value(next(consumer)) == "0"
+        assert consumer.poll(0.3) is None
+        has_leader = True
+        assert value(next(consumer)) == "1"
+
+
 def test_positions_are_noted_without_librdkafka() -> None:
-    positions = Positions(raw=None, start="earliest")  # type: ignore[arg-type]
-    positions.read_again({("t", 0): 5})
-    assert positions.accept([Message(topic="t", partition=0, offset=5, timestamp_ms=0)]) == []
-    positions.take_away([("t", 0)])
-    (kept,) = positions.accept([Message(topic="t", partition=0, offset=9, timestamp_ms=0)])
+    noted = Positions(raw=None, start="earliest")  # type: ignore[arg-type]
+    noted.read_again({("t", 0): 5})
+    assert noted.accept([Message(topic="t", partition=0, offset=5, timestamp_ms=0)]) == []
+    noted.take_away([("t", 0)])
+    (kept,) = noted.accept([Message(topic="t", partition=0, offset=9, timestamp_ms=0)])
     assert kept.offset == 9

@@ -29,9 +29,41 @@ from forebay.client.presets import Start
 
 _LOOKUP_SECONDS = 10.0
 _PAUSE_SECONDS = 0.05
+_AGAIN_SECONDS = 30.0
+"""How long other partitions are read before a look-up that failed is made again, since it holds them up."""
 _log = logging.getLogger("forebay.client")
 # The partition's fetcher starts or stops at this moment.
 _NOT_NOW = frozenset({KafkaError._STATE, KafkaError._PREV_IN_PROGRESS})
+# A look-up that fails with one of these may succeed later: a broker is away, a transaction is still open.
+_PASSING = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._WAIT_COORD,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+    }
+)
 
 
 class Positions:
@@ -43,6 +75,7 @@ class Positions:
         """Offsets to go back to."""
         self._in_doubt: dict[Place, int | None] = {}
         """Partitions to be read from the committed offset, or from this one where nothing is committed."""
+        self._look_up_at = 0.0
         self._fetching = False
 
     # -- fetching --------------------------------------------------------------------------------------
@@ -95,6 +128,7 @@ class Positions:
         for place, offset in otherwise.items():
             self._forget(place)
             self._in_doubt[place] = offset
+            self._look_up_at = 0.0
 
     def distrust(self, places: Iterable[Place]) -> None:
         """librdkafka has moved on in these, and what it returned was lost: go back to where they were."""
@@ -127,24 +161,41 @@ class Positions:
     # -- what is looked up -----------------------------------------------------------------------------
 
     def assign(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The same with the offsets to begin at, if they can be found; else before the next fetch."""
+        """The same with the offsets to begin at, if they can be found; else before a later fetch."""
         places = [(each.topic, each.partition) for each in partitions]
         self.read_from_committed(dict.fromkeys(places))
         try:
             starts = self._find_starts(dict.fromkeys(places))
         except ClientError as error:
-            _log.warning("where to begin in %d partitions is not known yet: %s", len(places), error)
+            self._put_off(error)
             return partitions
         for place, start in starts.items():
             del self._in_doubt[place]
             self._nexts[place] = start.offset
+        if len(starts) < len(places):
+            self._put_off("they have no leader")
         return [starts.get((each.topic, each.partition), each) for each in partitions]
 
     def _resolve_doubts(self) -> None:
-        if self._in_doubt:
+        """Find out where to go on, now or later: no message of the partitions counts before that."""
+        if not self._in_doubt or (self._nexts and time.monotonic() < self._look_up_at):
+            return
+        try:
             starts = self._find_starts(self._in_doubt)
-            self._in_doubt.clear()
-            self.read_again({place: start.offset for place, start in starts.items()})
+        except ClientError as error:
+            if error.fatal or error.code not in _PASSING:
+                raise
+            self._put_off(error)
+            return
+        for place, start in starts.items():
+            del self._in_doubt[place]
+            self.read_again({place: start.offset})
+        if self._in_doubt:
+            self._put_off("they have no leader")
+
+    def _put_off(self, reason: object) -> None:
+        _log.warning("where to begin in %d partitions is not known yet: %s", len(self._in_doubt), reason)
+        self._look_up_at = time.monotonic() + _AGAIN_SECONDS
 
     def _find_starts(self, otherwise: Mapping[Place, int | None]) -> dict[Place, TopicPartition]:
         """The committed offset, or the one that is given; without either, where new groups begin."""
@@ -175,6 +226,7 @@ class Positions:
             time.sleep(_PAUSE_SECONDS)
 
     def _log_ends(self, places: list[Place]) -> dict[Place, TopicPartition]:
+        """Where the logs begin or end. A partition that has no leader just now is left out."""
         if not places:
             return {}
         # Kafka's two special times are librdkafka's two special offsets.
@@ -183,7 +235,8 @@ class Positions:
             answers = self._raw.offsets_for_times(
                 [TopicPartition(*place, which) for place in places], timeout=_LOOKUP_SECONDS
             )
-        return {place: TopicPartition(*place, offset) for place, offset in _found(answers).items()}
+        answered = [each for each in answers if each.error is None or each.error.code() not in _PASSING]
+        return {place: TopicPartition(*place, offset) for place, offset in _found(answered).items()}
 
     def _seek(self) -> None:
         for place, offset in list(self._again.items()):
