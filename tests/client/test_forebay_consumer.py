@@ -71,6 +71,20 @@ def test_at_least_once_commit_says_that_the_one_in_hand_is_done(
         assert committed() == 4
 
 
+def test_at_least_once_commit_waits_for_what_would_be_committed_in_the_background(
+    forebay_broker: Broker, forebay_topic: str, committed: Committed
+) -> None:
+    servers = forebay_broker.bootstrap_servers
+    with Producer(servers, delivery="at-most-once", acks=1, profile="latency") as producer:
+        producer.send(forebay_topic, "a")
+    never = {"auto.commit.interval.ms": 3_600_000}
+    with Consumer(servers, forebay_topic, group=forebay_topic, profile="latency", settings=never) as consumer:
+        assert values(consumer, 1) == ["a"]
+        assert consumer.poll(0.05) is None  # says that the first is done, so that it is in hand no more
+        assert consumer.commit()
+        assert committed() == 1
+
+
 def test_at_most_once_is_committed_before_it_is_handed_out(consume: Consume, committed: Committed) -> None:
     with consume("at-most-once", batch_max=4) as consumer:
         assert values(consumer, 1) == ["0"]

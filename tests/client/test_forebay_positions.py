@@ -9,8 +9,9 @@ from unittest.mock import Mock
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from forebay.client import Admin, AsyncConsumer, Consumer, Message, Producer, positions
+from forebay.client import Admin, AsyncConsumer, ClientError, Consumer, Message, Producer, positions
 from forebay.client.positions import Positions
+from forebay.errors import ConfigError
 from forebay.testing import Broker
 from support.clients.hooked_kafka import Call, hook_clients
 
@@ -109,6 +110,20 @@ def test_seek_goes_to_an_offset_whatever_waits(servers: str, forebay_topic: str,
         assert value(next(consumer)) == "f"
         consumer.seek(forebay_topic, 0, 1)
         assert [value(next(consumer)) for _ in range(5)] == [*"bcdef"]
+
+
+def test_seek_where_it_could_not_go_is_an_error(servers: str, forebay_topic: str) -> None:
+    """And not forgotten when the partition is assigned."""
+    send(servers, forebay_topic, *"ab")
+    with Consumer(servers, forebay_topic, group=forebay_topic, profile="latency") as consumer:
+        with pytest.raises(ClientError, match="not assigned"):
+            consumer.seek(forebay_topic, 0, 1)
+        assert value(next(consumer)) == "a"
+        with pytest.raises(ClientError, match="not assigned"):
+            consumer.seek(forebay_topic, 1, 0)
+        with pytest.raises(ConfigError, match="0 or more"):
+            consumer.seek(forebay_topic, 0, -2)
+        assert value(next(consumer)) == "b"
 
 
 async def test_seek_for_asyncio(servers: str, forebay_topic: str) -> None:

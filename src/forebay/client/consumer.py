@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -72,6 +72,8 @@ class Consumer:
         self._batch_max = batch_max
         self._ready: deque[Message] = deque()
         self._in_hand = InHand()
+        self._stored: dict[Place, int] = {}
+        """Offsets that librdkafka will commit in the background, if it has not done so yet."""
         self._taken_away: set[Place] = set()
         self._store_at = 0.0
         self._failure: ClientError | None = None
@@ -187,8 +189,10 @@ class Consumer:
         False when the group has moved on meanwhile: then some of it comes again, here or to another member.
         """
         self._in_hand.finish()
-        if self._try_commit(self._in_hand.done()):
+        done = self._stored | {(each.topic, each.partition): each.offset for each in self._in_hand.done()}
+        if self._try_commit(_offsets(done)):
             return False
+        self._stored.clear()
         self._in_hand.settle()
         return True
 
@@ -217,9 +221,17 @@ class Consumer:
         self._positions.read_again(self._put_back())
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Read on at this offset. Messages of the partition that are in hand will not be committed."""
+        """Read on at this offset. Messages of the partition that are in hand will not be committed.
+
+        Only for a partition that this member has, so not before the first message or `poll`.
+        """
         place = (topic, partition)
+        if offset < 0:
+            raise ConfigError(f"offset={offset}: write 0 or more")
+        if not self._positions.is_assigned(place):
+            raise ClientError(f"{topic}-{partition} is not assigned to this member, or not yet")
         self._in_hand.forget(place)
+        self._stored.pop(place, None)
         self._drop_ready({place})
         self._positions.read_again({place: offset})
 
@@ -241,6 +253,7 @@ class Consumer:
         for offset in self._in_hand.done():
             try:
                 self._raw.store_offsets(offsets=[offset])
+                self._stored[offset.topic, offset.partition] = offset.offset
             except KafkaException as exception:
                 if error_of(exception).fatal():
                     raise from_kafka(error_of(exception)) from None
@@ -249,9 +262,7 @@ class Consumer:
 
     def _commit_first(self, fetched: list[Message]) -> list[Message]:
         """Those messages whose offsets are committed now; the others will be fetched again."""
-        refused = self._try_commit(
-            [TopicPartition(*place, offset) for place, offset in _nexts(fetched).items()]
-        )
+        refused = self._try_commit(_offsets(_nexts(fetched)))
         if refused:
             dropped = _firsts(each for each in fetched if (each.topic, each.partition) in refused)
             self._positions.read_again({(each.topic, each.partition): each.offset for each in dropped})
@@ -279,6 +290,8 @@ class Consumer:
         gone = {(each.topic, each.partition) for each in partitions}
         self._taken_away |= gone
         self._in_hand.take_away(gone)
+        for place in gone:
+            self._stored.pop(place, None)
         self._positions.take_away(gone)
         self._drop_ready(gone)
 
@@ -318,6 +331,10 @@ def _firsts(fetched: Iterable[Message]) -> list[TopicPartition]:
     for each in fetched:
         firsts.setdefault((each.topic, each.partition), each.offset)
     return [TopicPartition(topic, index, offset) for (topic, index), offset in firsts.items()]
+
+
+def _offsets(nexts: Mapping[Place, int]) -> list[TopicPartition]:
+    return [TopicPartition(*place, offset) for place, offset in nexts.items()]
 
 
 def _nexts(fetched: Iterable[Message]) -> dict[Place, int]:

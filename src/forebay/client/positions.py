@@ -154,6 +154,9 @@ class Positions:
         assigned = self._assigned()
         self.take_away([place for place in (*self._again, *self._in_doubt) if place not in assigned])
 
+    def is_assigned(self, place: Place) -> bool:
+        return place in self._assigned()
+
     def _assigned(self) -> set[Place]:
         with kafka_errors():
             return {(each.topic, each.partition) for each in self._raw.assignment()}
