@@ -50,7 +50,8 @@ def test_every_message_is_told_exactly_until_it_is_settled(script: list[tuple[st
             in_hand.settle()
             done.clear()
         elif action == "put_back":
-            again = {index: offset for (_, index), offset in in_hand.put_back().items()}
+            again = {index: offset for (_, index), offset in in_hand.undone().items()}
+            in_hand.put_back()
             assert again.keys() == held.keys()
             for index, offset in again.items():
                 # From there on come all that are not done, and none that is.

@@ -16,7 +16,14 @@ import pytest
 
 from forebay.client import Delivery
 from forebay.testing import Broker
-from support.client_model.faults import ABORTABLE, FAULTS, IN_TRANSACTIONS, at_random, numbers_at_random
+from support.client_model.faults import (
+    ABORTABLE,
+    FAULTS,
+    IN_TRANSACTIONS,
+    CtrlC,
+    at_random,
+    numbers_at_random,
+)
 from support.client_model.mutants import MUTANTS, Mutant
 from support.client_model.real_stories import Copying
 from support.client_model.stories import DELIVERIES, PROGRAMS, Story, Told, tell
@@ -27,6 +34,8 @@ CHAOS_SEED = os.environ.get("CHAOS_SEED") or f"{random.SystemRandom().randrange(
 CASES: list[tuple[str, Delivery]] = [
     (program, delivery) for program in PROGRAMS for delivery in DELIVERIES[program.partition(" ")[0]]
 ]
+INTERRUPTED = [(program, delivery) for program, delivery in CASES if program in ("copy", "pump")]
+"""Those that undo a batch by themselves. Who polls may be interrupted when a message is on its way to it."""
 SEVERAL = 15
 """Stories with several faults that `make test` tells of each program."""
 GAP_MAX = 8
@@ -87,6 +96,20 @@ def test_several_faults_break_no_promise(program: str, delivery: Delivery) -> No
         assert not tell(story).breaches, str(story)
 
 
+@pytest.mark.parametrize(("program", "delivery"), INTERRUPTED)
+def test_ctrl_c_before_any_line_breaks_no_promise(program: str, delivery: Delivery) -> None:
+    story = Story(program=program, delivery=delivery)
+    with CtrlC() as never:
+        assert not tell(story).breaches
+    for number in {line: number for number, line in enumerate(never.lines)}.values():
+        assert not interrupted(story, number), f"{story}, {never.lines[number]}"
+
+
+def interrupted(story: Story, number: int) -> list[str]:
+    with CtrlC(number):
+        return tell(story).breaches
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_client_with_a_mistake_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     case = MUTANTS[mutant]
@@ -109,6 +132,17 @@ def test_the_real_client_breaks_no_promise(
     survived = copying.survive("a", 10, GAP_MAX, is_async=is_async)
     assert not survived.breaches
     assert len(survived.struck) >= 5, "too little happened to prove anything"
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize(("program", "delivery"), INTERRUPTED)
+def test_ctrl_c_at_any_moment_breaks_no_promise(program: str, delivery: Delivery) -> None:
+    story = Story(program=program, delivery=delivery)
+    with CtrlC() as never:
+        tell(story)
+    for number, line in enumerate(never.lines):
+        assert not interrupted(story, number), f"{story}, {line}"
 
 
 @pytest.mark.chaos

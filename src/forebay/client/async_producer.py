@@ -127,6 +127,7 @@ class AsyncProducer:
         """All that is sent inside becomes visible at once, with the consumer's offsets, or not at all."""
         self._sync.check_may_begin()
         transactions = self._sync.transactions
+        transactions.forget_outcome()
         try:
             await self._calls.run_to_end(transactions.begin)
             yield

@@ -13,9 +13,10 @@ call that raises loses no message either.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -72,6 +73,8 @@ class Consumer:
         self._batch_max = batch_max
         self._ready: deque[Message] = deque()
         self._in_hand = InHand()
+        self._half_done = False
+        """A change of what waits and what is in hand has begun, and was perhaps interrupted (Ctrl-C)."""
         self._stored: dict[Place, int] = {}
         """Offsets that librdkafka will commit in the background, if it has not done so yet."""
         self._taken_away: set[Place] = set()
@@ -126,6 +129,7 @@ class Consumer:
 
     def try_next(self) -> Message | None:
         """A message that waits already; None asks for `fill`. Never calls librdkafka."""
+        self._mend()
         self._finish()
         if not self._ready or time.monotonic() >= self._store_at:
             return None
@@ -135,6 +139,7 @@ class Consumer:
         """Write down what is done, and fetch if nothing waits; whether something waits then. Blocks."""
         if self._closed:
             raise ClientError("the consumer is closed", fatal=True)
+        self._mend()
         self._finish()
         self._store_done()
         if self._ready:
@@ -150,11 +155,22 @@ class Consumer:
 
     def hand_out(self, count: int) -> list[Message]:
         """Up to that many of those that wait."""
-        handed = [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
-        if self.delivery != "at-most-once":
+        handed = list(itertools.islice(self._ready, count))
+        self._half_done = self.delivery != "at-most-once"  # there it may be lost
+        if self._half_done:
             for message in handed:
                 self._in_hand.hand_out(message)
+        for _ in handed:
+            self._ready.popleft()
+        self._half_done = False
         return handed
+
+    def _mend(self) -> None:
+        """Undo what an interrupt has left half done: nobody was given those messages."""
+        if self._positions.is_fetching:
+            self._ready.clear()  # will be fetched again
+        if self._half_done:
+            self.rewind()
 
     def _fetch(self, count: int, timeout_s: float) -> list[Message]:
         with kafka_errors():
@@ -188,6 +204,7 @@ class Consumer:
 
         False when the group has moved on meanwhile: then some of it comes again, here or to another member.
         """
+        self._mend()
         self._in_hand.finish()
         done = self._stored | {(each.topic, each.partition): each.offset for each in self._in_hand.done()}
         if self._try_commit(_offsets(done)):
@@ -200,6 +217,8 @@ class Consumer:
         """What a transaction has to say to commit everything handed out: offsets and the group's member."""
         if self._in_hand.torn:
             raise TransactionAborted("a partition was taken away while some of its messages were in hand")
+        if self._half_done:
+            raise TransactionAborted("the consumer was interrupted while it handed out messages")
         with kafka_errors():
             return self._in_hand.nexts(), self._raw.consumer_group_metadata()
 
@@ -211,14 +230,14 @@ class Consumer:
         elif outcome == "aborted":
             self.rewind()
         else:
-            self._positions.read_from_committed(self._put_back())
+            self._put_back(self._positions.read_from_committed)
 
     def rewind(self) -> None:
         """Hand out again what is in hand and not done: it was not processed after all.
 
         Never fails, never calls librdkafka: the next fetch begins there.
         """
-        self._positions.read_again(self._put_back())
+        self._put_back(self._positions.read_again)
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Read on at this offset. Messages of the partition that are in hand will not be committed.
@@ -235,11 +254,14 @@ class Consumer:
         self._drop_ready({place})
         self._positions.read_again({place: offset})
 
-    def _put_back(self) -> dict[Place, int]:
+    def _put_back(self, note: Callable[[dict[Place, int]], None]) -> None:
+        """Where to read again is noted first: interrupted, this can be done once more."""
+        self._half_done = True
         again = {(each.topic, each.partition): each.offset for each in _firsts(self._ready)}
-        again |= self._in_hand.put_back()
+        note(again | self._in_hand.undone())
         self._ready.clear()
-        return again
+        self._in_hand.put_back()
+        self._half_done = False
 
     def _finish(self) -> None:
         """More is asked for: with at-least-once this says that what was handed out is done."""

@@ -60,16 +60,18 @@ class InHand:
         """Where to read on, once everything in hand is done."""
         return [TopicPartition(topic, index, span.next) for (topic, index), span in self._spans.items()]
 
-    def put_back(self) -> dict[Place, int]:
-        """What is not done is in hand no more: from where each partition has to be read again to get it."""
-        again = {place: span.done for place, span in self._spans.items() if span.done < span.next}
+    def undone(self) -> dict[Place, int]:
+        """From where each partition has to be read again to get what is in hand and not done."""
+        return {place: span.done for place, span in self._spans.items() if span.done < span.next}
+
+    def put_back(self) -> None:
+        """What is not done is in hand no more."""
         for place, span in list(self._spans.items()):
             if span.done == span.first:
                 del self._spans[place]
             else:
                 span.next = span.done
         self.torn = False
-        return again
 
     def forget(self, place: Place) -> None:
         self._spans.pop(place, None)

@@ -80,6 +80,11 @@ class Positions:
 
     # -- fetching --------------------------------------------------------------------------------------
 
+    @property
+    def is_fetching(self) -> bool:
+        """Between `begin_fetch` and `end_fetch`; outside of a fetch this means that it was interrupted."""
+        return self._fetching
+
     def begin_fetch(self) -> None:
         """Go back where that is necessary. What is fetched then counts as arrived from `end_fetch` on."""
         if self._fetching:
@@ -108,8 +113,8 @@ class Positions:
 
     def end_fetch(self, accepted: Iterable[Message]) -> None:
         """These have arrived."""
-        self._nexts.update({(each.topic, each.partition): each.offset + 1 for each in accepted})
-        self._fetching = False
+        nexts = self._nexts | {(each.topic, each.partition): each.offset + 1 for each in accepted}
+        self._nexts, self._fetching = nexts, False  # together, also when Ctrl-C arrives here
 
     def _reaches(self, place: Place, offset: int) -> bool:
         """Whether the log does. Else it was cut or made anew, and librdkafka is right to begin again."""

@@ -65,11 +65,10 @@ def _repeat(
 
 
 def _once(consumer: Consumer, producer: Producer, transform: Transform, batch_max: int, wait_s: float) -> int:
-    batch = consumer.take(batch_max, wait_s)
-    if not batch:
-        return 0
     try:
-        _deliver(consumer, producer, transform, batch)
+        batch = consumer.take(batch_max, wait_s)
+        if batch:
+            _deliver(consumer, producer, transform, batch)
     except BaseException:
         consumer.rewind()  # or asking for the next batch would say that this one is done
         raise

@@ -204,10 +204,13 @@ class Producer:
         handed out again if that is rolled back. TransactionAborted means: rolled back, do it again.
         """
         self.check_may_begin()
+        self.transactions.forget_outcome()
         try:
             self.transactions.begin()
             yield
             self.transactions.commit(consumer.progress() if consumer is not None else None)
+            if consumer is not None:
+                consumer.conclude("committed")
         except BaseException as error:
             try:
                 self.roll_back(error)
@@ -215,8 +218,6 @@ class Producer:
                 if consumer is not None:
                     consumer.conclude(self.transactions.outcome)
             raise
-        if consumer is not None:
-            consumer.conclude("committed")
 
     def check_may_begin(self) -> None:
         """Raises what is a mistake of the program: then no transaction has begun, nor is one undone."""

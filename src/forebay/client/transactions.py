@@ -59,11 +59,15 @@ class Transactions:
     def begin(self) -> None:
         """May have begun also when it raises: then `abort` it."""
         self.check_none_open()
-        self.committed, self._commit_asked = False, False
+        self.forget_outcome()
         self.init()
         self.open = True
         with kafka_errors():
             self._raw.begin_transaction()
+
+    def forget_outcome(self) -> None:
+        """Of the transaction before: whatever raises from now on has nothing to do with it."""
+        self.committed, self._commit_asked = False, False
 
     def check_none_open(self) -> None:
         if self.open:

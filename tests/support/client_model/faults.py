@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import sys
 import types
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from forebay import client
 from support.clients.hooked_kafka import Around, Call
 
 T = TypeVar("T")
+
+
+CLIENT_FOLDER = str(Path(client.__file__).parent)
+HOLDS_A_LOCK = frozenset({"note_delivery", "_forget_failures"})
 
 
 class Struck(BaseException):
@@ -78,6 +85,41 @@ class Faults:
         if fault.after:
             self._around(call)
         raise fault.error()
+
+
+Line = tuple[str, int]
+"""A file of forebay.client, and the number of a line in it."""
+
+
+class CtrlC:
+    """Interrupts forebay.client between two of its lines, as a signal does, in the thread that enters this.
+
+    Not where a lock is held: tracing interrupts even the line that lets go of it, which a signal cannot.
+    """
+
+    def __init__(self, at: int | None = None) -> None:
+        """`at`: before which of the lines that are run, counted from 0; never when it is None."""
+        self._at = at
+        self.lines: list[Line] = []
+
+    def __enter__(self) -> Self:
+        sys.settrace(self._enter_function)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _enter_function(self, frame: types.FrameType, _event: str, _: object) -> Any:
+        code = frame.f_code
+        is_ours = code.co_filename.startswith(CLIENT_FOLDER) and code.co_name not in HOLDS_A_LOCK
+        return self._line if is_ours else None
+
+    def _line(self, frame: types.FrameType, event: str, _: object) -> Any:
+        if event == "line":
+            self.lines.append((frame.f_code.co_filename, frame.f_lineno))
+            if len(self.lines) - 1 == self._at:
+                raise Struck
+        return self._line
 
 
 class Cancels:

@@ -52,18 +52,8 @@ def take_a_commit_without_answer_for_done(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_the_last_outcome_for_the_next(patch: pytest.MonkeyPatch) -> None:
-    """A transaction that cannot begin is taken for committed, if the one before it was."""
-    real = Transactions.begin
-
-    def begin(self: Transactions) -> None:
-        committed = self.committed
-        try:
-            real(self)
-        except BaseException:
-            self.committed = committed
-            raise
-
-    patch.setattr(Transactions, "begin", begin)
+    """A transaction that is rolled back is taken for committed, if the one before it was."""
+    patch.setattr(Transactions, "forget_outcome", lambda _: None)
 
 
 def let_a_second_cancel_end_the_roll_back(patch: pytest.MonkeyPatch) -> None:
