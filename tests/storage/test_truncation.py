@@ -214,6 +214,21 @@ class TestTrouble:
         again = DataDir.open(RealDisk(), str(tmp_path)).open_log("t", 0, config)
         assert (again.offline, again.report.missing_offsets) == (None, 0)
 
+    @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+    def test_an_index_that_could_not_be_written_does_not_hide_the_largest_time(
+        self, tmp_path: Path, suffix: str
+    ) -> None:
+        """Entries are written in chunks. What is left after the cut must not lie between two of them."""
+        disk, late = FaultyDisk(), 9_999_999
+        log = Log.open(disk, str(tmp_path), LogConfig(index_interval_bytes=1))
+        fill(log, 300)
+        disk.break_path("append", f"0{suffix}", errno.ENOSPC)
+        add(log, timestamp=late)
+        fill(log, 300)
+        disk.repair()
+        log.truncate_to(590)
+        assert largest_timestamp(log) == (late, 300)
+
     @pytest.mark.parametrize("seed", range(10))
     def test_what_was_cut_off_does_not_come_back_with_the_power(self, seed: int) -> None:
         """The log grows again to exactly where a segment began that was removed."""

@@ -342,8 +342,9 @@ class Segment:
         self.seal()
 
     def flush_index(self) -> None:
-        self.index.flush()
+        # In this order: of batches behind the last entry of the offset index the times are read again.
         self.time_index.flush()
+        self.index.flush()
 
     def seal(self) -> None:
         """Write the indexes to their end: the last time entry holds the segment's largest timestamp."""
