@@ -136,6 +136,28 @@ def test_an_index_that_cannot_be_written_does_not_stop_the_log(tmp_path: Path) -
     assert (tmp_path / "00000000000000000000.index").stat().st_size == 599 * 8
 
 
+class CountingDisk(FaultyDisk):
+    reads = 0
+
+    def check(self, operation: str, path: str) -> None:
+        self.reads += operation == "pread"
+        super().check(operation, path)
+
+
+@pytest.mark.parametrize("timestamp", [1000, -1])
+def test_a_failed_write_is_told_before_the_segment_could_be_read(tmp_path: Path, timestamp: int) -> None:
+    disk = CountingDisk()
+    log = Log.open(disk, str(tmp_path), LogConfig())
+    for _ in range(3000):
+        add(log, timestamp=timestamp)
+    log.write_pending()
+    disk.free = disk.reads = 0
+    add(log, timestamp=timestamp)
+    with pytest.raises(StorageError):
+        log.write_pending()
+    assert disk.reads < 10
+
+
 def test_a_failed_sync_is_final(bench: Bench) -> None:
     made = fill(bench.log, 5)
     bench.log.datasync()

@@ -155,14 +155,28 @@ class TestIndexes:
             assert largest_timestamp(log) == (1007, 7)
             goes_on(log)
 
-    def test_missing_are_made_when_the_log_is_opened(self, tmp_path: Path) -> None:
+    def test_messages_without_times_are_not_looked_through_after_the_log_is_opened(
+        self, tmp_path: Path
+    ) -> None:
+        """Retention asks for the largest time of every segment, on the event loop."""
+        disk = FaultyDisk()
+        log = Log.open(disk, str(tmp_path), CONFIG)
+        for _ in range(20):
+            add(log, timestamp=-1)
+        log.close()
+        log = Log.open(disk, str(tmp_path), CONFIG, clean=True)
+        disk.break_path("pread", ".log")
+        assert {segment.largest_timestamp for segment in log.segments()} == {-1}
+
+    @pytest.mark.parametrize("missing", ["*index", "*.index", "*.timeindex"])
+    def test_missing_are_made_when_the_log_is_opened(self, tmp_path: Path, missing: str) -> None:
         """Not when they are needed: that is on the event loop, and a segment may be large."""
         log = Log.open(RealDisk(), str(tmp_path), CONFIG)
         fill(log, 20)
         active = f"{log.segments()[-1].base_offset:020d}"
         log.close()
         whole = {path.name: path.read_bytes() for path in tmp_path.glob("*index")}
-        for path in tmp_path.glob("*index"):
+        for path in tmp_path.glob(missing):
             path.unlink()
         Log.open(RealDisk(), str(tmp_path), CONFIG, clean=True, recovery_point=20)
         sealed = [name for name in whole if not name.startswith(active)]

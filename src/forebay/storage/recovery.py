@@ -134,11 +134,13 @@ def _load_unscanned(last: Segment, options: OpenOptions) -> Tail | None:
 def _make_missing_indexes(sealed: Segment, index_interval_bytes: int) -> None:
     """Make indexes here that somebody has removed: whoever needs them later may be in a hurry.
 
-    A sealed segment has an entry in one of them at least.
+    A sealed segment has a time entry, unless none of its batches has a time; then it is known from now on. If
+    it has more than one batch and is not small, it has an entry of offsets too.
     """
-    if not sealed.size or sealed.index.file.size() or sealed.time_index.file.size():
+    has_offsets = sealed.size <= index_interval_bytes or sealed.index.file.size()
+    if not sealed.size or (has_offsets and sealed.time_index.file.size()):
         return
-    log.warning("indexes are missing and are made anew", extra={"path": sealed.file.path})
+    log.info("indexes are missing and are made anew", extra={"path": sealed.file.path})
     try:
         sealed.rebuild_index(index_interval_bytes)
     except CorruptBatch as bad:

@@ -282,7 +282,7 @@ class Segment:
         entry = self.index.last()
         last_time = self.time_index.last()
         position = 0 if entry is None else self._checked(entry)
-        time_is_missing = entry is not None and last_time is None
+        time_is_missing = entry is not None and last_time is None and self.max_timestamp != NO_TIMESTAMP
         if position is None or time_is_missing or not self._time_fits(last_time):
             return self.rebuild_index(index_interval_bytes)
         self.max_timestamp, relative = last_time or (NO_TIMESTAMP, 0)
