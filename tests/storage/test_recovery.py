@@ -464,6 +464,23 @@ class TestDeadProcess:
         assert read_all(log) == b"".join(crashed.made[:-1])
         assert not log.report.lacks_messages
 
+    @pytest.mark.parametrize("power_lost", [False, True])
+    def test_a_wrong_batch_that_is_all_there_is_missed(self, crashed: Crashed, power_lost: bool) -> None:
+        """No process tears a batch like that, whether it is the last or others follow."""
+        size = len(crashed.segment(4).read_bytes())
+        for flipped in range(0, size, 13):
+            crashed.reset()
+            last = crashed.segment(4)
+            data = bytearray(last.read_bytes())
+            data[flipped] ^= 1
+            last.write_bytes(data)
+            log = Log.open(RealDisk(), str(crashed.path), CONFIG, recovery_point=2, power_lost=power_lost)
+            was_cut = log.report.truncated_bytes > 0
+            claims_more = 8 <= flipped % len(crashed.made[-1]) < 12
+            if not claims_more:
+                assert log.report.lacks_messages == (was_cut and not power_lost), flipped
+            log.close()
+
     def test_segments_behind_damage_are_missed(self, crashed: Crashed) -> None:
         first = crashed.segment(0)
         data = bytearray(first.read_bytes())

@@ -11,7 +11,8 @@ everything from it on was still on its way.
   made anew.
 - The first bad batch **at or above** the recovery point is where the crash tore the log: the file is cut
   there. A later segment that begins exactly where the cut one now ends has lost nothing to the cut; it and
-  those after it stay. Any other later segments go, because messages are missing before them.
+  those after it stay. Any other later segments go, because messages are missing before them. If only the
+  process died, and the bad batch is all there, it is no torn write but damage: the log `lacks_messages`.
 - If the machine lost its power (`power_lost`), a segment that does not begin where the one before it ends
   goes too, with all later ones: what lay between was lost. If only the process died, the system has kept
   all that was written, and such a gap was there before. Compaction and copying a compacted log leave gaps
@@ -63,15 +64,18 @@ class RecoveryReport:
     damage: list[Damage] = field(default_factory=list)
     missing_offsets: int = 0
     """Offsets below the recovery point that are no longer there."""
+    damaged_end: bool = False
+    """Whether the log was cut at a batch that is all there, and wrong: a torn write is cut short."""
     power_lost: bool = False
 
     @property
     def lacks_messages(self) -> bool:
         """Whether messages are gone that no crash explains: the log must not count as in sync.
 
-        Without a loss of power only the write that was under way can be torn, and no segment follows it.
+        Without a loss of power only the write that was under way can be torn, and nothing follows it.
         """
-        return bool(self.missing_offsets or (self.removed_segments and not self.power_lost))
+        beyond_a_crash = self.removed_segments or self.damaged_end
+        return bool(self.missing_offsets or (beyond_a_crash and not self.power_lost))
 
     @property
     def lossless(self) -> bool:
@@ -233,6 +237,7 @@ class _Recovery:
     def _pass_over(self, segment: Segment, bad: CorruptBatch, next_offset: int) -> Hop | None:
         """Deal with a bad batch: the whole batch to go on with, or None when the segment ends here."""
         if next_offset >= self._recovery_point:
+            self._report.damaged_end |= not _is_cut_short(segment, bad.position)
             self._cut(segment, bad.position)
             return None
         resumed = _find_whole_batch(segment, bad.position, next_offset)
@@ -266,6 +271,12 @@ def _whole_batches(segment: Segment, position: int, next_offset: int) -> Iterato
         )
 
 
+def _is_cut_short(segment: Segment, position: int) -> bool:
+    """Whether a bad batch ends with the file, before its own end, as the last write of a process may."""
+    header = segment.file.pread(HEADER_SIZE, position)
+    return len(header) < HEADER_SIZE or position + read_header(header).size > segment.size
+
+
 def _find_whole_batch(segment: Segment, bad_position: int, next_offset: int) -> Hop | None:
     """The next whole batch after a bad one: where the bad one's length points, else wherever one begins."""
     for position in _candidates(segment, bad_position):
@@ -296,7 +307,7 @@ def _tell(directory: str, report: RecoveryReport) -> None:
     if report.truncated_bytes:
         facts: dict[str, object] = {"directory": directory, "bytes": report.truncated_bytes}
         facts["removed_segments"] = report.removed_segments
-        if report.removed_segments and not report.power_lost:
+        if report.lacks_messages:
             log.error("log damaged: what lay behind the damage is cut off", extra=facts)
         else:
             log.warning("torn end of log cut off", extra=facts)
