@@ -9,7 +9,7 @@ import pytest
 
 from forebay.errors import ErrorCode
 from forebay.storage.faults import FaultyDisk
-from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster, retried
 from support.clients.wire_client import batch, create_topic, only_partition, produce
 
 PRODUCE, CREATE_TOPICS = 9, 7
@@ -41,3 +41,26 @@ async def test_a_broken_disk_is_handed_over_at_once(tmp_path: Path, operation: s
         assert (await append(cluster, -1)).error_code == ErrorCode.NONE
         if operation == "datasync":
             assert broken not in cluster.state(TOPIC).isr + cluster.state(TOPIC).eligible
+
+
+async def test_disks_that_were_full_everywhere_need_no_restart(tmp_path: Path) -> None:
+    """The last leader refuses acks=all, so no append finds out that there is room again."""
+    async with local_cluster(tmp_path, NEVER_LOOKED_AT, make_disk=FaultyDisk) as cluster:
+        (made,) = (await cluster.ask(1, create_topic(TOPIC), CREATE_TOPICS)).topics
+        assert made.error_code == ErrorCode.NONE
+        await cluster.in_sync(TOPIC)
+        disks = [disk for node in cluster.nodes if isinstance(disk := cluster[node].disk, FaultyDisk)]
+        for disk in disks:
+            disk.free = 0
+
+        async def attempt() -> tuple[int, int]:
+            code = (await append(cluster, -1)).error_code
+            return code, code
+
+        passing = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR)
+        assert await retried(attempt, *passing) == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert cluster.state(TOPIC).isr == (cluster.leader(TOPIC),)
+        for disk in disks:
+            disk.repair()
+        assert await retried(attempt, *passing, ErrorCode.NOT_ENOUGH_REPLICAS) == ErrorCode.NONE
+        await cluster.in_sync(TOPIC)

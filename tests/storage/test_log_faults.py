@@ -52,6 +52,27 @@ def test_a_full_disk_takes_the_log_offline_and_leaves_it_whole(bench: Bench) -> 
     bench.log.write_pending()  # nothing was queued since
 
 
+def test_it_can_be_found_out_without_an_append_that_there_is_room(bench: Bench) -> None:
+    made = fill(bench.log, 10)
+    bench.disk.free = 0
+    add(bench.log)
+    with pytest.raises(StorageError):
+        bench.log.write_pending()
+    bench.clock.advance(1000)
+    with pytest.raises(OSError, match="No space left"):
+        bench.log.probe()
+    bench.disk.repair()
+    bench.log.probe()
+    bench.log.come_back()
+    assert bench.log.offline is None
+    assert not list(bench.path.glob("*.tmp"))
+    made += fill(bench.log, 3)
+    assert read_all(bench.log) == b"".join(made)
+    bench.log.take_offline("for good")
+    bench.log.come_back()
+    assert bench.log.offline == "for good"
+
+
 def test_it_comes_back_when_there_is_room_but_asks_at_most_once_a_second(bench: Bench) -> None:
     made = fill(bench.log, 10)
     bench.disk.free = 0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from forebay.broker.partition import Partition
 from forebay.core.retention import RetentionPolicy, plan_retention
+from forebay.errors import StorageError
 
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
@@ -25,6 +26,7 @@ _CHECKPOINT_INTERVAL_MS = 10_000
 _IDLE_CHECKS_PER_LIMIT = 4
 _IDLE_CHECK_MS_MAX = 60_000
 _REAP_INTERVAL_MS = 5_000
+_OFFLINE_CHECK_MS = 1_000
 _PARTITIONS_PER_STEP = 50
 """After so many partitions a duty lets the loop serve requests."""
 
@@ -45,6 +47,7 @@ class Housekeeping:
             (storage.retention_check_interval_ms, self.apply_retention),
             (_REAP_INTERVAL_MS, self.reap),
             (_CHECKPOINT_INTERVAL_MS, self.checkpoint),
+            (_OFFLINE_CHECK_MS, self.bring_back),
             (idle_check_ms, self.close_idle),
             (storage.producer_id_expiration_check_interval_ms, self.expire_producers),
         ]
@@ -137,6 +140,25 @@ class Housekeeping:
     async def checkpoint(self) -> None:
         await self._broker.in_thread(self._broker.replicas.checkpoint)
 
+    async def bring_back(self) -> None:
+        """Look whether logs that could not be written can be now.
+
+        An append would find out too. But where a leader is left alone, because the disks of all replicas were
+        full, acks=all is refused before anything is appended, and nobody could ever join it again.
+        """
+        offline: list[Partition] = []
+        await self._for_each(
+            "bring_back", lambda each: offline.append(each) if _may_come_back(each) else None
+        )
+        for partition in offline:
+            try:
+                await self._broker.in_thread(partition.log.probe)
+                if not partition.closed:
+                    partition.log.come_back()
+                    self._broker.replication.isr.consider(partition)
+            except (OSError, StorageError):
+                continue  # it is known to be offline
+
     async def close_idle(self) -> None:
         self._broker.server.close_idle()
 
@@ -146,3 +168,7 @@ class Housekeeping:
         await self._for_each(
             "expire_producers", lambda partition: partition.producers.expire(now_ms, expiration_ms)
         )
+
+
+def _may_come_back(partition: Partition) -> bool:
+    return partition.log.offline is not None and not partition.log.offline_for_good

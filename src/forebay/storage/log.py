@@ -36,6 +36,8 @@ __all__ = ["Log", "LogConfig", "LogSlice"]
 
 _HOPS_MAX = 256
 _WARM_BYTES = 1 << 20
+_PROBE = "probe.tmp"
+_PROBE_BYTES = 64 * 1024
 
 
 class LogSlice(NamedTuple):
@@ -127,6 +129,23 @@ class Log(TruncatingLog):
         self.forget_swap()
         self.take_offline(f"{self.directory} is no longer in use")
         self._segments.close()
+
+    # --- coming back ---------------------------------------------------------------------------------------
+
+    def probe(self) -> None:
+        """Find out whether the disk takes data again, else raise OSError. Blocks; any thread."""
+        path = f"{self.directory}/{_PROBE}"
+        file = self._disk.open(path, create=True)
+        try:
+            file.appendv([bytes(_PROBE_BYTES)])
+        finally:
+            file.close()
+            self._disk.remove(path)
+
+    def come_back(self) -> None:
+        """Take appends again after a `probe`, unless the log is offline for good. Raises StorageError."""
+        if self.offline is not None and not self.refuses:
+            self._try_again()
 
     # --- reading -------------------------------------------------------------------------------------------
 
