@@ -14,7 +14,7 @@ from forebay.spark import exactly_once, families
 from forebay.spark.connection import Cluster
 from forebay.spark.exactly_once import Prepared
 from forebay.spark.renewal import Renewals
-from forebay.spark.transactions import open_ids
+from forebay.spark.transactions import Ledger, open_ids
 from forebay.spark.write_options import WriteOptions
 from forebay.testing import Broker
 from forebay.wire.messages.list_groups import ListGroupsRequest
@@ -118,6 +118,27 @@ def test_each_task_with_rows_renews_when_it_begins(bootstrap: str, query: Query)
     run.commit(messages)
     wait_until_closed(bootstrap, str(query.options.topic))  # readers see it when the markers are written
     assert committed(bootstrap, str(query.options.topic)) == [b"a"] * len(messages)
+
+
+def test_what_an_attempt_has_opened_too_late_is_not_kept_by_later_batches(
+    bootstrap: str, query: Query
+) -> None:
+    """Its executor was thought dead, and its task done again elsewhere; no later batch has so many tasks."""
+    rows = [[[b"0"]], [[b"1"], [b"1"]], [[b"2"]], [[b"3"]]]
+    late = Query(bootstrap, str(query.options.topic), rows)
+    run = late.run()
+    run.commit([run.prepare(0)])
+    late.checkpoint = 1
+    run.commit([run.prepare(0), run.prepare(1, retry=1)])
+    with patch.object(Ledger, "read", return_value=None):  # as it was when the attempt began
+        run.prepare(1)
+    assert is_open(late)
+    for late.checkpoint in (2, 3):
+        run.commit([run.prepare(0)])
+    assert not is_open(late)
+    wait_until_closed(bootstrap, str(late.options.topic))
+    assert committed(bootstrap, str(late.options.topic)) == [b"0", b"1", b"1", b"2", b"3"]
+    late.close()
 
 
 def test_a_broker_that_is_away_for_a_moment_stops_nothing(query: Query) -> None:

@@ -166,7 +166,7 @@ def commit(cluster: Cluster, messages: Sequence[Prepared], *, forget_name: bool 
     lost = [each for each in decision.participants if each not in ended and not ledger.commit(each)]
     for each in set(mine) - set(decision.participants):
         ledger.abort(each)
-    if new_run or any(message.untidy for message in messages):
+    if new_run or any(message.untidy for message in messages) or _has_strays(cluster, attempt):
         _tidy(ledger, attempt, decision)
     if lost:
         raise ForebayError(
@@ -208,6 +208,21 @@ def _decide(
     _check_current(held, attempt)
     again = [message.participant for message in messages if message.repairs == held and message.participant]
     return ledger.decide(held.repaired(again), instead_of=held) if again else settled
+
+
+def _has_strays(cluster: Cluster, attempt: Attempt) -> bool:
+    """Whether a transaction of this run is open though the batch has ended.
+
+    An executor that was thought dead may open one after its task was done again elsewhere. Later batches
+    renew it with their own, so that it would hold up readers for hours.
+    """
+    try:
+        if not families.can_look_after(cluster, attempt.name):
+            return False  # nor does anybody renew it
+        return families.renew(cluster, attempt.name, attempt.run) > 0
+    except ForebayError as error:
+        _log.warning("whether transactions of %s are left open is not known: %s", attempt.name, error)
+        return False
 
 
 def _tidy(ledger: Ledger, attempt: Attempt, decision: Decision) -> None:
