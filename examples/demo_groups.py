@@ -64,7 +64,8 @@ class Member:
 def demo_group(address: str, expected: int) -> None:
     """Partitions move between members while they read; every order is read by one of them.
 
-    That is at-least-once: what a member had in hand when its partition was taken may be read again.
+    That is at-least-once. They commit before they give a partition away, so what is read twice, if anything,
+    is a message that librdkafka returns again after a rebalance has paused its partition (docs/groups.md).
     """
     with contextlib.ExitStack() as members:
         ada = members.enter_context(Member(address, "ada"))
