@@ -19,6 +19,7 @@ GROUPS: dict[str, dict[str, Any]] = {
     "all at once": {},
     "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
     "assigned by the broker": {"group.protocol": "consumer"},
+    "in capitals": {"group.protocol": "CONSUMER"},
 }
 
 

@@ -128,7 +128,8 @@ def admin_settings(servers: str | Sequence[str], settings: Settings | None) -> d
 def assigns_in_steps(settings: Settings) -> bool:
     """Whether partitions come and go one by one in the group, and not all at once."""
     strategy = settings.get("partition.assignment.strategy", "")
-    return settings.get("group.protocol") == "consumer" or "cooperative" in strategy
+    # librdkafka takes CONSUMER, too, as Java's programs write it.
+    return settings.get("group.protocol", "").lower() == "consumer" or "cooperative" in strategy
 
 
 def _merge(
