@@ -157,7 +157,8 @@ class Membership:
                 extra={"reason": "the data directory is new" if lost else "the machine lost its power"},
             )
             await self._depart(unsynced=True, lost=lost)
-        damaged = broker.replicas.damaged()
+        # A partition whose directory was not there may lack all its messages, or be new: nobody can tell.
+        damaged = broker.replicas.damaged() | broker.data.made
         if damaged:
             log.warning(
                 "leaving the in-sync sets of logs that are damaged or not there",

@@ -105,12 +105,9 @@ class Replicas:
         return len(self._partitions) + len(self._lent)
 
     def damaged(self) -> set[TopicPartition]:
-        """Partitions that cannot be opened here, or that lack messages which no crash can have taken.
-
-        One whose directory was not there may lack all of them, or be new: nobody can tell.
-        """
+        """Partitions that cannot be opened here, or that lack messages which no crash can have taken."""
         lossy = {key for key, partition in self._partitions.items() if partition.log.report.lacks_messages}
-        return lossy | self._data.made | self._broken.keys()
+        return lossy | self._broken.keys()
 
     def _absent(self, topic: str, index: int) -> KafkaError:
         broken = self._broken.get((topic, index))
