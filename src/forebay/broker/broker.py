@@ -211,6 +211,7 @@ class Broker:
             self.metadata.listen(self._follow_config)
             self.metadata.listen(self.peers.follow)
             self.metadata.listen(self.replicas.follow)
+            self.metadata.listen(self.replication.follow)
             self.metadata.listen(self._follow_coordinators)
             self.metadata.listen(self.controller.follow)
             self.replicas.listen(self.groups.coordinator.follow)

@@ -71,6 +71,8 @@ class Fetcher:
         self._broker_epoch = -1
         """Which of the brokers that this one has been began the session."""
         self._connection: PeerConnection | None = None
+        self._reached: BrokerRegistration | None = None
+        """Where the leader was when the connection was made."""
         self._work = asyncio.Event()
         self._interruption: asyncio.TimerHandle | None = None
         self._interrupted = False
@@ -107,6 +109,12 @@ class Fetcher:
             self._interrupted = True
             self._hang_up()
 
+    def moved(self, registration: BrokerRegistration | None) -> None:
+        """The leader was started again, perhaps elsewhere. Its old address may never answer, nor hang up."""
+        if registration is not None and registration != self._reached and self._connection is not None:
+            self._interrupted = True
+            self._hang_up()
+
     def close(self) -> None:
         if self._interruption is not None:
             self._interruption.cancel()
@@ -139,7 +147,7 @@ class Fetcher:
     async def _connected(self) -> PeerConnection:
         if self._connection is None or self._connection.closed:
             self._begin_anew()
-            registration = self._registration()
+            registration = self._reached = self._registration()
             self._connection = await PeerConnection.open(
                 self._broker.ports.network.connect,
                 registration.host,

@@ -17,7 +17,7 @@ from forebay.broker.replication.isr import InSyncReplicas
 from forebay.broker.replication.throttle import Throttle
 from forebay.broker.waiters import release
 from forebay.core.fetch_session import FetchSession
-from forebay.core.image import NO_LEADER, PartitionState
+from forebay.core.image import NO_LEADER, ClusterImage, PartitionState
 
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
@@ -80,6 +80,12 @@ class Replication:
     def configure(self) -> None:
         config = self._broker.config.replication
         self.taking.rate, self.giving.rate = config.follower_throttle, config.leader_throttle
+
+    def follow(self, before: ClusterImage, after: ClusterImage) -> None:
+        if after.brokers is not before.brokers:
+            for node, fetcher in self._fetchers.items():
+                if after.brokers.get(node) != before.brokers.get(node):
+                    fetcher.moved(after.brokers.get(node))
 
     # -- roles ---------------------------------------------------------------------------------------
 
