@@ -84,3 +84,13 @@ def test_variables_of_a_kubernetes_service_of_etcd_are_no_settings() -> None:
 def test_what_does_not_fit_is_refused_with_what_to_write(settings: dict[str, str], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         broker_config(settings)
+
+
+@pytest.mark.parametrize("limit", ["replica.lag.time.max.ms", "replica.socket.timeout.ms"])
+def test_a_follower_must_not_wait_for_longer_than_it_may_be_silent(limit: str) -> None:
+    """It would be taken for late, and leave the in-sync set of a quiet partition again and again."""
+    assert (
+        broker_config({"replica.fetch.wait.max.ms": "2000", limit: "2000"}).replication.fetch_wait_ms == 2000
+    )
+    with pytest.raises(ConfigError, match=rf"replica\.fetch\.wait\.max\.ms \(2001\) .* {limit} \(2000\)"):
+        broker_config({"replica.fetch.wait.max.ms": "2001", limit: "2000"})

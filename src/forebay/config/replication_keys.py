@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forebay.config.values import ConfigType, Definition, int_key
+from forebay.errors import ConfigError
 
 REPLICATION_KEYS = (
     int_key(
@@ -73,6 +74,8 @@ class ReplicationConfig:
 
 
 def replication_config(values: Mapping[str, Any]) -> ReplicationConfig:
+    """Raises ConfigError for times that do not go together."""
+    _check_wait(values)
     return ReplicationConfig(
         lag_ms_max=values["replica.lag.time.max.ms"],
         fetch_max_bytes=values["replica.fetch.max.bytes"],
@@ -85,3 +88,14 @@ def replication_config(values: Mapping[str, Any]) -> ReplicationConfig:
         follower_throttle=values["follower.replication.throttled.rate"],
         controlled_shutdown=values["controlled.shutdown.enable"],
     )
+
+
+def _check_wait(values: Mapping[str, Any]) -> None:
+    """A follower is heard of when it fetches: one that waits for longer would be taken for late, or dead."""
+    wait = "replica.fetch.wait.max.ms"
+    for limit in ("replica.lag.time.max.ms", "replica.socket.timeout.ms"):
+        if values[wait] > values[limit]:
+            raise ConfigError(
+                f"{wait} ({values[wait]}) must be less than or equal to {limit} ({values[limit]}): "
+                "set the one lower or the other higher"
+            )
