@@ -34,6 +34,7 @@ class Upkeep:
         for node in self._nodes:
             broker = node.broker
             if broker is None or not node.ready or node.paused:
+                self._forgive(node)
                 continue
             start = (node.node_id, node.starts)
             if start not in self._seen:
@@ -43,6 +44,13 @@ class Upkeep:
             self._check_patience(node)
             for partition in broker.replicas.all():
                 self._check_size(node, partition)
+
+    def _forgive(self, node: SimNode) -> None:
+        """Nothing is expected of a broker that does not run."""
+        node.disk.refused.clear()
+        self._too_large_since = {
+            key: since for key, since in self._too_large_since.items() if key[0] != node.node_id
+        }
 
     def _check_start(self, node: SimNode, broker: Broker) -> None:
         for partition in broker.replicas.all():

@@ -15,8 +15,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from forebay.errors import ProtocolError
+from forebay.wire.batch import split
 
 if TYPE_CHECKING:
     from forebay.sim.world.disk_handle import DiskHandle
@@ -138,7 +142,10 @@ class SimDisk:
         assert inode is not None
         at = self._chance.randrange(len(inode.content))
         length = min(self._chance.randint(1, _ROTTEN_BYTES_MAX), len(inode.content) - at)
+        before = bytes(inode.content)
         inode.content[at : at + length] = self._chance.randbytes(length)
+        if name.endswith(".log"):
+            _mend_unprotected(inode.content, before)
         return name
 
     def _complete(self, directory: str) -> list[str]:
@@ -154,6 +161,14 @@ class SimDisk:
     def _reachable(self, path: str) -> bool:
         above = parent(path)
         return not above or (above in self._safe and self._reachable(above))
+
+
+def _mend_unprotected(content: bytearray, before: bytes) -> None:
+    """Put back what no CRC protects, offset and leader epoch of each batch: nobody could tell."""
+    with suppress(ProtocolError):
+        for start, _ in split(memoryview(before)):
+            for part in (slice(start, start + 8), slice(start + 12, start + 16)):
+                content[part] = before[part]
 
 
 def parent(path: str) -> str:
