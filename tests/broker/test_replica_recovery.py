@@ -155,3 +155,27 @@ async def test_the_only_replica_of_a_log_that_is_gone_begins_anew(tmp_path: Path
         await eventually(lambda: held(cluster, 1).is_leader)
         await put(cluster, b"after")
         assert held(cluster, 1).leader_epoch > 0, "it can be told from what was there before"
+
+
+async def test_a_replica_that_joined_while_its_broker_was_started_again_leaves_too(tmp_path: Path) -> None:
+    """Its log is gone, and the image with which its broker has opened the others does not show it in sync."""
+    async with local_cluster(tmp_path, QUIET) as cluster:
+        await create(cluster)
+        await put(cluster, b"kept")
+        robbed, leader, other = 1, 2, 3  # the first is the controller, so that nobody else drops it
+        await cluster.lead(TOPIC, 0, leader)
+        directory = Path(held(cluster, robbed).log.directory)
+        await cluster.crash(robbed)
+        rob(directory, keep_directory=False)
+        await cluster.change(TOPIC, 0, isr=(leader, other))
+        isrs: list[tuple[int, ...]] = []
+
+        async def join() -> None:
+            await cluster.change(TOPIC, 0, isr=(leader, other, robbed))
+            metadata = cluster[leader].metadata
+            metadata.listen(lambda _, after: isrs.append(after.topics[TOPIC].partitions[0].isr))
+
+        await cluster.start(robbed, at_once=True, meanwhile=join)
+        assert (leader, other) in isrs, "it left before it could be elected"
+        await cluster.in_sync(TOPIC)
+        assert offsets(cluster, robbed) == [0]

@@ -151,6 +151,9 @@ class Membership:
             broker.data.accept_power_loss()
             return
         lost = await self._is_new_directory()
+        # The image is from before the logs were opened. Until the last registration ended, somebody may have
+        # let this broker join an in-sync set; now nobody does.
+        await broker.metadata.catch_up()
         if lost or broker.data.power_lost:
             log.warning(
                 "leaving the in-sync sets before joining",

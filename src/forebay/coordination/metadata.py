@@ -192,7 +192,7 @@ class Metadata:
             async with asyncio.timeout(_WATCH_LATE_S):
                 await self.wait_for(revision + 1)
         except TimeoutError:
-            await self._catch_up()
+            await self.catch_up()
 
     def _is_gone(self, change: Change) -> bool:
         """Whether its topic was deleted since it was planned."""
@@ -218,7 +218,7 @@ class Metadata:
             since = loop.time()
             try:
                 if self.behind:
-                    await self._catch_up()
+                    await self.catch_up()
                     self.behind = False
                     log.info("metadata is up to date again, at revision %d", self.image.revision)
                 await self._follow_watch()
@@ -239,7 +239,8 @@ class Metadata:
             log.warning("metadata is no longer up to date, trying on: %s", error.message)
         self.behind = True
 
-    async def _catch_up(self) -> None:
+    async def catch_up(self) -> None:
+        """Makes the image at least as new as the store is now, however late the watch is."""
         image = await load(self._store, self.keys)
         # A member of the store that is itself behind must not take back what we have seen.
         if image.revision > self.image.revision:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from forebay.broker.ports import real_ports
 from forebay.broker.sockets import SocketNetwork
 from forebay.config import BrokerConfig, broker_config
 from forebay.coordination.memory import MemoryLease, MemoryStore
-from forebay.coordination.store import Compare, Delete, Event, Put, Store, StoreError, TxnResult
+from forebay.coordination.store import Compare, Delete, Event, KeyValue, Put, Store, StoreError, TxnResult
 from forebay.core.controller import plan
 from forebay.core.image import PartitionPut, PartitionState
 from forebay.errors import KafkaError
@@ -28,6 +28,7 @@ from forebay.storage.disk import RealDisk
 from forebay.wire.fields import Request
 
 _SECONDS_MAX = 20.0
+_LATE_S = 0.3
 
 
 class _Session:
@@ -35,7 +36,9 @@ class _Session:
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
-        self.range, self.get = store.range, store.get
+        self.get = store.get
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
+        """Done once, when the broker has loaded its image and before it goes on."""
         self.leases: list[MemoryLease] = []
         self.delay_s = 0.0
         self.refused: asyncio.Event | None = None
@@ -43,6 +46,13 @@ class _Session:
         self.informed = asyncio.Event()
         """Whether watches tell what changes."""
         self.informed.set()
+
+    async def range(self, prefix: str) -> tuple[list[KeyValue], int]:
+        found = await self._store.range(prefix)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return found
 
     async def txn(
         self, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[Delete] = ()
@@ -95,15 +105,27 @@ class LocalCluster:
 
     # -- brokers ---------------------------------------------------------------------------------------
 
-    async def start(self, node_id: int, directory: str | None = None, *, at_once: bool = False) -> None:
+    async def start(
+        self,
+        node_id: int,
+        directory: str | None = None,
+        *,
+        at_once: bool = False,
+        meanwhile: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         """With a name for its directory it is another disk than the one it had.
 
-        `at_once`: before the lease of the process before has ended, so that nobody has missed it.
+        `at_once`: before the lease of the process before has ended, so that nobody has missed it. `meanwhile`
+        is done when it has loaded its image, and its watch is late to tell of it.
         """
         if at_once:
             self._dead.pop(node_id)
         await self.bury(node_id)
         session = _Session(self._store)
+        if meanwhile is not None:
+            session.meanwhile = meanwhile
+            session.informed.clear()
+            asyncio.get_running_loop().call_later(_LATE_S, session.informed.set)
 
         async def open_store(_: BrokerConfig) -> Store:
             return session
