@@ -55,7 +55,7 @@ async def test_what_is_vital_ends_the_broker_and_says_so(caplog: pytest.LogCaptu
     with pytest.raises(ExceptionGroup) as ended:
         async with asyncio.TaskGroup() as tasks:
             background.open(tasks)
-            background.need(fails(KeyError("x")), "keeping the lease")
+            background.need(lambda: fails(KeyError("x")), "keeping the lease")
             await asyncio.Event().wait()
     (error,) = ended.value.exceptions
     assert isinstance(error, BrokerEnded)

@@ -54,10 +54,10 @@ class Background:
         assert self._tasks is not None
         return self._tasks.create_task(self._restart(begin, doing))
 
-    def need(self, work: Work, doing: str) -> asyncio.Task[None]:
+    def need(self, begin: Callable[[], Work], doing: str) -> asyncio.Task[None]:
         """Do something that the broker cannot live without."""
         assert self._tasks is not None
-        return self._tasks.create_task(_vital(work, doing))
+        return self._tasks.create_task(_vital(begin, doing))
 
     # -- failures --------------------------------------------------------------------------------------
 
@@ -91,9 +91,9 @@ class Background:
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
 
 
-async def _vital(work: Work, doing: str) -> None:
+async def _vital(begin: Callable[[], Work], doing: str) -> None:
     try:
-        await work
+        await begin()
     except Exception as error:
         log.critical("the broker ends", extra={"failed": doing}, exc_info=error)
         raise BrokerEnded(f"the broker cannot go on: {doing} failed: {_describe(error)}") from error

@@ -207,7 +207,7 @@ class Broker:
             await self.exporter.start(*self.config.node.metrics)
         async with asyncio.TaskGroup() as tasks:
             self.background.open(tasks)
-            following = self.background.need(self.metadata.follow(), "following the cluster's metadata")
+            following = self.background.need(self.metadata.follow, "following the cluster's metadata")
             self.metadata.listen(self._follow_config)
             self.metadata.listen(self.peers.follow)
             self.metadata.listen(self.replicas.follow)
@@ -221,7 +221,7 @@ class Broker:
             self.transactions.coordinator.follow()
             duties = Housekeeping(self).start()
             self.replication.start()
-            keeping = self.background.need(self.membership.keep(), "keeping the broker's lease")
+            keeping = self.background.need(self.membership.keep, "keeping the broker's lease")
             governing = self.background.keep(self.controller.run, "being the controller")
             self.server.start()
             on_ready(address)
