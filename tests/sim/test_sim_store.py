@@ -132,15 +132,29 @@ def test_a_holder_doubts_its_lease_and_hears_that_it_has_it(
     client = store.client(process.loop, "broker")
     lease = finish(world, process, lambda: client.lease(8.0))
     assert store.doubts_since("broker") is None
-    store.hold_back("broker")
-    granted_at = world.now
-    world.run_until(granted_at + 7.5)
+    store.hold_back("broker", doubt_in_s=0.5)
+    asked_at = world.now
+    assert lease.valid()
+    world.run_until(asked_at + 1.0)
     assert not lease.valid()
     assert not lease.lost.is_set()
-    assert store.doubts_since("broker") == pytest.approx(granted_at + 7.2, abs=0.1)
+    assert store.doubts_since("broker") == pytest.approx(asked_at + 0.5)
     store.let_through("broker")
     assert lease.valid()
     assert store.doubts_since("broker") is None
+
+
+def test_a_holder_that_hears_nothing_for_too_long_gives_its_lease_up(
+    world: World, network: SimNetwork, store: SimStore
+) -> None:
+    process = process_on(world, network, "broker")
+    client = store.client(process.loop, "broker")
+    lease = finish(world, process, lambda: client.lease(8.0))
+    store.hold_back("broker", doubt_in_s=0.5)
+    world.run_until(world.now + 4.0)
+    store.let_through("broker")
+    assert lease.lost.is_set()
+    assert not lease.valid()
 
 
 def test_a_lease_that_is_lost_is_doubted_from_then_on(

@@ -145,7 +145,7 @@ class Simulation:
 
     def _heal(self) -> None:
         self.faults.heal()
-        self._wait("every replica is in sync again", _HEAL_S_MAX, self.invariants.converged)
+        self._wait("every replica is in sync again", _HEAL_S_MAX, self._recovered)
         self.workload.calm()
         self._live(_PEACE_S)
         self.faults.set_clocks()
@@ -154,6 +154,9 @@ class Simulation:
         self._wait("every client has finished", _HEAL_S_MAX, lambda: self.workload.done)
         self._wait("every replica has the same end", _HEAL_S_MAX, self.invariants.settled)
         self._wait("every compacted log is clean", _HEAL_S_MAX, self.invariants.compacted)
+
+    def _recovered(self) -> bool:
+        return self.faults.over and self.invariants.converged()
 
     def _wait(self, what: str, seconds_max: float, enough: Callable[[], bool]) -> None:
         deadline = self.world.now + seconds_max
@@ -196,7 +199,7 @@ def _settings(world: World, story: Story) -> dict[str, str]:
         "forebay.cluster": f"etcd://{STORE_HOST}:2379/{CLUSTER}",
         "offsets.topic.num.partitions": "2",
         "transaction.state.log.num.partitions": "2",
-        "log.segment.bytes": chance.choice(("4096", "16384", "1048576")),
+        "log.segment.bytes": chance.choice(("4096", "65536", "1048576")),
         "log.flush.interval.ms": chance.choice(("1000", "10000")),
         "min.insync.replicas": chance.choice(("1", "2")) if story.brokers > 1 else "1",
         "replica.lag.time.max.ms": chance.choice(("1500", "3000", "10000")),

@@ -48,10 +48,11 @@ from forebay.wire.messages.create_topics import (
 TOPICS = {"exact": 2, "plain": 1, "loose": 1, "source": 1, "target": 1, "brief": 1, "keyed": 1}
 EXACT: list[TopicPartition] = [("exact", 0), ("exact", 1)]
 SOURCE: TopicPartition = ("source", 0)
+PLAIN: TopicPartition = ("plain", 0)
 BRIEF: TopicPartition = ("brief", 0)
 """Its oldest messages are deleted by and by; nowhere else is anything."""
 LOOSE: TopicPartition = ("loose", 0)
-SURE: list[TopicPartition] = [*EXACT, ("plain", 0), SOURCE, ("target", 0), BRIEF]
+SURE: list[TopicPartition] = [*EXACT, PLAIN, SOURCE, ("target", 0), BRIEF]
 """Where every message is acknowledged by all replicas before anybody is told of it."""
 ALL: list[TopicPartition] = [*SURE, LOOSE]
 KEYED: TopicPartition = ("keyed", 0)
@@ -92,7 +93,7 @@ class TopicMaker(Actor):
     def __init__(self, world: World, client: Client, model: Model, replication_factor: int) -> None:
         super().__init__(world, client, model)
         self._replication_factor = replication_factor
-        self._settings = {"keyed": {"segment.bytes": self.chance.choice(("120", "400"))}}
+        self._settings = {"keyed": {"segment.bytes": self.chance.choice(("130", "400", "1000"))}}
 
     async def act(self) -> None:
         await self.retry(self._make)
@@ -170,7 +171,7 @@ class Workload:
         }
         if lasting:  # else what it has read may vanish from under it
             ensembles["transformer"] = self._add_transformer
-        self._add("producer", Producer, [("plain", 0), BRIEF], chance.choice(DIALECTS), _manners(chance))
+        self._add("producer", Producer, [PLAIN, BRIEF], chance.choice(DIALECTS), _manners(chance))
         for name in chance.sample(sorted(ensembles), _ENSEMBLES):
             ensembles[name](chance)
         self.add("reader", lambda client: Consumer(*self._of(client), ALL, committed=False))
@@ -184,7 +185,7 @@ class Workload:
         self._add("idempotent-b", PipeliningProducer, EXACT, chance.choice(DIALECTS), RUDE)
 
     def _add_loose(self, chance: Random) -> None:
-        self._add("loose-1", RepeatingProducer, [LOOSE], chance.choice(DIALECTS), _manners(chance))
+        self._add("loose-1", RepeatingProducer, [LOOSE, PLAIN], chance.choice(DIALECTS), _manners(chance))
         self._add("loose-0", NoAcksProducer, [LOOSE], chance.choice(DIALECTS))
 
     def _add_transactional(self, chance: Random) -> None:
@@ -223,7 +224,7 @@ class Workload:
         }
         if brokers > 1:
             kinds |= {
-                "mover": lambda client: Mover(*self._of(client), [*SURE, KEYED], brokers),
+                "mover": lambda client: Mover(*self._of(client), SURE, KEYED, brokers),
                 "elector": lambda client: Elector(*self._of(client), SURE, LOOSE),
                 "settings-changer": lambda client: SettingsChanger(*self._of(client), choices),
             }

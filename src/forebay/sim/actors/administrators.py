@@ -50,22 +50,35 @@ _PREFERRED = 0
 _UNCLEAN = 1
 _REASSIGN_VERSION = 0
 _REPLICAS_MIN = 2
+_MOVING_PAUSE_S = 3.0
+_FAVOURITE_CHANCE = 0.4
 
 
 class Mover(Actor):
-    """Moves partitions to other sets of brokers, and sometimes thinks better of it."""
+    """Moves partitions to other sets of brokers, and sometimes thinks better of it.
+
+    There is one that it moves more often than others, so that brokers get it back that had it before.
+    """
 
     def __init__(
-        self, world: World, client: Client, model: Model, partitions: list[TopicPartition], brokers: int
+        self,
+        world: World,
+        client: Client,
+        model: Model,
+        partitions: Sequence[TopicPartition],
+        favourite: TopicPartition,
+        brokers: int,
     ) -> None:
         super().__init__(world, client, model)
         self._partitions = partitions
+        self._favourite = favourite
         self._brokers = brokers
 
     async def act(self) -> None:
         while not self.stopping:
-            await self.rest(5.0)
-            at = self.chance.choice(self._partitions)
+            await self.rest(_MOVING_PAUSE_S)
+            is_favourite = self.chance.random() < _FAVOURITE_CHANCE
+            at = self._favourite if is_favourite else self.chance.choice(self._partitions)
             try:
                 await self._move(at, None if self.chance.random() < 0.2 else self._target())
             except Failed:

@@ -71,6 +71,8 @@ class Member(Actor):
         """Of every partition that it owns."""
         self._mortal = mortal
         self._lives = 0
+        self._alive_until = 0.0
+        """Until when its session lasts at least, by what it was last told while all was calm."""
         self._committed: dict[TopicPartition, int] = {}
 
     # -- what the protocols differ in --------------------------------------------------------------------
@@ -94,7 +96,7 @@ class Member(Actor):
             try:
                 if self.chance.random() < 0.3:
                     await self._work()  # it may have been replaced since it last heard of the group
-                await self.stay()
+                await self._stay_alive()
                 await self._work()
             except Failed:
                 self.client.forget_coordinator(GROUP, self.group)
@@ -107,9 +109,17 @@ class Member(Actor):
             await self._say_goodbye()
         self.forget()
 
+    async def _stay_alive(self) -> None:
+        alive_until = self.world.now + SESSION_MS / 1000 if self.calm else 0.0
+        await self.stay()
+        self._alive_until = alive_until
+
     def _take(self, refusal: Refused) -> None:
         if refusal.code not in REPLACED:
             self.world.fail(f"{self.name}, which makes no mistakes, was refused: {refusal}")
+        if refusal.code is ErrorCode.UNKNOWN_MEMBER_ID and self.world.now < self._alive_until:
+            left_s = self._alive_until - self.world.now
+            self.world.fail(f"{self.name} was given up, and its session lasts for another {left_s:.3f} s")
         self.refused(refusal.code)
 
     async def _go_away(self) -> None:
@@ -134,6 +144,7 @@ class Member(Actor):
         self.model.groups.gone(self.group, self.member_id)
         self.member_id = ""
         self.epoch = -1
+        self._alive_until = 0.0
         self._lives += 1
         self.own_nothing()
 

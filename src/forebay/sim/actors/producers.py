@@ -237,6 +237,7 @@ class PipeliningProducer(IdempotentProducer):
 class RepeatingProducer(IdempotentProducer):
     """Sends most batches twice, alike to the last byte, as a client does whose answers get lost.
 
+    What was refused it sends again, too, like every client: to the same broker, if that still seems to lead.
     acks=1, where unclean elections happen: what was acknowledged may be lost, and its number with it.
     """
 
@@ -246,11 +247,9 @@ class RepeatingProducer(IdempotentProducer):
 
     async def deliver(self, at: TopicPartition, batch: bytes) -> int | None:
         try:
-            await self.client.produce(at, batch, acks=self.acks)
+            await self.retry(lambda: self.client.produce(at, batch, acks=self.acks))
             while self.chance.random() < _REPEAT_CHANCE:
-                await self.client.produce(at, batch, acks=self.acks)
-        except Failed:
-            return None
+                await self.retry(lambda: self.client.produce(at, batch, acks=self.acks))
         except Refused:
             self.sequences.clear()
             await self.retry(self._init)

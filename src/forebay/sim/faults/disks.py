@@ -26,7 +26,7 @@ class DiskFaults:
             (self._disk_errors, 2),
             (self._disk_full, 2),
             (self._read_errors, 2),
-            (self._partition_cannot_be_opened, 2),
+            (self._partition_cannot_be_opened, 4),
             (self._bits_rot, 2),
             (self._copy_and_crash, 3),
         ]
@@ -91,7 +91,7 @@ class DiskFaults:
         if node is None or not directories or self._scene.robbed is not None:
             return None
         favourite = f"{DATA_DIR}/{BRIEF[0]}-{BRIEF[1]}"  # its log begins in the middle of a segment
-        choices = [favourite] if favourite in directories and self._chance.random() < 0.5 else directories
+        choices = [favourite] if favourite in directories and self._chance.random() < 0.7 else directories
         directory = self._chance.choice(choices)
 
         def fail(operation: str, path: str) -> None:

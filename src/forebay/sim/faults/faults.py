@@ -51,6 +51,12 @@ class Faults:
         for node in self._scene.nodes:
             node.live_on()
             self._start_anew(node)
+        self._machines.aftershock()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing goes wrong any more."""
+        return self._scene.healed and self._machines.over
 
     def set_clocks(self) -> None:
         """Set wall time once more, on most machines, when all is calm: nobody may notice."""

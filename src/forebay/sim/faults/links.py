@@ -5,10 +5,9 @@ from __future__ import annotations
 from forebay.sim.faults.scene import Fault, Scene, Undo
 from forebay.sim.world.store import STORE_HOST
 
-_DOUBT_S_MAX = 9.0
-_DOUBT_LOOK_S = 0.05
-_DOUBT_S = (0.05, 0.7)
-"""How long a broker is in doubt about its lease before it hears that it still has it."""
+_DOUBT_IN_S = (0.0, 1.0)
+_DOUBT_S = (0.05, 1.5)
+"""How long a broker is in doubt about its lease before it hears that it has it, or gives it up for lost."""
 
 
 class LinkFaults:
@@ -30,7 +29,7 @@ class LinkFaults:
             (self._store_forgets_to_answer, 2),
             (self._slow_watches, 2),
             (self._slow_store, 3),
-            (self._doubt, 3),
+            (self._doubt, 4),
         ]
 
     # -- network -----------------------------------------------------------------------------------------
@@ -102,15 +101,8 @@ class LinkFaults:
 
     def _doubt(self) -> None:
         """The answers to a broker's keep-alives come late: it doubts its lease, and has it all the time."""
-        host = self._scene.victim().host
+        host, doubt_in_s = self._scene.victim().host, self._chance.uniform(*_DOUBT_IN_S)
         self._scene.note(f"keep-alives of {host} are answered late")
-        self._store.hold_back(host)
-        self._scene.later(_DOUBT_S_MAX, lambda: self._store.let_through(host))
-        self._scene.world.after(_DOUBT_LOOK_S, self._await_doubt, host, self._scene.world.now + _DOUBT_S_MAX)
-
-    def _await_doubt(self, host: str, deadline: float) -> None:
-        world = self._scene.world
-        if self._store.doubts_since(host) is not None:
-            world.after(self._chance.uniform(*_DOUBT_S), self._store.let_through, host)
-        elif world.now < deadline:
-            world.after(_DOUBT_LOOK_S, self._await_doubt, host, deadline)
+        self._store.hold_back(host, doubt_in_s)
+        doubt_s = self._chance.uniform(*_DOUBT_S)
+        self._scene.later(doubt_in_s + doubt_s, lambda: self._store.let_through(host))

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from forebay.sim.actors.client import TopicPartition
 from forebay.sim.faults.scene import LOOK_S, SHORT_S, Fault, Scene, Undo
+from forebay.sim.workload import KEYED, SURE
 from forebay.sim.world.node import SimNode
 
 _CHANGES_BEFORE_DEATH_MAX = 30
 _ALONE_S_MAX = 14.0
 _BETWEEN_S = (0.05, 2.0)
+_NEWCOMER_S_MAX = 10.0
+_LOOK_SOON_S = 0.01
+_COPIED_MIN = 10
+_AFTERSHOCK_CHANCE = 0.6
+_AFTER_COPYING_S = (0.0, 0.05)
+"""Before what was copied is synced, mostly."""
 _CLOCK_OFF_MS = (-3_000_000, 3_000_000)
 """Less than an hour: with more, brokers refuse the timestamps of messages, as they are set to."""
 
@@ -16,11 +24,14 @@ class MachineFaults:
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
         self._chance = scene.chance
+        self._awaited = 0
+        """How many brokers are going to be killed when they have caught up."""
 
     def kinds(self) -> list[tuple[Fault, int]]:
         return [
             (self._kill, 6),
             (self._kill_in_the_act, 4),
+            (self._kill_a_newcomer, 4),
             (self._stop, 3),
             (self._lose_power, 5),
             (self._lose_disk, 1),
@@ -42,6 +53,41 @@ class MachineFaults:
             return None
         node.kill_after(self._chance.randint(0, _CHANGES_BEFORE_DEATH_MAX))
         return node.start
+
+    def _kill_a_newcomer(self) -> None:
+        """Let a broker die that has just caught up: it has copied much, and synced little of it."""
+        at = KEYED if self._chance.random() < 0.6 else self._chance.choice(SURE)
+        self._awaited += 1
+        self._await_newcomer(at, set(), self._scene.world.now + _NEWCOMER_S_MAX)
+
+    def aftershock(self) -> None:
+        """When everything has been taken back, and those who were away catch up: once more."""
+        if self._chance.random() < _AFTERSHOCK_CHANCE:
+            self._kill_a_newcomer()
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody is going to be killed any more."""
+        return not self._awaited
+
+    def _await_newcomer(self, at: TopicPartition, behind: set[int], deadline: float) -> None:
+        scene = self._scene
+        missing = scene.missing(at)
+        newcomer = next((node for node in behind if missing.get(node) == 0), None)
+        if newcomer is not None:
+            delay_s = self._chance.uniform(*_AFTER_COPYING_S)
+            scene.world.after(delay_s, self._kill_newcomer, scene.nodes[newcomer - 1])
+        elif scene.world.now < deadline and not (scene.healed and scene.in_sync()):
+            behind |= {node for node, count in missing.items() if count >= _COPIED_MIN}
+            scene.world.after(_LOOK_SOON_S, self._await_newcomer, at, behind, deadline)
+        else:
+            self._awaited -= 1
+
+    def _kill_newcomer(self, node: SimNode) -> None:
+        self._awaited -= 1
+        if node.ready and self._scene.may_end(node):
+            node.kill()
+            self._scene.later(self._chance.uniform(*SHORT_S), node.start)
 
     def _stop(self) -> Undo | None:
         node = self._scene.mortal()

@@ -87,6 +87,13 @@ class Scene:
                     return self.nodes[state.leader - 1]
         return None
 
+    def missing(self, at: TopicPartition) -> dict[int, int]:
+        """By broker that has a replica open: how many committed offsets it does not have yet."""
+        found = {node.node_id: node.partition(at) for node in self.nodes}
+        replicas = {number: replica for number, replica in found.items() if replica is not None}
+        committed = max((replica.high_watermark for replica in replicas.values()), default=0)
+        return {number: max(committed - replica.log.end_offset, 0) for number, replica in replicas.items()}
+
     def pair(self) -> tuple[str, str]:
         if len(self.nodes) < 2:
             return self.nodes[0].host, STORE_HOST
@@ -98,7 +105,10 @@ class Scene:
         min.insync.replicas of 2 it stays eligible, so that nothing depends on one that was robbed.
         """
         node = self.victim()
-        return node if not self.one_is_enough or self._may_leave(node) else None
+        return node if self.may_end(node) else None
+
+    def may_end(self, node: SimNode) -> bool:
+        return not self.one_is_enough or self._may_leave(node)
 
     def unreliable(self) -> SimNode | None:
         """A broker whose disk may fail now: it can no longer be elected where another seems to be alive."""

@@ -9,11 +9,13 @@ from random import Random
 from typing import Any
 
 from forebay.broker.broker import Broker
+from forebay.broker.partition import Partition
 from forebay.broker.ports import Ports
 from forebay.broker.sockets import Address
 from forebay.config import BrokerConfig, broker_config
 from forebay.coordination.store import Store
 from forebay.core.image import PartitionState
+from forebay.errors import KafkaError
 from forebay.sim.world.disk import SimDisk
 from forebay.sim.world.disk_handle import Died, DiskHandle
 from forebay.sim.world.disk_time import DiskTime
@@ -126,6 +128,15 @@ class SimNode:
         if self.broker is None or not self.ready or self.disk.fault is not None:
             return False
         return bool(self.broker.replicas.damaged())
+
+    def partition(self, at: TopicPartition) -> Partition | None:
+        """Its replica of a partition, if that may be used at this moment."""
+        if self.broker is None or not self.ready:
+            return None
+        try:
+            return self.broker.replicas.held(*at)
+        except KafkaError:
+            return None
 
     def sees(self, topic: str, state: PartitionState) -> bool:
         """Whether its broker runs and knows of this state of a partition."""

@@ -176,9 +176,15 @@ class SimStore:
         lease = self._leases.get(host)
         return None if lease is None else lease.doubted_since()
 
-    def hold_back(self, host: str) -> None:
-        """Let the answers to the keep-alives of a host wait on their way."""
-        self._held_back.setdefault(host, [])
+    def hold_back(self, host: str, doubt_in_s: float) -> None:
+        """Let the answers to the keep-alives of a host wait on their way, its last ones, too.
+
+        So it doubts its lease after that time.
+        """
+        held_back = self._held_back.setdefault(host, [])
+        lease = self._leases.get(host)
+        if lease is not None:
+            held_back.append(lease.unhear(doubt_in_s))
 
     def let_through(self, host: str) -> None:
         for arrive in self._held_back.pop(host, []):
@@ -338,8 +344,18 @@ class SimLease:
             self._lose()
 
     def _renew(self, sent_at: float) -> None:
+        self._hold_until(sent_at + self._ttl_s)
+
+    def _hold_until(self, when: float) -> None:
         if not self.lost.is_set():
-            self._holds_until = max(self._holds_until, sent_at + self._ttl_s)
+            self._holds_until = max(self._holds_until, when)
+
+    def unhear(self, doubt_in_s: float) -> Callable[[], None]:
+        """Be as if the last answers were still on their way; what is returned makes them arrive."""
+        heard = self._holds_until
+        doubt_at = self._client.loop.time() + doubt_in_s
+        self._holds_until = min(heard, doubt_at + _MARGIN * self._ttl_s)
+        return partial(self._hold_until, heard)
 
 
 class StoreClient:
