@@ -17,6 +17,7 @@ from forebay.storage.datadir import DataDir
 from forebay.storage.disk import RealDisk, RealFile
 from forebay.storage.faults import FaultyDisk
 from forebay.storage.log import Log, LogConfig
+from forebay.storage.txn_index import AbortedTxn
 from forebay.wire.batch import read_header
 from support.machines.storing import (
     add,
@@ -229,12 +230,43 @@ class TestTrouble:
         log.truncate_to(590)
         assert largest_timestamp(log) == (late, 300)
 
-    @pytest.mark.parametrize("seed", range(10))
-    def test_what_was_cut_off_does_not_come_back_with_the_power(self, seed: int) -> None:
+    def test_a_checkpoint_whose_writing_failed_claims_no_more_than_is_left(self, tmp_path: Path) -> None:
+        """The file was replaced, and then the disk refused to make that safe: it may say either."""
+        disk = FaultyDisk()
+        data = DataDir.open(disk, str(tmp_path))
+        log = data.open_log("t", 0, CONFIG)
+        fill(log, 100)
+        log.datasync()
+        disk.break_path("fsync_dir", str(tmp_path))
+        with pytest.raises(OSError):
+            data.write_checkpoints({("t", 0): log}, {})
+        disk.repair()
+        with data.lowered("t", 0, 50):
+            log.truncate_to(50)
+        data.close()
+        again = DataDir.open(RealDisk(), str(tmp_path)).open_log("t", 0, CONFIG)
+        assert (again.end_offset, again.offline) == (50, None)
+
+
+@pytest.mark.parametrize("seed", range(10))
+class TestLossOfPower:
+    """A cut that is done is safe: what comes after it must not be mixed with what was before."""
+
+    def opened(self, device: SimDisk, recovery_point: int = 0) -> Log:
+        disk, config = DiskHandle(device, random.Random(0)), LogConfig(segment_bytes=2000)
+        return Log.open(disk, "data/t-0", config, recovery_point=recovery_point)
+
+    def abort(self, log: Log, first_offset: int) -> None:
+        """Something that stands for the marker, and its entry."""
+        marker = log.end_offset
+        add(log)
+        log.append_aborted(AbortedTxn(7, first_offset, marker, marker + 1))
+        log.write_pending()
+
+    def test_what_was_cut_off_does_not_come_back(self, seed: int) -> None:
         """The log grows again to exactly where a segment began that was removed."""
         device = SimDisk(random.Random(seed))
-        disk, config = DiskHandle(device, random.Random(seed)), LogConfig(segment_bytes=2000)
-        log = Log.open(disk, "data/t-0", config)
+        log = self.opened(device)
         fill(log, 30, value=b"old" * 20)
         log.datasync()
         boundary = log.segments()[1].base_offset
@@ -242,5 +274,57 @@ class TestTrouble:
         fill(log, boundary - log.end_offset, value=b"new" * 20)
         assert log.datasync() == boundary
         device.lose_power()
-        again = Log.open(DiskHandle(device, random.Random(seed)), "data/t-0", config, recovery_point=boundary)
-        assert again.end_offset == boundary
+        assert self.opened(device, boundary).end_offset == boundary
+
+    def test_not_even_if_nothing_was_synced_since(self, seed: int) -> None:
+        device = SimDisk(random.Random(seed))
+        log = self.opened(device)
+        fill(log, 30, value=b"old" * 20)
+        log.datasync()
+        boundary = log.segments()[1].base_offset
+        log.truncate_to(boundary // 2)
+        made = fill(log, 30, value=b"new" * 20)
+        device.lose_power()
+        again = self.opened(device)
+        assert b"".join(made).startswith(read_all(again, start=min(boundary // 2, again.end_offset)))
+
+    def test_nor_do_aborted_transactions(self, seed: int) -> None:
+        device = SimDisk(random.Random(seed))
+        log = self.opened(device)
+        fill(log, 3)
+        self.abort(log, 1)
+        log.datasync()
+        log.truncate_to(3)
+        fill(log, 3)
+        end = log.datasync()
+        device.lose_power()
+        assert self.opened(device, end).aborted_transactions(0, end) == []
+
+    def test_nor_are_those_forgotten_that_are_left(self, seed: int) -> None:
+        device = SimDisk(random.Random(seed))
+        log = self.opened(device)
+        fill(log, 3)
+        self.abort(log, 1)
+        fill(log, 3)
+        log.truncate_to(5)
+        end = log.datasync()
+        device.lose_power()
+        (found,) = self.opened(device, end).aborted_transactions(0, end)
+        assert (found.first_offset, found.last_offset) == (1, 3)
+
+    def test_a_torn_end_that_was_cut_off_when_the_log_was_opened_stays_so(self, seed: int) -> None:
+        """It would look like damage once the segment is sealed."""
+        device = SimDisk(random.Random(seed))
+        log = self.opened(device)
+        fill(log, 3)
+        log.datasync()
+        fill(log, 5)
+        device.lose_power()
+        log = self.opened(device, 3)
+        log.roll()
+        made = log.end_offset
+        log = self.opened(device, made)  # killed before anything was synced
+        log.datasync()
+        device.lose_power()
+        again = self.opened(device, made)
+        assert len(headers(read_all(again))) == made

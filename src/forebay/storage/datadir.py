@@ -87,6 +87,8 @@ class DataDir:
         """Whether every log that is not in order is known to be so by its directory."""
         self.made: set[TopicPartition] = set()
         """Partitions of which there was nothing here when they were opened."""
+        self._doubtful: set[str] = set()
+        """Checkpoints whose last writing failed: their files say what `_points` does, or more."""
         self._points = {
             name: read_offsets(disk, f"{path}/{name}")
             for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANED_OFFSETS)
@@ -303,8 +305,10 @@ class DataDir:
         key = (topic, partition)
         with self._write_lock:
             for name in (RECOVERY_POINTS, HIGH_WATERMARKS, CLEANED_OFFSETS):
-                if self._points[name].get(key, 0) > offset:
-                    self._write(name, {**self._points[name], key: offset})
+                points = dict(self._points[name])
+                if points.get(key, 0) > offset:
+                    points[key] = offset
+                self._write(name, points)
             yield
 
     def close(self, *, clean: bool = False) -> None:
@@ -335,8 +339,10 @@ class DataDir:
         self._write(name, known | offsets)
 
     def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        if offsets != self._points[name]:
+        if offsets != self._points[name] or name in self._doubtful:
+            self._doubtful.add(name)
             write_offsets(self._disk, f"{self.path}/{name}", offsets)
+            self._doubtful.discard(name)
             self._points[name] = offsets
 
 

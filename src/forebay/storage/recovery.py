@@ -114,6 +114,9 @@ def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
         segments.append(Segment(disk, directory, options.start_offset, create=True))
     unscanned = _load_unscanned(segments[-1], options) if options.clean or created else None
     tail = unscanned or _Recovery(disk, segments, options, report).run()
+    if report.removed_segments:
+        # Before the log grows again to where one of them began: it must not come back and fit.
+        disk.fsync_dir(directory)
     for segment in segments[:-1]:
         _make_missing_indexes(segment, options.index_interval_bytes)
     report.missing_offsets = max(options.recovery_point - max(tail.next_offset, options.start_offset), 0)
@@ -157,9 +160,12 @@ def _find_segments(disk: Disk, directory: str) -> list[int]:
     bases = {int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdigit()}
     for name in names:
         stem, _, suffix = name.rpartition(".")
+        path = f"{directory}/{name}"
         orphan = suffix in ("index", "timeindex", "txnindex") and stem.isdigit() and int(stem) not in bases
-        if orphan or name.endswith(_LEFTOVERS):
-            disk.remove(f"{directory}/{name}")
+        # If it was emptied by a process that then died, nobody has synced that, and entries could come back.
+        empty = suffix == "txnindex" and not disk.size(path)
+        if orphan or empty or name.endswith(_LEFTOVERS):
+            disk.remove(path)
     return sorted(bases)
 
 
@@ -251,6 +257,7 @@ class _Recovery:
         self._was_cut = True
         self._report.truncated_bytes += segment.size - position
         segment.file.truncate(position)
+        segment.file.datasync()  # if it came back once the segment is sealed, it would look like damage
         segment.size = position
 
 

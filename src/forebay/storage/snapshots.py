@@ -35,9 +35,12 @@ class Snapshots:
                 yield offset, self._disk.read_bytes(self._path(offset))
 
     def remove_beyond(self, end_offset: int) -> None:
-        for offset in self._offsets():
-            if offset > end_offset:
-                self._disk.remove(self._path(offset))
+        """For certain: the log will grow past them again, with other batches. Blocks."""
+        beyond = [offset for offset in self._offsets() if offset > end_offset]
+        for offset in beyond:
+            self._disk.remove(self._path(offset))
+        if beyond:
+            self._disk.fsync_dir(self._directory)
 
     def _offsets(self) -> list[int]:
         """Ascending."""

@@ -2,7 +2,8 @@
 
 How long it takes does not depend on how large the log is: the last segment's file and indexes are cut, and
 what is needed to go on appending is read from the last index entry that is left. Segments are removed from
-the last to the first, so a crash leaves a log without holes, which is then cut again.
+the last to the first, so a crash leaves a log without holes, which is then cut again. A cut that is done is
+also safe from a loss of power.
 
 Blocks, because files are removed and synced. The owner of a log may lend it to a thread for this (see
 log.py); `datasync` may run meanwhile in yet another thread. It takes note of the end and later finds that
@@ -55,21 +56,29 @@ class TruncatingLog(SwappingLog):
         self.settle()
         with self._sync_lock, self._offline_if_it_fails(self._segments.from_offset(offset)[0].base_offset):
             self._generation += 1
-            # The next sync makes the removal of names safe too: a removed segment could fit again one day.
-            self._new_files = True
             while self._segments[-1].base_offset > offset:
                 self._drop_last()
             self._truncate_last(offset)
             self._forget_beyond_end()
+            self._make_safe()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and begin anew at `offset`. Blocks."""
         self.settle()
         self._pending.clear()
-        with self._sync_lock, self._offline_if_it_fails(self._segments[0].base_offset):
+        with self._sync_lock, self._offline_if_it_fails(0):
             self._begin_anew(offset, keep=0)
             self.start_offset = offset
             self._forget_beyond_end()
+            self._make_safe()
+
+    def _make_safe(self) -> None:
+        """Have the cut survive a loss of power before anything takes the place of what was cut off.
+
+        Else some of the old could come back and fit to the new, and nobody would know.
+        """
+        self._active.datasync(indexes=False)
+        self._disk.fsync_dir(self.directory)
 
     @contextmanager
     def _offline_if_it_fails(self, untouched: int) -> Iterator[None]:

@@ -41,7 +41,8 @@ class TxnIndex:
     def __init__(self, file: File, base_offset: int) -> None:
         self._file = file
         self._base_offset = base_offset
-        self._unsynced = False
+        self._unsynced = file.size() > 0
+        """Also what was there before: whoever wrote it may not have synced it."""
 
     def __len__(self) -> int:
         return self._file.size() // _ENTRY.size
@@ -82,7 +83,7 @@ class TxnIndex:
         """Drop the transactions whose markers are at this offset or after it."""
         last = self.last()
         if last is not None and last.last_offset >= offset:
-            self._file.truncate(self._first_ending_from(offset) * _ENTRY.size)
+            self._cut(self._first_ending_from(offset))
 
     def keep_below(self, offset: int) -> None:
         """Drop what a crash may have left of entries for markers at this offset and after it."""
@@ -95,10 +96,15 @@ class TxnIndex:
         except StorageError:
             pass  # from here on the file was still on its way to the disk
         if self._file.size() != kept * _ENTRY.size:
-            self._file.truncate(kept * _ENTRY.size)
+            self._cut(kept)
+
+    def _cut(self, kept: int) -> None:
+        """Keep the first entries. Also that has to be synced: the log will grow past those that are gone."""
+        self._unsynced = True
+        self._file.truncate(kept * _ENTRY.size)
 
     def datasync(self) -> None:
-        """Make the entries written so far survive a loss of power. Blocks; any thread."""
+        """Make what was written and cut so far survive a loss of power. Blocks; any thread."""
         if self._unsynced:
             self._unsynced = False
             try:
