@@ -152,7 +152,7 @@ class SimNode:
     def start(self) -> None:
         if self._process is not None or self.powerless:
             return
-        self.gave_up = False
+        self.gave_up = self.stopping = False
         self.starts += 1
         self.kept_all = not self._torn and not self.disk_failed
         self._world.note("node", f"{self.host} starts")
@@ -199,7 +199,6 @@ class SimNode:
 
     def _on_ready(self, _address: Address) -> None:
         self.ready = True
-        self.stopping = False
         self._torn = self._torn and self.disk.fault is not None
         self._world.note("node", f"{self.host} is ready")
 
