@@ -29,7 +29,7 @@ from forebay.broker.groups import Groups
 from forebay.broker.housekeeping import Housekeeping
 from forebay.broker.membership import Membership
 from forebay.broker.metrics import Metrics
-from forebay.broker.peers import Peers
+from forebay.broker.peers import Peers, is_from_broker
 from forebay.broker.ports import Ports, real_ports
 from forebay.broker.producer_ids import ProducerIds
 from forebay.broker.replicas import Replicas
@@ -112,6 +112,8 @@ class Broker:
             handle=Dispatcher(self, self.endpoints).handle,
             finish_requests=self.appends.finish,
             wake_waiters=self.arrivals.wake,
+            is_broker=is_from_broker,
+            other_brokers=lambda: len(self.image.brokers.keys() - {self.node_id}),
         )
         self.exporter = Exporter(self)
         self._stopping = asyncio.Event()

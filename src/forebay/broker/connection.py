@@ -94,6 +94,7 @@ class Connection:
         "_server",
         "_stream",
         "closed",
+        "handle",
         "last_active",
         "last_prefix",
         "memo",
@@ -104,6 +105,8 @@ class Connection:
     def __init__(self, stream: Stream, server: Server) -> None:
         self._stream = stream
         self._server = server
+        self.handle = server.handle
+        """Called with each request that came whole."""
         self.software = ""  # what the client calls itself, if it has said so
         self._rest = b""  # received but not handled: part of a frame, or frames that are held back
         self._input: bytearray | None = None  # borrowed while a large frame arrives
@@ -220,7 +223,7 @@ class Connection:
 
     def _handle_frames(self, buffer: bytearray, end: int) -> int:
         """Handle the whole frames in buffer[:end]; return where the rest begins."""
-        handle = self._server.handle
+        handle = self.handle
         limit = self._server.request_bytes_max
         view = memoryview(buffer)
         position = 0

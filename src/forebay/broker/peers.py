@@ -24,17 +24,26 @@ from forebay.broker.peer_connection import TIMEOUT_S, PeerConnection
 from forebay.core.image import BrokerRegistration, ClusterImage
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import Request, Response
+from forebay.wire.frames import read_request_header
 
 if TYPE_CHECKING:
     from forebay.broker.broker import Broker
 
-__all__ = ["PeerConnection", "Peers"]
+__all__ = ["PeerConnection", "Peers", "is_from_broker"]
 
 OpenTo: TypeAlias = Callable[[BrokerRegistration], Awaitable[PeerConnection]]
 
 _CLIENT_ID = re.compile(r"forebay-broker-(\d{1,10})\.(\d{1,19})\.(\d{1,19})")
+_BROKERS = ("forebay-broker-", "forebay-replica-")
+"""How the client ids of brokers begin: those of this module, and those of fetchers."""
 _BACKOFF_S = 0.05
 _BACKOFF_S_MAX = 2.0
+
+
+def is_from_broker(request: memoryview) -> bool:
+    """Whether who sent a request says that it is a broker."""
+    header, _ = read_request_header(request)
+    return (header.client_id or "").startswith(_BROKERS)
 
 
 class _Line:

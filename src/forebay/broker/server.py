@@ -1,4 +1,9 @@
-"""All connections of a broker: accepting, limits, idle ones closed."""
+"""All connections of a broker: accepting, limits, idle ones closed.
+
+Other brokers are served beyond the limits, or clients that leave no room would keep replicas from being
+followed. Who is a broker only its first request tells. So where there is no room, a few connections are taken
+for trial, and closed if they turn out to be a client's.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,11 @@ from forebay.config import SocketConfig
 
 log = logging.getLogger(__name__)
 
+_TRIAL_S = 5.0
+"""How long a connection for which there is no room may say nothing."""
+_PER_BROKER = 8
+"""Connections kept free for each other broker: one to fetch by, one for each kind of question it asks."""
+
 
 class Server:
     def __init__(
@@ -28,7 +38,10 @@ class Server:
         handle: Callable[[Connection, memoryview], None],
         finish_requests: Callable[[], None],
         wake_waiters: Callable[[], None],
+        is_broker: Callable[[memoryview], bool],
+        other_brokers: Callable[[], int],
     ) -> None:
+        """`is_broker` tells whether another broker sent a request; `other_brokers` how many there are."""
         self.loop = asyncio.get_running_loop()
         self.buffers = BufferPool()
         self.handle = handle
@@ -47,6 +60,10 @@ class Server:
         self._per_address: Counter[str] = Counter()
         self._listener: Listening | None = None
         self._to_drain: dict[Connection, None] = {}
+        self._is_broker = is_broker
+        self._other_brokers = other_brokers
+        self._beyond: dict[Connection, str | None] = {}
+        """Connections beyond the limits, and why a client could not have them; None for a broker's."""
 
     def configure(self, config: SocketConfig) -> None:
         self._config = config
@@ -71,14 +88,37 @@ class Server:
     def _accept(self, stream: Stream) -> None:
         host = stream.peer[0]
         reason = self._refusal(host)
-        if reason is not None:
-            log.warning("refusing a connection", extra={"client": host, "reason": reason})
-            self._metrics.connections_refused += 1
+        if reason is not None and len(self._beyond) >= _PER_BROKER * self._other_brokers():
+            self._count_refused(host, reason)
             stream.close()
             return
+        connection = Connection(stream, self)
+        if reason is not None:
+            self._beyond[connection] = reason
+            connection.handle = self._try_out
+            self.loop.call_later(_TRIAL_S, self._end_trial, connection)
         self._per_address[host] += 1
-        self.connections[Connection(stream, self)] = None
+        self.connections[connection] = None
         self._metrics.connections_accepted += 1
+
+    def _try_out(self, connection: Connection, request: memoryview) -> None:
+        """The first request of a connection for which there is no room."""
+        if self._is_broker(request):
+            self._beyond[connection] = None
+            connection.handle = self.handle
+            self.handle(connection, request)
+        else:
+            self._end_trial(connection)
+
+    def _end_trial(self, connection: Connection) -> None:
+        reason = self._beyond.get(connection)
+        if reason is not None:
+            self._count_refused(connection.peer[0], reason)
+            connection.close()
+
+    def _count_refused(self, host: str, reason: str) -> None:
+        log.warning("refusing a connection", extra={"client": host, "reason": reason})
+        self._metrics.connections_refused += 1
 
     def _refusal(self, host: str) -> str | None:
         if len(self.connections) >= self._config.max_connections:
@@ -91,6 +131,7 @@ class Server:
 
     def forget(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
+        self._beyond.pop(connection, None)
         host = connection.peer[0]
         self._per_address[host] -= 1
         if not self._per_address[host]:

@@ -100,7 +100,13 @@ _IDENTITY = (
 
 _CONNECTIONS = (
     int_key("socket.request.max.bytes", 104857600, "The largest request taken from a client.", 1024),
-    int_key("max.connections", INT_MAX, "The most connections at any time.", 0, dynamic=True),
+    int_key(
+        "max.connections",
+        INT_MAX,
+        "The most connections at any time, besides those of brokers.",
+        0,
+        dynamic=True,
+    ),
     int_key("max.connections.per.ip", INT_MAX, "The most connections from one address.", 0, dynamic=True),
     long_key("connections.max.idle.ms", 600_000, "Connections idle for this long are closed.", 1000),
     int_key(
