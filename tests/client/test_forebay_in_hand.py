@@ -76,3 +76,11 @@ def test_a_partition_taken_away_with_messages_in_hand_is_remembered() -> None:
     assert in_hand.torn
     in_hand.put_back()
     assert not in_hand.torn
+
+
+def test_a_partition_that_was_cut_with_messages_in_hand_is_read_again_from_there() -> None:
+    in_hand = InHand()
+    in_hand.hand_out(message(0, 5))
+    in_hand.hand_out(message(0, 3))
+    assert in_hand.torn
+    assert in_hand.undone() == {("t", 0): 3}

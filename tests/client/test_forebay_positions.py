@@ -6,6 +6,7 @@ import logging
 from typing import Any
 from unittest.mock import Mock
 
+import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
@@ -195,6 +196,23 @@ def test_a_partition_that_cannot_be_looked_up_does_not_hold_up_the_others(
         assert consumer.poll(0.3) is None
         has_leader = True
         assert value(next(consumer)) == "1"
+
+
+def test_what_a_later_leader_wrote_below_the_position_is_new() -> None:
+    """The log was cut, and is long again: librdkafka finds out by the epochs, and goes back."""
+
+    def message(offset: int, epoch: int) -> Message:
+        return Message(topic="t", partition=0, offset=offset, timestamp_ms=0, leader_epoch=epoch)
+
+    raw = Mock(spec=confluent_kafka.Consumer)
+    raw.get_watermark_offsets.return_value = (0, 100)
+    noted = Positions(raw, start="earliest")
+    noted.end_fetch(noted.accept([message(8, 3), message(9, 3)]))
+    assert noted.accept([message(5, 3), message(6, 2)]) == []
+    found = noted.accept([message(5, 4), message(6, 4), message(5, 4)])
+    assert found == [message(5, 4), message(6, 4)]
+    noted.end_fetch(found)
+    assert noted.accept([message(6, 4), message(7, 4)]) == [message(7, 4)]
 
 
 def test_positions_are_noted_without_librdkafka() -> None:

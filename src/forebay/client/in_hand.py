@@ -25,11 +25,12 @@ class InHand:
     def __init__(self) -> None:
         self._spans: dict[Place, _Span] = {}
         self.torn = False
-        """A partition was taken away while some of its messages were in hand."""
+        """A partition was taken away, or cut, while some of its messages were in hand."""
 
     def hand_out(self, message: Message) -> None:
         span = self._spans.get((message.topic, message.partition))
-        if span is None:
+        if span is None or message.offset < span.next:
+            self.torn = self.torn or span is not None
             at = message.offset
             self._spans[message.topic, message.partition] = _Span(at, at + 1, at)
         else:

@@ -25,6 +25,8 @@ class Message:
     key: bytes | None = None
     value: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+    leader_epoch: int = -1
+    """The term of the leader that appended it; -1 when it is not known."""
 
     def header(self, name: str) -> bytes | None:
         """The last header of that name, as Kafka's clients have it."""
@@ -44,7 +46,7 @@ class Record:
 
 
 def from_kafka(raw: confluent_kafka.Message) -> Message:
-    topic, partition, offset = raw.topic(), raw.partition(), raw.offset()
+    topic, partition, offset, epoch = raw.topic(), raw.partition(), raw.offset(), raw.leader_epoch()
     assert topic is not None
     return Message(
         topic=topic,
@@ -54,6 +56,7 @@ def from_kafka(raw: confluent_kafka.Message) -> Message:
         key=raw.key(),
         value=raw.value(),
         headers=_headers(raw),
+        leader_epoch=-1 if epoch is None else epoch,
     )
 
 

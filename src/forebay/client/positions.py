@@ -11,7 +11,7 @@ librdkafka also goes back by itself. It looks up where a log begins; if the part
 taken away before the answer is there, it asks again half a second later and begins there once more, whatever
 has happened meanwhile (its issues 2256 and 2782). A message that is taken from its queue while a rebalance
 pauses the partition comes a second time. So it is told where to begin in offsets that need no look-up, and a
-message below the position counts only if the log has become shorter.
+message below the position counts only if the log was cut: it is shorter, or a later leader wrote it.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ class Positions:
         self._raw = raw
         self._start: Start = start
         self._nexts: dict[Place, int] = {}
+        self._epochs: dict[Place, int] = {}
+        """Those of the last messages."""
         self._again: dict[Place, int] = {}
         """Offsets to go back to."""
         self._in_doubt: dict[Place, int | None] = {}
@@ -98,29 +100,40 @@ class Positions:
 
     def accept(self, fetched: Iterable[Message]) -> list[Message]:
         """Those that follow what has arrived before."""
-        nexts: dict[Place, int] = {}
+        lasts: dict[Place, Message] = {}
         accepted = []
         for message in fetched:
             place = (message.topic, message.partition)
             if place in self._again or place in self._in_doubt:
                 continue
-            expected = nexts[place] if place in nexts else self._nexts.get(place, 0)
-            if message.offset < expected and self._reaches(place, expected):
+            last = lasts.get(place)
+            expected = self._nexts.get(place, 0) if last is None else last.offset + 1
+            epoch = self._epochs.get(place, -1) if last is None else last.leader_epoch
+            if message.offset < expected and not self._is_new(message, expected, epoch):
                 continue
-            nexts[place] = message.offset + 1
+            lasts[place] = message
             accepted.append(message)
         return accepted
 
     def end_fetch(self, accepted: Iterable[Message]) -> None:
         """These have arrived."""
-        nexts = self._nexts | {(each.topic, each.partition): each.offset + 1 for each in accepted}
-        self._nexts, self._fetching = nexts, False  # together, also when Ctrl-C arrives here
+        lasts = {(each.topic, each.partition): each for each in accepted}
+        nexts = self._nexts | {place: each.offset + 1 for place, each in lasts.items()}
+        epochs = self._epochs | {place: each.leader_epoch for place, each in lasts.items()}
+        # Together, also when Ctrl-C arrives here.
+        self._nexts, self._epochs, self._fetching = nexts, epochs, False
 
-    def _reaches(self, place: Place, offset: int) -> bool:
-        """Whether the log does. Else it was cut or made anew, and librdkafka is right to begin again."""
+    def _is_new(self, message: Message, expected: int, epoch: int) -> bool:
+        """Whether librdkafka is right to go back, since the log was cut or made anew.
+
+        Then it does not reach that far, or has been written again by a later leader.
+        """
+        if 0 <= epoch < message.leader_epoch:
+            return True
         with kafka_errors():
-            _, end = self._raw.get_watermark_offsets(TopicPartition(*place), cached=True)
-        return end >= offset
+            place = TopicPartition(message.topic, message.partition)
+            _, end = self._raw.get_watermark_offsets(place, cached=True)
+        return end < expected
 
     # -- what is noted ---------------------------------------------------------------------------------
 
@@ -151,6 +164,7 @@ class Positions:
 
     def _forget(self, place: Place) -> None:
         self._nexts.pop(place, None)
+        self._epochs.pop(place, None)
         self._again.pop(place, None)
         self._in_doubt.pop(place, None)
 
