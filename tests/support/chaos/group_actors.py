@@ -153,6 +153,13 @@ class Membership:
             self.positions.pop((each.topic, each.partition), None)
 
 
+def drop(held: list[Any]) -> None:
+    """A consumer that is dropped without close() sends no goodbye: it has crashed. librdkafka may hang in
+    that as well, with a thread that turns in circles (seen with the protocol of KIP-848)."""
+    with contextlib.suppress(GivenUp):
+        within(LEAVE_SECONDS, held.clear)
+
+
 def _weakly(membership: Membership, method: Callable[..., None]) -> Callable[..., None]:
     reference = weakref.ref(membership)
 
@@ -187,11 +194,10 @@ class Member(Actor):
 
     def act(self) -> None:
         while not self.stopping.is_set():
-            membership = Membership(self, self._group, self._topics, **self._settings)
-            if self._live(membership) and self.chance.random() < 0.6:
-                membership.leave()
-            # A consumer that is dropped without close() sends no goodbye: it has crashed.
-            del membership
+            held = [Membership(self, self._group, self._topics, **self._settings)]
+            if self._live(held[0]) and self.chance.random() < 0.6:
+                held[0].leave()
+            drop(held)
 
     def _live(self, membership: Membership) -> bool:
         """Whether nothing went wrong."""
@@ -228,15 +234,16 @@ class Transformer(Actor):
     def act(self) -> None:
         while not self.stopping.is_set():
             producer = new_transactional(self.bootstrap, self.name)
-            membership = Membership(self, self._group, [self._source])
+            held = [Membership(self, self._group, [self._source])]
             try:
-                while not self.stopping.is_set() and self._step(membership, producer):
+                while not self.stopping.is_set() and self._step(held[0], producer):
                     pass
                 if self.chance.random() < 0.5:
-                    membership.leave()
+                    held[0].leave()
             except KafkaException:
                 pass
-            del membership, producer
+            drop(held)
+            del producer
 
     def _step(self, membership: Membership, producer: Producer) -> bool:
         """False when this life is over: what was read, and not written, is read again by the next."""
