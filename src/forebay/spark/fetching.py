@@ -139,6 +139,10 @@ class _Fetches:
         self._posted = None
         answer: FetchResponse = connection.read(extra_s=WAIT_MS_MAX / 1000)
         check(answer.error_code, f"fetch from {connection.address}")
+        if not answer.responses:  # as Kafka answers a client that is over its quota
+            raise KafkaError(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{connection.address} throttles this client"
+            )
         (topic,) = answer.responses
         (data,) = topic.partitions
         check(data.error_code, f"{self._wanted.at} at offset {self._offset}")
