@@ -12,7 +12,7 @@ from forebay.broker.appends import Appends
 from forebay.broker.sockets import Stream
 from forebay.sim.simulation import Story, simulate
 from forebay.sim.world.disk import SimDisk
-from forebay.sim.world.disk_handle import DiskHandle
+from forebay.sim.world.disk_handle import Died, DiskHandle
 from forebay.sim.world.disk_time import DiskTime
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimProcess
@@ -298,3 +298,12 @@ def test_a_mistake_that_a_broker_lives_through_is_a_breach_all_the_same(
     ending = simulate(Story(seed=1, steps=0))
     assert ending.breach is not None
     assert "nobody expected" in ending.breach and "a mistake" in ending.breach
+
+
+def test_nobody_waits_for_threads_of_a_process_that_is_dead(world: World, network: SimNetwork) -> None:
+    process = SimProcess(world, network, "host", "process")
+    threads = process.threads(1, "pool")
+    jobs = [threads.submit(int), threads.submit(int)]
+    process.end()
+    threads.shutdown()
+    assert [type(job.exception(timeout=0)) for job in jobs] == [Died, Died]

@@ -27,6 +27,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, TypeVar
 
+from forebay.sim.world.disk_handle import Died
 from forebay.sim.world.virtual_time import World
 
 T = TypeVar("T")
@@ -292,14 +293,16 @@ class SimThreads(Executor):
         return iter([fn(*args) for args in zip(*iterables, strict=False)])
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
-        """The loop waits for its threads: what they have to do is done now."""
+        """The loop waits for its threads: what they have to do is done now, unless their process is dead."""
         self._closed = True
         jobs = [*self._running.values(), *self._waiting]
         self._running.clear()
         self._waiting.clear()
-        for job in jobs:
+        for future, work in jobs:
             if self._loop.alive:
-                self._carry_out(*job, 0.0)
+                self._carry_out(future, work, 0.0)
+            else:
+                future.set_exception(Died())  # whoever is taken apart meanwhile must not wait for it
 
     def _start(self) -> None:
         while self._waiting and len(self._running) < self._workers:
