@@ -1,6 +1,6 @@
 """The simulator is itself tested: it has to catch every mistake in `mutants.py` within a few stories.
 
-`make test` puts in those that almost any story shows, `make chaos` all of them.
+`make test` puts in those that show at once, `make chaos` all of them.
 """
 
 from __future__ import annotations

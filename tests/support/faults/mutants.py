@@ -319,6 +319,8 @@ CAUGHT_AT_ONCE: frozenset[Mutant] = frozenset(
         serve_committed_readers_undecided_messages,
         forget_what_coordinators_knew,
         answer_administrators_before_it_is_done,
+        measure_time_by_the_wall,
+        cut_logs_on_the_loop,
     }
 )
-"""Almost any story shows these. The others take minutes to hunt, and are hunted by `make chaos`."""
+"""The story that they begin with shows these. Others take minutes to hunt, and are hunted by `make chaos`."""
