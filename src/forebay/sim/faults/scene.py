@@ -153,8 +153,9 @@ class Scene:
         return [other for other in self.nodes if other.node_id in listed and other is not node]
 
     def _is_kept_by(self, other: SimNode) -> bool:
-        """Whether it stays listed, although one that is being robbed seems to be alive for a while."""
-        if other.disk_failed:
+        """Whether it stays listed, although one that is being robbed seems to be alive for a while. One that
+        cannot read its disk does not: it says itself that others should be asked."""
+        if other.disk_failed or other.disk.fault is not None:
             return False
         return not self.one_is_enough or (other.node_id in self.store.image().brokers and not other.stopping)
 

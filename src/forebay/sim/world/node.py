@@ -124,10 +124,11 @@ class SimNode:
 
     @property
     def lacks_partitions(self) -> bool:
-        """Whether its broker serves without partitions that it could not open, and might now."""
+        """Whether its broker serves without partitions that it could not open or cut, and might now."""
         if self.broker is None or not self.ready or self.disk.fault is not None:
             return False
-        return bool(self.broker.replicas.damaged())
+        replicas = self.broker.replicas
+        return bool(replicas.damaged()) or any(each.log.offline_for_good for each in replicas.all())
 
     def partition(self, at: TopicPartition) -> Partition | None:
         """Its replica of a partition, if that may be used at this moment."""
