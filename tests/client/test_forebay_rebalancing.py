@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -15,16 +16,24 @@ PARTITIONS = 4
 TOTAL = 2000
 WORKERS = 3
 BATCHES_PER_LIFE = 6
+CLASSIC: dict[str, Any] = {"heartbeat.interval.ms": 100}
+IN_STEPS: dict[str, dict[str, Any]] = {
+    "cooperative": {**CLASSIC, "partition.assignment.strategy": "cooperative-sticky"},
+    "assigned by the broker": {"group.protocol": "consumer"},
+}
 
 
 class Flow:
     """One source, one sink, and workers that each live for a few batches."""
 
-    def __init__(self, servers: str, topic: str, delivery: Delivery) -> None:
+    def __init__(
+        self, servers: str, topic: str, delivery: Delivery, settings: dict[str, Any] = CLASSIC
+    ) -> None:
         self.servers = servers
         self.source = topic
         self.sink = f"{topic}-sink"
         self.delivery = delivery
+        self.settings = settings
         self.ended = threading.Event()
 
     def work(self, worker: int) -> None:
@@ -50,7 +59,7 @@ class Flow:
                 group=self.source,
                 delivery=self.delivery,
                 profile="latency",
-                settings={"heartbeat.interval.ms": 100},
+                settings=self.settings,
             ) as consumer,
         ):
             process(consumer, producer, self._transform, batch_max=40, stop=stop)
@@ -80,7 +89,20 @@ class Flow:
 def test_a_restless_group_misses_nothing(
     forebay_broker: Broker, forebay_topic: str, delivery: Delivery
 ) -> None:
-    flow = Flow(forebay_broker.bootstrap_servers, forebay_topic, delivery)
+    check(Flow(forebay_broker.bootstrap_servers, forebay_topic, delivery))
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(0)
+@pytest.mark.forebay_topic(partitions=PARTITIONS)
+@pytest.mark.parametrize("settings", IN_STEPS.values(), ids=IN_STEPS)
+def test_a_restless_group_whose_partitions_move_in_steps(
+    forebay_broker: Broker, forebay_topic: str, settings: dict[str, Any]
+) -> None:
+    check(Flow(forebay_broker.bootstrap_servers, forebay_topic, "exactly-once", settings))
+
+
+def check(flow: Flow) -> None:
     flow.feed()
     with ThreadPoolExecutor(WORKERS) as pool:
         workers = [pool.submit(flow.work, number) for number in range(WORKERS)]
@@ -91,5 +113,5 @@ def test_a_restless_group_misses_nothing(
         for worker in workers:
             worker.result()
     assert sorted(found) == list(range(TOTAL))
-    if delivery == "exactly-once":
+    if flow.delivery == "exactly-once":
         assert max(found.values()) == 1
