@@ -17,6 +17,8 @@ from hashlib import blake2b
 from heapq import heappop, heappush
 from typing import Any
 
+_EVENTS_MAX = 500_000
+"""Ten times as many as a story usually has."""
 _TRACE_LINES_KEPT = 400
 
 
@@ -61,6 +63,8 @@ class World:
             if due > self.now:
                 self.now = due
             self.events_count += 1
+            if self.events_count == _EVENTS_MAX:
+                self.fail(f"{_EVENTS_MAX:,} events, and no end: somebody does the same again and again")
             action(*args)
             if enough is not None and enough():
                 return
