@@ -70,6 +70,8 @@ class Tormentor:
             self._cluster.wait_until_healthy()
         with contextlib.ExitStack() as ended, contextlib.ExitStack() as mended:
             for each in (fault, *self._companion(fault)):
+                if not self._cluster.well:
+                    break  # the first one has struck them all
                 ended.enter_context(self._outages.during(each.name))
                 mended.enter_context(each.strike(self._cluster, self._chance))
                 time.sleep(self._chance.uniform(*each.seconds))
