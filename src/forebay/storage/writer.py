@@ -400,7 +400,7 @@ class LogWriter:
             new_files, self._new_files = self._new_files, False
         if end <= self.recovery_point and not new_files:
             return self.recovery_point
-        self._prepare_sync(new_files)
+        unprepared = self._prepare_sync(new_files)
         try:
             self._sync_files(active, sealed, new_files)
         except OSError as error:
@@ -409,6 +409,8 @@ class LogWriter:
             self.take_offline(f"cannot sync {active.file.path}: {error}")
             logger.error("log offline for good", extra={"directory": self.directory, "error": str(error)})
             raise StorageError(f"cannot sync {active.file.path}: {error}") from error
+        if unprepared is not None:
+            raise unprepared
         with self._sync_lock:
             if self._generation == generation:
                 self._unsynced = [segment for segment in self._unsynced if segment not in sealed]
@@ -423,15 +425,20 @@ class LogWriter:
             self._new_files |= new_files
             return self._generation != generation
 
-    def _prepare_sync(self, new_files: bool) -> None:
+    def _prepare_sync(self, new_files: bool) -> StorageError | None:
+        """What went wrong with the files beside the log, on a full disk for instance.
+
+        The log's own files are synced all the same, so that a loss of power takes nothing; but the next start
+        looks through them, and another sync is tried.
+        """
         try:
             if self.before_sync is not None:
                 self.before_sync()
         except OSError as error:
-            # Nothing was asked of the log's own files yet: the next sync can still make all of it safe.
             with self._sync_lock:
                 self._new_files |= new_files
-            raise StorageError(f"cannot prepare to sync {self.directory}: {error}") from error
+            return StorageError(f"cannot prepare to sync {self.directory}: {error}")
+        return None
 
     def _sync_files(self, active: Segment, sealed: tuple[Segment, ...], new_files: bool) -> None:
         for segment in sealed:
