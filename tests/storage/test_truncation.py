@@ -183,6 +183,22 @@ class TestTrouble:
         found = read_all(log)
         assert found in (b"".join(made), b"".join(made[:500])), "the cut happened, or it did not"
 
+    def test_a_cut_to_the_beginning_needs_no_room(self) -> None:
+        """A follower with a full disk keeps its place: a log that is gone would begin at an older offset."""
+        device = SimDisk(random.Random(0))
+        log = Log.open(DiskHandle(device, random.Random(0)), "data/t-0", LogConfig(segment_bytes=2000))
+        fill(log, 60, value=b"old" * 20)
+        log.delete_front(1)
+        begin = log.segments()[0].base_offset
+
+        def refuse(operation: str, path: str) -> None:
+            if operation in ("append", "create"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+        device.fault = refuse
+        log.truncate_to(begin)
+        assert (log.start_offset, log.end_offset) == (begin, begin)
+
     def test_a_sync_that_meets_a_file_no_longer_there_begins_again(self, tmp_path: Path) -> None:
         """A thread syncs sealed segments while another cuts them off."""
         disk = VanishingDisk()

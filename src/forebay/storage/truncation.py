@@ -50,7 +50,7 @@ class TruncatingLog(SwappingLog):
         self._write_early()
         if offset >= self.end_offset:
             return
-        if offset <= self._segments[0].base_offset:
+        if offset < self._segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return
         self.settle()
