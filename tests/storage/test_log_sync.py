@@ -135,12 +135,12 @@ def test_many_syncs_under_load(tmp_path: Path) -> None:
     assert read_all(log) == b"".join(made)
 
 
+def no_room() -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_what_fails_beside_the_log_leaves_what_it_holds_safe(disk: InterruptedDisk, log: Log) -> None:
     made = fill(log, 3)
-
-    def no_room() -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     log.before_sync = no_room
     with pytest.raises(StorageError, match="No space left"):
         log.datasync()
@@ -150,10 +150,6 @@ def test_what_fails_beside_the_log_leaves_what_it_holds_safe(disk: InterruptedDi
 def test_what_fails_before_the_files_are_synced_can_be_tried_again(disk: InterruptedDisk, log: Log) -> None:
     """A disk that is too full for the list of leader epochs has lost nothing of the log."""
     made = fill(log, 3)
-
-    def no_room() -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     log.before_sync = no_room
     with pytest.raises(StorageError, match="No space left"):
         log.datasync()

@@ -27,7 +27,7 @@ class DiskTime:
         """By path: which blocks the loop has read in this turn."""
 
     def read(self, path: str, position: int, size: int) -> None:
-        if not self._loop.busy or path.startswith(_COORDINATORS, path.rfind("/", 0, path.rfind("/"))):
+        if not self._loop.busy or any(name in path for name in _COORDINATORS):
             return
         if self._turn != self._loop.turns_count:
             self._turn = self._loop.turns_count
