@@ -33,7 +33,7 @@ demo: $(STAMP) ## a broker, a cluster and Spark, killed and checked; ARGS="clust
 
 test: $(STAMP) ## run all tests on all cores; ARGS="-k name" picks some, WORKERS=0 keeps them in one process
 	@scripts/install-test-tools.sh --quiet || true
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 chaos: $(STAMP) ## random clients on a broker that is killed, and on a cluster to which everything happens, for CHAOS_SECONDS each; CHAOS_SEEDS stories and all mutants
 	@$(BIN)/python -m pytest -q -m chaos $(ARGS)

@@ -46,14 +46,18 @@ def _keep_temporary_files_in_memory() -> None:
 _keep_temporary_files_in_memory()
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What the workers of pytest-xdist share out: modules, whose fixtures are then built once. The tests on
-    a Spark session are one lot; those of a module marked `spread` share nothing that is slow. What runs on
-    Spark takes longest, and comes first: else one worker would be left with it at the end."""
+    a Spark session are one lot, and those that start Spark by themselves another: more than two JVMs at a
+    time starve each other until Spark gives up. Those of a module marked `spread` share nothing that is
+    slow. What runs on Spark takes longest, and comes first: else one worker would be left with it."""
     items.sort(key=lambda item: _needs(item, "jvm_options"), reverse=True)
     for item in items:
         if _needs(item, "spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
+        elif _needs(item, "jvm_options"):
+            item.add_marker(pytest.mark.xdist_group("jvm"))
         elif item.get_closest_marker("spread") is None:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
