@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from support.chaos.checker import RULES, check, transformed_once
-from support.chaos.history import Ack, Begin, Commit, Found, History, Read, Send, Transaction
+from support.chaos.history import Ack, Begin, Commit, Found, Given, History, Read, Send, Transaction
 
 ONE, TWO = ("t", 0), ("t", 1)
 
@@ -165,6 +165,10 @@ def two_owners(history: History) -> None:
     history.reads.append(group_read("m3", TWO, 0, b"c2", 61, generation=2))
 
 
+def a_partition_given_twice(history: History) -> None:
+    history.given |= {Given("k", 3, ONE, "m8"), Given("k", 3, ONE, "m9")}
+
+
 def a_message_that_no_member_saw(history: History) -> None:
     history.visible[TWO][9] = b"u2"
 
@@ -192,6 +196,7 @@ BREACHES: list[tuple[Callable[[History], None], str]] = [
     (a_commit_from_the_future, "commits_never_go_back"),
     (an_aborted_commit, "commits_never_go_back"),
     (two_owners, "one_member_per_generation"),
+    (a_partition_given_twice, "one_member_per_generation"),
     (a_message_that_no_member_saw, "nothing_missed"),
 ]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from support.chaos.actors import Actor, Stage, Transactor, Writer
 from support.chaos.checker import check, nothing_missed, transformed_once
-from support.chaos.group_actors import Member, Reader, Transformer
+from support.chaos.group_actors import Member, Reader, Transformer, Watcher
 from support.chaos.history import History, Place
 from support.chaos.witness import read_everything, witness
 from support.clients.kafka_clients import DEADLINE_SECONDS
@@ -51,6 +51,7 @@ class Cast:
         return [
             *(self._member(f"billing-{n}", "billing", PLAIN, TRANSACTIONS) for n in range(3)),
             *(self._member(f"audit-{n}", "audit", DERIVED, **BROKER_ASSIGNS) for n in range(2)),
+            Watcher("watcher", self._stage, group="audit"),
             self._reader("reader-committed", PLACES, committed_only=True),
             self._reader("reader-all", PLACES, committed_only=False),
         ]
@@ -97,6 +98,7 @@ def enough_was_done(history: History) -> bool:
     return (
         {"committed", "aborted"} <= outcomes
         and {"billing", "pipeline", "audit"} <= groups
+        and len({given.epoch for given in history.given}) > 1
         and any(commit.acknowledged for commit in history.commits)
     )
 

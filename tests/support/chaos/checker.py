@@ -183,7 +183,7 @@ def _may_count(history: History, commit: Commit) -> bool:
 
 
 def one_member_per_generation(history: History) -> Iterator[str]:
-    """Within one generation of a group, a partition is read by one member."""
+    """Within one generation of a group, a partition is read by one member, and given to one."""
     owners: dict[tuple[str, int, Place], str] = {}
     for read in history.reads:
         if read.group is None or read.generation is None:
@@ -191,6 +191,10 @@ def one_member_per_generation(history: History) -> Iterator[str]:
         owner = owners.setdefault((read.group, read.generation, read.place), read.member)
         if owner != read.member:
             yield f"{owner} and {read.member} read {_at(read.place)} in generation {read.generation}"
+    for group, epoch, place, member in sorted(history.given):
+        owner = owners.setdefault((group, epoch, place), member)
+        if owner != member:
+            yield f"{owner} and {member} of {group} had {_at(place)} in epoch {epoch}"
 
 
 def nothing_missed(history: History) -> Iterator[str]:

@@ -17,6 +17,8 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
+from forebay.errors import ErrorCode
+from forebay.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 from support.chaos.actors import (
     QUICK,
     Actor,
@@ -28,7 +30,8 @@ from support.chaos.actors import (
     new_transactional,
     within,
 )
-from support.chaos.history import Begin, Commit, Found, Place, Read, Send, Transaction
+from support.chaos.history import Begin, Commit, Found, Given, Place, Read, Send, Transaction
+from support.clients.wire_client import WireClient
 
 COMMITTED_SECONDS = 5.0
 LEAVE_SECONDS = 5.0
@@ -38,7 +41,8 @@ SESSION = {"session.timeout.ms": 2_000, "heartbeat.interval.ms": 200}
 
 
 def generation_of(consumer: Consumer) -> int:
-    """The library tells it in a form meant for transactions only: a magic text, then the number."""
+    """Of a classic group. The library tells it in a form meant for transactions only: a magic text, then the
+    number."""
     generation: int = struct.unpack_from("=i", consumer.consumer_group_metadata(), 7)[0]
     return generation
 
@@ -98,7 +102,9 @@ class Membership:
                 message.value() or b"",
                 self.history.tick(),
                 group=self.group,
-                generation=generation_of(self.consumer),
+                # With KIP-848 a member's epoch may rise while a partition is on its way to the program, which
+                # then reads it in an epoch in which it is somebody else's already: see `Watcher`.
+                generation=None if self._incremental else generation_of(self.consumer),
                 member=self._name,
             )
         )
@@ -212,6 +218,38 @@ class Member(Actor):
         except (KafkaException, GivenUp):
             return False
         return True
+
+
+class Watcher(Actor):
+    """Asks the coordinator of a KIP-848 group again and again which member has which partitions.
+
+    What members read would not do: a librdkafka that looks for its coordinator tells the new one what it owns
+    without the partitions for which its program has not been called back yet, and they are given away, by
+    Kafka's rules too.
+    """
+
+    def __init__(self, name: str, stage: Stage, *, group: str) -> None:
+        super().__init__(name, stage)
+        self._group = group
+
+    def act(self) -> None:
+        servers = itertools.cycle(self.bootstrap.split(","))
+        while not self.stopping.wait(0.1):
+            with contextlib.suppress(OSError), WireClient(next(servers), timeout_s=1.0) as client:
+                while not self.stopping.wait(0.05) and self._look(client):
+                    pass
+
+    def _look(self, client: WireClient) -> bool:
+        """False when this broker does not coordinate the group."""
+        answer = client.call(ConsumerGroupDescribeRequest(group_ids=[self._group]), 0)
+        group: DescribedGroup = answer.groups[0]
+        for member in group.members:
+            for topic in member.assignment.topic_partitions:
+                self.history.given |= {
+                    Given(self._group, member.member_epoch, (topic.topic_name, number), member.member_id)
+                    for number in topic.partitions
+                }
+        return group.error_code == ErrorCode.NONE
 
 
 class Transformer(Actor):

@@ -57,6 +57,15 @@ class Read(NamedTuple):
     member: str = ""
 
 
+class Given(NamedTuple):
+    """A partition that a member has in an epoch, as the coordinator of its group told it."""
+
+    group: str
+    epoch: int
+    place: Place
+    member: str
+
+
 class Begin(NamedTuple):
     """A consumer was told to read on from an offset."""
 
@@ -96,6 +105,7 @@ class History:
     """Of producers that do not wait for the replicas: of those nothing is promised, not even the offset."""
     transactions: dict[str, Transaction] = field(default_factory=dict)
     reads: list[Read] = field(default_factory=list)
+    given: set[Given] = field(default_factory=set)
     begins: list[Begin] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     found: list[Found] = field(default_factory=list)

@@ -36,12 +36,14 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 
 
 class WireClient:
-    def __init__(self, bootstrap: str, *, receive_buffer: int | None = None) -> None:
+    def __init__(
+        self, bootstrap: str, *, receive_buffer: int | None = None, timeout_s: float = TIMEOUT_SECONDS
+    ) -> None:
         host, _, port = bootstrap.rpartition(":")
         self.socket = socket.socket()
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(TIMEOUT_SECONDS)
+        self.socket.settimeout(timeout_s)
         self.socket.connect((host, int(port)))
         self._next_id = 1
         self.unanswered: deque[tuple[int, type[Request], int]] = deque()
