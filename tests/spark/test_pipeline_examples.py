@@ -61,14 +61,20 @@ def test_the_declarative_pipeline(broker: BrokerProcess, tmp_path: Path, jvm_opt
     )
     (tmp_path / "spark-pipeline.yml").write_text(spec)
     (tmp_path / "transformations").symlink_to(source / "transformations")
+    commands = Path(sys.executable).parent
     done = subprocess.run(
         [
-            Path(sys.executable).parent / "spark-pipelines",
+            commands / "spark-pipelines",
             *("run", "--conf", "spark.sql.catalogImplementation=hive", "--conf", "spark.ui.enabled=false"),
             *("--conf", f"{DRIVER_OPTIONS}={jvm_options}"),
         ],
         cwd=tmp_path,
-        env={**os.environ, "FOREBAY_BOOTSTRAP_SERVERS": broker.bootstrap, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={
+            **os.environ,
+            "PATH": f"{commands}:{os.environ['PATH']}",  # as in an environment that is activated
+            "FOREBAY_BOOTSTRAP_SERVERS": broker.bootstrap,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
         capture_output=True,
         text=True,
         timeout=DEADLINE_SECONDS,

@@ -32,7 +32,7 @@ ROWS = 3_000
 """Ten micro-batches, in each of which both tasks have rows."""
 WORKER_KILLS = 4
 CHANCE = random.Random(os.environ.get("SPARK_KILL_SEED", "6"))
-DRIVER_KILLS = int(os.environ.get("SPARK_DRIVER_KILLS", "2"))
+DRIVER_KILLS = int(os.environ.get("SPARK_DRIVER_KILLS", "1"))
 DEADLINE_S = 240.0
 
 # Starting Spark takes seconds, and on a busy machine many; the deadlines above say more precisely what hangs.
