@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -13,20 +14,21 @@ from forebay.sim.simulation import Story, simulate
 from support.faults.mutants import CAUGHT_AT_ONCE, MUTANTS, Mutant
 
 _SEEDS_MAX = 60
-"""How many stories are told at most from the seed on that a mistake names."""
+"""How many stories are told at most, from the one on that a mistake names."""
 
 
 @cache
-def problem_without_mistakes(seed: int) -> str | None:
-    return simulate(Story(seed=seed)).breach
+def problem_without_mistakes(story: Story) -> str | None:
+    return simulate(story).breach
 
 
-def seed_that_catches(mutant: Mutant, first: int) -> int | None:
+def story_that_catches(mutant: Mutant, first: Story) -> Story | None:
     with pytest.MonkeyPatch.context() as patch:
         mutant(patch)
-        for seed in range(first, first + _SEEDS_MAX):
-            if simulate(Story(seed=seed)).breach is not None:
-                return seed
+        for seed in range(first.seed, first.seed + _SEEDS_MAX):
+            story = replace(first, seed=seed)
+            if simulate(story).breach is not None:
+                return story
     return None
 
 
@@ -40,7 +42,7 @@ def seed_that_catches(mutant: Mutant, first: int) -> int | None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_mistake_is_caught(mutant: Mutant, first: int) -> None:
-    seed = seed_that_catches(mutant, first)
-    assert seed is not None, f"{mutant.__name__} was not caught from seed {first} on"
-    assert problem_without_mistakes(seed) is None, "the story fails without the mistake too"
+def test_a_mistake_is_caught(mutant: Mutant, first: Story) -> None:
+    story = story_that_catches(mutant, first)
+    assert story is not None, f"{mutant.__name__} was not caught from {first} on"
+    assert problem_without_mistakes(story) is None, f"{story} fails without the mistake too"
