@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from forebay.errors import ErrorCode
 from forebay.storage.faults import FaultyDisk
+from forebay.storage.log import Log
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
 from support.clients.wire_client import batch, create_topic, fetch, only_partition, produce, values_of
 
@@ -25,26 +27,47 @@ class HeldDisk(FaultyDisk):
         super().__init__()
         self.may_sync = threading.Event()
         self.may_sync.set()
+        self.asked = threading.Event()
 
     def check(self, operation: str, path: str) -> None:
         if operation == "datasync" and f"{TOPIC}-0" in path:
+            self.asked.set()
             assert self.may_sync.wait(20)
         super().check(operation, path)
 
 
 @pytest.fixture
-async def alone(tmp_path: Path) -> AsyncIterator[LocalCluster]:
-    settings = {"min.insync.replicas": "1", "log.flush.interval.ms": "600000"}
+async def together(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    """All replicas are in sync, and for that reason none is in a hurry to sync."""
+    settings = {
+        "min.insync.replicas": "1",
+        "log.flush.interval.ms": "600000",
+        "replica.lag.time.max.ms": "1500",
+    }
     async with local_cluster(tmp_path, settings, make_disk=HeldDisk) as cluster:
         (made,) = (await cluster.ask(1, create_topic(TOPIC), CREATE_TOPICS)).topics
         assert made.error_code == ErrorCode.NONE
         await cluster.in_sync(TOPIC)
-        leader, *followers = cluster.state(TOPIC).replicas
-        for node in followers:
-            await cluster.kill(node)
-            await cluster.bury(node)
-        assert (cluster.state(TOPIC).isr, cluster.state(TOPIC).eligible) == ((leader,), ())
         yield cluster
+
+
+@pytest.fixture
+async def alone(together: LocalCluster) -> LocalCluster:
+    await bury_followers(together)
+    assert together.state(TOPIC).eligible == ()
+    return together
+
+
+async def bury_followers(cluster: LocalCluster) -> None:
+    leader, *followers = cluster.state(TOPIC).replicas
+    for node in followers:
+        await cluster.kill(node)
+        await cluster.bury(node)
+    assert cluster.state(TOPIC).isr == (leader,)
+
+
+def log_of_leader(cluster: LocalCluster) -> Log:
+    return cluster[cluster.leader(TOPIC)].replicas.held(TOPIC, 0).log
 
 
 async def append(cluster: LocalCluster, value: bytes, acks: int) -> Any:
@@ -81,3 +104,34 @@ async def test_a_failed_sync_acknowledges_nothing(alone: LocalCluster) -> None:
     disk_of(alone).break_path("datasync", f"{TOPIC}-0")
     assert (await append(alone, b"lost", -1)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert await values(alone) == []
+
+
+async def test_what_the_dead_had_is_synced_when_they_are_missed(together: LocalCluster) -> None:
+    assert (await append(together, b"on three disks", -1)).error_code == ErrorCode.NONE
+    assert log_of_leader(together).recovery_point == 0
+    await bury_followers(together)
+    await eventually(lambda: log_of_leader(together).recovery_point == 1)
+
+
+async def test_a_leader_leaves_nobody_behind_before_it_has_synced(together: LocalCluster) -> None:
+    assert (await append(together, b"on three disks", -1)).error_code == ErrorCode.NONE
+    leader, *followers = together.state(TOPIC).replicas
+    metrics, disk = together[leader].metrics, disk_of(together)
+    disk.may_sync.clear()
+    try:
+        with together.deaf(TOPIC, *followers):  # until the in-sync set changes
+            await write_until(together, disk.asked.is_set)
+            assert metrics.isr_shrinks == 0
+            disk.may_sync.set()
+            await write_until(together, lambda: metrics.isr_shrinks > 0)
+            assert log_of_leader(together).recovery_point > 0
+    finally:
+        disk.may_sync.set()
+
+
+async def write_until(cluster: LocalCluster, condition: Callable[[], bool]) -> None:
+    """Who has everything is not behind, and a fetch that was under way may bring it everything."""
+    async with asyncio.timeout(20):
+        while not condition():
+            await append(cluster, b"more", 1)
+            await asyncio.sleep(0.05)
