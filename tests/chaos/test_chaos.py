@@ -10,16 +10,19 @@ from __future__ import annotations
 import os
 import random
 import time
+from functools import partial
 
 import pytest
 
 from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.brokers.replicated import until
 from support.chaos.actors import Stage
-from support.chaos.cast import PARTITIONS, TOPICS, breaches_of, enough_was_done, play
+from support.chaos.cast import PARTITIONS, TOPICS, TRANSACTORS, breaches_of, enough_was_done, play
 from support.chaos.history import History
 from support.clients.kafka_clients import create_topic
 
 DOWN_SECONDS_MAX = 0.5
+HUNGRY_SECONDS = 15.0
 CHAOS_SECONDS = float(os.environ.get("CHAOS_SECONDS", "120"))
 CHAOS_SEED = os.environ.get("CHAOS_SEED") or f"{random.SystemRandom().randrange(2**32)}"
 
@@ -36,21 +39,48 @@ SETTINGS = {
 }
 
 
-def torment(broker: BrokerProcess, chance: random.Random, seconds: float) -> None:
+def torment(broker: BrokerProcess, chance: random.Random, seconds: float, history: History) -> None:
     """Kill it, or stop it, and bring it back, for so long."""
     end = time.monotonic() + seconds
+    hunger = Hunger(history)
     while time.monotonic() < end:
         time.sleep(chance.uniform(0.3, 2.5))
         (broker.stop if chance.random() < 0.2 else broker.kill)()
         time.sleep(chance.uniform(0, DOWN_SECONDS_MAX))
         broker.start()
+        hunger.still()
+
+
+class Hunger:
+    """On a busy machine a broker may be killed before it has loaded its coordinators, again and again. So one
+    on which a producer of transactions has not got on for long lives until it has."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._fed: dict[str, tuple[int, float]] = {}
+
+    def still(self) -> None:
+        for name in TRANSACTORS:
+            ended, since = self._fed.setdefault(name, (self._ended(name), time.monotonic()))
+            if time.monotonic() - since > HUNGRY_SECONDS:
+                until(partial(self._is_fed, name, ended), f"{name} ends a transaction")
+            if self._is_fed(name, ended):
+                self._fed[name] = self._ended(name), time.monotonic()
+
+    def _is_fed(self, name: str, before: int) -> bool:
+        return self._ended(name) > before
+
+    def _ended(self, name: str) -> int:
+        transactions = list(self._history.transactions.items())
+        own = [each for number, each in transactions if number.startswith(f"{name}.")]
+        return sum(each.outcome in ("committed", "aborted") for each in own)
 
 
 def run_chaos(broker: BrokerProcess, seed: str, seconds: float) -> None:
     for topic in TOPICS:
         create_topic(broker.bootstrap, topic, PARTITIONS)
     stage = Stage(broker.bootstrap, History(), seed)
-    history = play(stage, lambda: torment(broker, random.Random(seed), seconds))
+    history = play(stage, lambda: torment(broker, random.Random(seed), seconds, stage.history))
     breaches = breaches_of(history)
     shown = "\n".join(breaches[:20])
     assert not breaches, f"seed {seed}: {len(breaches)} breaches\n{shown}\n{broker.log()[-2_000:]}"

@@ -90,6 +90,11 @@ def a_lost_acknowledge(history: History) -> None:
     del history.visible[ONE][1]
 
 
+def a_lost_repeat(history: History) -> None:
+    history.sends[b"r"] = history.sends[b"a"]._replace(number=9)
+    history.acks.append(Ack(b"r", ONE, None))
+
+
 def an_acknowledge_elsewhere(history: History) -> None:
     history.acks.append(Ack(b"a", ONE, 9))
 
@@ -179,6 +184,7 @@ BREACHES: list[tuple[Callable[[History], None], str]] = [
     (another_partition, "nothing_from_nowhere"),
     (a_lost_acknowledge, "no_lost_write"),
     (an_acknowledge_elsewhere, "no_lost_write"),
+    (a_lost_repeat, "no_lost_write"),
     (a_lost_message_of_a_transaction, "no_lost_transaction"),
     (half_a_transaction, "all_or_nothing"),
     (a_message_twice, "no_double_write"),
@@ -210,6 +216,12 @@ def test_each_breach_is_found_by_its_rule(break_it: Callable[[History], None], r
 
 def test_every_rule_can_be_broken() -> None:
     assert {rule for _, rule in BREACHES} == {rule.__name__ for rule in RULES}
+
+
+def test_a_repeat_is_acknowledged_without_an_offset() -> None:
+    history = good()
+    history.acks += [Ack(value, ONE, None) for value in (b"a", b"b")]
+    assert check(history) == []
 
 
 def test_a_reset_lets_offsets_go_back() -> None:

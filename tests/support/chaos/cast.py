@@ -19,6 +19,7 @@ from support.clients.kafka_clients import DEADLINE_SECONDS
 
 PARTITIONS = 3
 PLAIN, TRANSACTIONS, DERIVED = "plain", "transactions", "derived"
+TRANSACTORS = ("txn-a", "txn-b")
 TOPICS = (PLAIN, TRANSACTIONS, DERIVED)
 PLACES: list[Place] = [(topic, number) for topic in TOPICS for number in range(PARTITIONS)]
 BROKER_ASSIGNS = {"group.protocol": "consumer"}
@@ -36,8 +37,7 @@ class Cast:
             self._writer("idempotent", idempotent=True),
             self._writer("hasty", idempotent=False, acks="1"),
             self._writer("careless", idempotent=False, acks="0"),
-            Transactor("txn-a", stage, topic=TRANSACTIONS, partitions=PARTITIONS),
-            Transactor("txn-b", stage, topic=TRANSACTIONS, partitions=PARTITIONS),
+            *(Transactor(name, stage, topic=TRANSACTIONS, partitions=PARTITIONS) for name in TRANSACTORS),
         ]
 
     def transformers(self) -> list[Actor]:

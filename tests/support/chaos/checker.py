@@ -34,7 +34,7 @@ def _tellings(history: History) -> Iterator[tuple[Place, int, bytes]]:
     for content in (history.stored, history.visible):
         for place, values in content.items():
             yield from ((place, offset, value) for offset, value in values.items())
-    yield from ((ack.place, ack.offset, ack.value) for ack in history.acks)
+    yield from ((ack.place, ack.offset, ack.value) for ack in history.acks if ack.offset is not None)
     yield from ((read.place, read.offset, read.value) for read in history.reads)
 
 
@@ -49,11 +49,17 @@ def nothing_from_nowhere(history: History) -> Iterator[str]:
 
 def no_lost_write(history: History) -> Iterator[str]:
     """What was acknowledged and not aborted is there, where the acknowledge said."""
+    visible = _values(history.visible)
     for ack in history.acks:
-        if _outcome(history, ack.value) == "committed":
-            kept = history.visible.get(ack.place, {}).get(ack.offset)
-            if kept != ack.value:
-                yield f"{ack.value!r} was acknowledged at {_at(ack.place, ack.offset)}, where {kept!r} is"
+        if _outcome(history, ack.value) != "committed":
+            continue
+        if ack.offset is None:
+            if ack.value not in visible:
+                yield f"{ack.value!r} was acknowledged, as a repeat, in {_at(ack.place)}, and is not there"
+            continue
+        kept = history.visible.get(ack.place, {}).get(ack.offset)
+        if kept != ack.value:
+            yield f"{ack.value!r} was acknowledged at {_at(ack.place, ack.offset)}, where {kept!r} is"
 
 
 def no_lost_transaction(history: History) -> Iterator[str]:

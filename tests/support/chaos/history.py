@@ -33,7 +33,8 @@ class Send(NamedTuple):
 class Ack(NamedTuple):
     value: bytes
     place: Place
-    offset: int
+    offset: int | None
+    """None when the broker said that it has the message already (DUPLICATE_SEQUENCE_NUMBER), not where."""
 
 
 @dataclass(slots=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from confluent_kafka import OFFSET_BEGINNING, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from support.chaos.history import Content, History, Place
 from support.clients.kafka_clients import DEADLINE_SECONDS, confluent_admin, confluent_consumer, know
+
+_BEING_ELECTED = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
 def witness(bootstrap: str, places: Iterable[Place], history: History) -> None:
@@ -25,14 +27,21 @@ def witness(bootstrap: str, places: Iterable[Place], history: History) -> None:
 
 
 def end_offsets(bootstrap: str, places: Iterable[Place], isolation: IsolationLevel) -> dict[Place, int]:
-    wanted = {TopicPartition(*place): OffsetSpec.latest() for place in places}
+    """Asked again where a partition is just being given back to the broker that should lead it."""
+    ends: dict[Place, int] = {}
+    left = {TopicPartition(*place): OffsetSpec.latest() for place in places}
     # Kept until every future is settled: a client that is collected early takes its answers with it.
     admin = confluent_admin(bootstrap)
-    found = admin.list_offsets(wanted, isolation_level=isolation)
-    return {
-        (place.topic, place.partition): future.result(DEADLINE_SECONDS).offset
-        for place, future in found.items()
-    }
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while left:
+        for place, future in admin.list_offsets(left, isolation_level=isolation).items():
+            try:
+                ends[place.topic, place.partition] = future.result(DEADLINE_SECONDS).offset
+                del left[place]
+            except KafkaException as problem:
+                if problem.args[0].code() not in _BEING_ELECTED or time.monotonic() > deadline:
+                    raise
+    return ends
 
 
 def read_everything(bootstrap: str, places: Iterable[Place], isolation_level: str) -> Content:
