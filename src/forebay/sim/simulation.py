@@ -44,8 +44,6 @@ class Story:
     steps: int = 12
     brokers: int = 3
     faults: bool = True
-    only: tuple[str, ...] = ()
-    """The faults that happen, by the names under which they are counted; all of them if none is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +94,7 @@ class Simulation:
         self.workload.on_acknowledged = self.invariants.acknowledged
         self.scene = Scene(world, self.network, self.store, self.nodes, self.invariants.in_sync)
         self.scene.one_is_enough = story.brokers > 1 and not lasting
-        self.faults = Faults(self.scene, story.only)
+        self.faults = Faults(self.scene)
         self._chance = world.chance("story")
 
     def run(self) -> None:

@@ -1,0 +1,16 @@
+"""A plugin of pytest that puts the mistake named by FOREBAY_MISTAKE into every test of a run."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from support.faults import mutants
+
+VARIABLE = "FOREBAY_MISTAKE"
+
+
+@pytest.fixture(autouse=True)
+def mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    getattr(mutants, os.environ[VARIABLE])(monkeypatch)
