@@ -14,6 +14,7 @@ from support.chaos.actors import Actor, Stage, Transactor, Writer
 from support.chaos.checker import check, nothing_missed, transformed_once
 from support.chaos.group_actors import Member, Reader, Transformer, Watcher
 from support.chaos.history import History, Place
+from support.chaos.member_process import ProcessMember
 from support.chaos.witness import read_everything, witness
 from support.clients.kafka_clients import DEADLINE_SECONDS
 
@@ -50,7 +51,7 @@ class Cast:
     def consumers(self) -> list[Actor]:
         return [
             *(self._member(f"billing-{n}", "billing", PLAIN, TRANSACTIONS) for n in range(3)),
-            *(self._member(f"audit-{n}", "audit", DERIVED, **BROKER_ASSIGNS) for n in range(2)),
+            *(self._process(f"audit-{n}", "audit", DERIVED, **BROKER_ASSIGNS) for n in range(2)),
             Watcher("watcher", self._stage, group="audit"),
             self._reader("reader-committed", PLACES, committed_only=True),
             self._reader("reader-all", PLACES, committed_only=False),
@@ -61,6 +62,11 @@ class Cast:
 
     def _member(self, name: str, group: str, *topics: str, **settings: str) -> Actor:
         return Member(name, self._stage, group=group, topics=list(topics), settled=self.settled, **settings)
+
+    def _process(self, name: str, group: str, *topics: str, **settings: str) -> Actor:
+        return ProcessMember(
+            name, self._stage, group=group, topics=list(topics), settled=self.settled, **settings
+        )
 
     def _reader(self, name: str, places: list[Place], *, committed_only: bool) -> Actor:
         return Reader(name, self._stage, places=places, committed_only=committed_only)

@@ -30,7 +30,7 @@ from support.chaos.actors import (
     new_transactional,
     within,
 )
-from support.chaos.history import Begin, Commit, Found, Given, Place, Read, Send, Transaction
+from support.chaos.history import Begin, Commit, Found, Given, History, Place, Read, Send, Transaction
 from support.clients.wire_client import WireClient
 
 COMMITTED_SECONDS = 5.0
@@ -52,24 +52,26 @@ class Membership:
 
     _numbers = itertools.count()
 
-    def __init__(self, actor: Actor, group: str, topics: list[str], **settings: Any) -> None:
-        self.history = actor.history
+    def __init__(
+        self, name: str, bootstrap: str, history: History, group: str, topics: list[str], **settings: Any
+    ) -> None:
+        self.history = history
         self.group = group
         self.positions: dict[Place, int] = {}
-        self._name = f"{actor.name}#{next(self._numbers)}"
+        self._name = f"{name}#{next(self._numbers)}"
         self._spans = itertools.count()
         self.span = ""
         self._problem: KafkaException | None = None
-        self.incremental = settings.get("group.protocol") == "consumer"
+        self._incremental = settings.get("group.protocol") == "consumer"
         self.consumer = Consumer(
             {
-                "bootstrap.servers": actor.bootstrap,
+                "bootstrap.servers": bootstrap,
                 "group.id": group,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
                 "max.poll.interval.ms": 6_000,
-                **({} if self.incremental else SESSION),
+                **({} if self._incremental else SESSION),
                 "fetch.wait.max.ms": 50,
                 "fetch.error.backoff.ms": 20,
                 **QUICK,
@@ -104,7 +106,7 @@ class Membership:
                 group=self.group,
                 # With KIP-848 a member's epoch may rise while a partition is on its way to the program, which
                 # then reads it in an epoch in which it is somebody else's already: see `Watcher`.
-                generation=None if self.incremental else generation_of(self.consumer),
+                generation=None if self._incremental else generation_of(self.consumer),
                 member=self._name,
             )
         )
@@ -120,7 +122,7 @@ class Membership:
         stored = {(each.topic, each.partition) for each in done if each.error is None}
         for each in commits:
             if each.place in stored:
-                each.acknowledged = self.history.tick()
+                self.history.acknowledge(each)
 
     def begin_commits(self, transaction: str | None = None) -> list[Commit]:
         begun = self.history.tick()
@@ -152,7 +154,7 @@ class Membership:
             self.history.found.append(Found(self.group, place, each.offset if known else None, begun, ended))
             self.history.begins.append(Begin(self.span, place, max(each.offset, 0)))
             each.offset = each.offset if known else OFFSET_BEGINNING
-        (consumer.incremental_assign if self.incremental else consumer.assign)(committed)
+        (consumer.incremental_assign if self._incremental else consumer.assign)(committed)
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for each in partitions:
@@ -160,9 +162,8 @@ class Membership:
 
 
 def drop(held: list[Any]) -> None:
-    """A consumer that is dropped without close() sends no goodbye: it has crashed. With the protocol of
-    KIP-848 librdkafka may hang in that, and leave a thread that turns in circles and takes a core from all
-    others; so these members always say goodbye. (Those of the simulator do not.)"""
+    """A consumer that is dropped without close() sends no goodbye: it has crashed. librdkafka may hang in
+    that as well."""
     with contextlib.suppress(GivenUp):
         within(LEAVE_SECONDS, held.clear)
 
@@ -201,9 +202,9 @@ class Member(Actor):
 
     def act(self) -> None:
         while not self.stopping.is_set():
-            held = [Membership(self, self._group, self._topics, **self._settings)]
-            fine = self._live(held[0])
-            if held[0].incremental or (fine and self.chance.random() < 0.6):
+            life = self.name, self.bootstrap, self.history
+            held = [Membership(*life, self._group, self._topics, **self._settings)]
+            if self._live(held[0]) and self.chance.random() < 0.6:
                 held[0].leave()
             drop(held)
 
@@ -274,7 +275,7 @@ class Transformer(Actor):
     def act(self) -> None:
         while not self.stopping.is_set():
             producer = new_transactional(self.bootstrap, self.name)
-            held = [Membership(self, self._group, [self._source])]
+            held = [Membership(self.name, self.bootstrap, self.history, self._group, [self._source])]
             try:
                 while not self.stopping.is_set() and self._step(held[0], producer):
                     pass
@@ -309,7 +310,7 @@ class Transformer(Actor):
         if not commit(producer, transaction, self.history) or transaction.outcome != "committed":
             return False
         for each in commits:
-            each.acknowledged = self.history.tick()
+            self.history.acknowledge(each)
         return self.chance.random() > 0.02
 
     def _take(self, membership: Membership) -> list[Any]:

@@ -118,3 +118,6 @@ class History:
 
     def tick(self) -> int:
         return next(self._clock)
+
+    def acknowledge(self, commit: Commit) -> None:
+        commit.acknowledged = self.tick()
