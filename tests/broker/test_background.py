@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 
 import pytest
@@ -78,3 +79,34 @@ async def test_nothing_begins_when_the_broker_stops() -> None:
         background.close()
         background.spawn(work(), "too late")
     assert not ran
+
+
+async def test_nothing_begins_while_a_cancelled_broker_waits_for_its_tasks() -> None:
+    background = Background(Metrics())
+    waiting, enough = asyncio.Event(), asyncio.Event()
+
+    async def slow_to_end() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            waiting.set()
+            await enough.wait()
+
+    async def serve() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            background.open(tasks)
+            background.spawn(slow_to_end(), "what takes long to end")
+            await asyncio.sleep(60)
+
+    async def work() -> None: ...
+
+    broker = asyncio.create_task(serve())
+    await asyncio.sleep(0.01)
+    broker.cancel()
+    await waiting.wait()
+    late = work()
+    background.spawn(late, "too late")
+    assert inspect.getcoroutinestate(late) == inspect.CORO_CLOSED
+    enough.set()
+    with pytest.raises(asyncio.CancelledError):
+        await broker

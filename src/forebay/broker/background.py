@@ -44,10 +44,15 @@ class Background:
 
     def spawn(self, work: Work, doing: str) -> None:
         """Do something once, beside the event loop's other work."""
-        if self._tasks is None:
-            work.close()  # the broker is being stopped, and nobody waits for it any more
-        else:
-            self._tasks.create_task(self._contain(work, doing))
+        contained = self._contain(work, doing)
+        try:
+            if self._tasks is not None:
+                self._tasks.create_task(contained)
+                return
+        except RuntimeError:
+            pass  # the broker was cancelled, and its tasks are on their way out
+        contained.close()  # nobody waits for it any more
+        work.close()
 
     def keep(self, begin: Callable[[], Work], doing: str) -> asyncio.Task[None]:
         """Do something for as long as the broker serves; begun again when it fails."""

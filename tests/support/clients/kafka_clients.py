@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import aiokafka
+import aiokafka.client
 import aiokafka.codec
 import confluent_kafka
 import pytest
@@ -29,6 +30,20 @@ with warnings.catch_warnings():
     import kafka.codec
 
     import kafka
+
+_close_aiokafka = aiokafka.client.AIOKafkaClient.close
+
+
+async def _close_all(self: Any) -> None:
+    """aiokafka leaves a connection open that is being made while it is closed, and a later test would be
+    told of it."""
+    await _close_aiokafka(self)
+    async with self._get_conn_lock:
+        pass
+    await _close_aiokafka(self)
+
+
+aiokafka.client.AIOKafkaClient.close = _close_all
 
 kafka_python: Any = kafka
 """For tests that use it directly: importing it from here is what keeps its warning away."""
