@@ -22,7 +22,7 @@ from support.chaos.history import History
 from support.clients.kafka_clients import create_topic
 
 DOWN_SECONDS_MAX = 0.5
-HUNGRY_SECONDS = 15.0
+NO_PROGRESS_SECONDS = 15.0
 CHAOS_SECONDS = float(os.environ.get("CHAOS_SECONDS", "120"))
 CHAOS_SEED = os.environ.get("CHAOS_SEED") or f"{random.SystemRandom().randrange(2**32)}"
 
@@ -42,32 +42,32 @@ SETTINGS = {
 def torment(broker: BrokerProcess, chance: random.Random, seconds: float, history: History) -> None:
     """Kill it, or stop it, and bring it back, for so long."""
     end = time.monotonic() + seconds
-    hunger = Hunger(history)
+    progress = Progress(history)
     while time.monotonic() < end:
         time.sleep(chance.uniform(0.3, 2.5))
         (broker.stop if chance.random() < 0.2 else broker.kill)()
         time.sleep(chance.uniform(0, DOWN_SECONDS_MAX))
         broker.start()
-        hunger.still()
+        progress.wait_if_none()
 
 
-class Hunger:
+class Progress:
     """On a busy machine a broker may be killed before it has loaded its coordinators, again and again. So one
     on which a producer of transactions has not got on for long lives until it has."""
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._fed: dict[str, tuple[int, float]] = {}
+        self._last: dict[str, tuple[int, float]] = {}
 
-    def still(self) -> None:
+    def wait_if_none(self) -> None:
         for name in TRANSACTORS:
-            ended, since = self._fed.setdefault(name, (self._ended(name), time.monotonic()))
-            if time.monotonic() - since > HUNGRY_SECONDS:
-                until(partial(self._is_fed, name, ended), f"{name} ends a transaction")
-            if self._is_fed(name, ended):
-                self._fed[name] = self._ended(name), time.monotonic()
+            ended, since = self._last.setdefault(name, (self._ended(name), time.monotonic()))
+            if time.monotonic() - since > NO_PROGRESS_SECONDS:
+                until(partial(self._has_ended_more, name, ended), f"{name} ends a transaction")
+            if self._has_ended_more(name, ended):
+                self._last[name] = self._ended(name), time.monotonic()
 
-    def _is_fed(self, name: str, before: int) -> bool:
+    def _has_ended_more(self, name: str, before: int) -> bool:
         return self._ended(name) > before
 
     def _ended(self, name: str) -> int:

@@ -51,7 +51,10 @@ class Cast:
     def consumers(self) -> list[Actor]:
         return [
             *(self._member(f"billing-{n}", "billing", PLAIN, TRANSACTIONS) for n in range(3)),
-            *(self._process(f"audit-{n}", "audit", DERIVED, **BROKER_ASSIGNS) for n in range(2)),
+            *(
+                self._member(f"audit-{n}", "audit", DERIVED, kind=ProcessMember, **BROKER_ASSIGNS)
+                for n in range(2)
+            ),
             Watcher("watcher", self._stage, group="audit"),
             self._reader("reader-committed", PLACES, committed_only=True),
             self._reader("reader-all", PLACES, committed_only=False),
@@ -60,13 +63,10 @@ class Cast:
     def _writer(self, name: str, *, idempotent: bool, acks: str = "all") -> Actor:
         return Writer(name, self._stage, topic=PLAIN, partitions=PARTITIONS, idempotent=idempotent, acks=acks)
 
-    def _member(self, name: str, group: str, *topics: str, **settings: str) -> Actor:
-        return Member(name, self._stage, group=group, topics=list(topics), settled=self.settled, **settings)
-
-    def _process(self, name: str, group: str, *topics: str, **settings: str) -> Actor:
-        return ProcessMember(
-            name, self._stage, group=group, topics=list(topics), settled=self.settled, **settings
-        )
+    def _member(
+        self, name: str, group: str, *topics: str, kind: type[Member] = Member, **settings: str
+    ) -> Actor:
+        return kind(name, self._stage, group=group, topics=list(topics), settled=self.settled, **settings)
 
     def _reader(self, name: str, places: list[Place], *, committed_only: bool) -> Actor:
         return Reader(name, self._stage, places=places, committed_only=committed_only)

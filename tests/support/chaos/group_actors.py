@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import random
 import struct
 import threading
 import time
@@ -124,13 +125,21 @@ class Membership:
             if each.place in stored:
                 self.history.acknowledge(each)
 
+    def take_turn(self, chance: random.Random) -> None:
+        """Read a while, and now and then commit."""
+        for _ in range(chance.randrange(1, 60)):
+            if self.poll(0.05) is None:
+                break
+        if self.positions and chance.random() < 0.3:
+            self.commit()
+
     def begin_commits(self, transaction: str | None = None) -> list[Commit]:
         begun = self.history.tick()
         commits = [
             Commit(self.group, place, offset, begun, transaction=transaction)
             for place, offset in self.positions.items()
         ]
-        self.history.commits += commits
+        self.history.commits.extend(commits)
         return commits
 
     def leave(self) -> None:
@@ -198,12 +207,12 @@ class Member(Actor):
     ) -> None:
         """Once `settled` is set it stays, so that everything can be read in the end."""
         super().__init__(name, stage)
-        self._group, self._topics, self._settled, self._settings = group, topics, settled, settings
+        self.group, self.topics, self.settled, self.settings = group, topics, settled, settings
 
     def act(self) -> None:
         while not self.stopping.is_set():
             life = self.name, self.bootstrap, self.history
-            held = [Membership(*life, self._group, self._topics, **self._settings)]
+            held = [Membership(*life, self.group, self.topics, **self.settings)]
             if self._live(held[0]) and self.chance.random() < 0.6:
                 held[0].leave()
             drop(held)
@@ -212,12 +221,8 @@ class Member(Actor):
         """Whether nothing went wrong."""
         end = time.monotonic() + self.chance.uniform(1.0, 6.0)
         try:
-            while not self.stopping.is_set() and (self._settled.is_set() or time.monotonic() < end):
-                for _ in range(self.chance.randrange(1, 60)):
-                    if membership.poll(0.05) is None:
-                        break
-                if membership.positions and self.chance.random() < 0.3:
-                    membership.commit()
+            while not self.stopping.is_set() and (self.settled.is_set() or time.monotonic() < end):
+                membership.take_turn(self.chance)
         except (KafkaException, GivenUp):
             return False
         return True

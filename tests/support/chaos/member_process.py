@@ -1,7 +1,7 @@
-"""A member of a group in a process of its own, so that a crash is one: nothing is closed, nobody is told.
+"""A member of a group in a process of its own, which can crash: nothing is closed, no goodbye is sent.
 
 Among threads a consumer could only be dropped. With the protocol of KIP-848 librdkafka may hang in that, and
-leaves a thread that turns in circles and takes a core from all others.
+leave a thread that loops without end and takes a core from all others.
 
 The child asks for its places in the common order, and tells what it is going to do before it does it; so
 everything that it may have done is in the history when it is killed.
@@ -13,7 +13,6 @@ import itertools
 import multiprocessing
 import os
 import random
-import threading
 import time
 from collections.abc import Iterable
 from multiprocessing.connection import Connection
@@ -22,8 +21,8 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 
-from support.chaos.actors import Actor, GivenUp, Stage
-from support.chaos.group_actors import Membership
+from support.chaos.actors import GivenUp
+from support.chaos.group_actors import Member, Membership
 from support.chaos.history import Commit, History
 
 _SPAWN = multiprocessing.get_context("spawn")
@@ -35,29 +34,15 @@ _TICK, _MAY_GO_ON, _ACKNOWLEDGED = "tick", "may go on", "acknowledged"
 T = TypeVar("T")
 
 
-class ProcessMember(Actor):
+class ProcessMember(Member):
     """Lives in one process after another; each leaves the group, or is killed."""
-
-    def __init__(
-        self,
-        name: str,
-        stage: Stage,
-        *,
-        group: str,
-        topics: list[str],
-        settled: threading.Event,
-        **settings: Any,
-    ) -> None:
-        """Once `settled` is set it stays, so that everything can be read in the end."""
-        super().__init__(name, stage)
-        self._group, self._topics, self._settled, self._settings = group, topics, settled, settings
 
     def act(self) -> None:
         for life in itertools.count():
             if self.stopping.is_set():
                 return
             here, there = _SPAWN.Pipe()
-            what = f"{self.name}.{life}", self.bootstrap, self._group, self._topics, self._settings
+            what = f"{self.name}.{life}", self.bootstrap, self.group, self.topics, self.settings
             child = _SPAWN.Process(target=_be_member, args=(there, self.chance.random(), *what), daemon=True)
             child.start()
             there.close()
@@ -75,7 +60,7 @@ class ProcessMember(Actor):
         end = time.monotonic() + self.chance.uniform(*_LIFE_SECONDS)
         crashes = self.chance.random() < _CRASH_CHANCE
         while child.is_alive():
-            is_late = not self._settled.is_set() and time.monotonic() >= end
+            is_late = not self.settled.is_set() and time.monotonic() >= end
             if is_late and crashes:
                 return
             if is_late or self.stopping.is_set():
@@ -128,30 +113,26 @@ def _be_member(
     topics: list[str],
     settings: dict[str, Any],
 ) -> None:
-    history, chance = _Told(channel), random.Random(seed)
+    history, chance = _RemoteHistory(channel), random.Random(seed)
     membership = Membership(name, bootstrap, history, group, topics, **settings)
     try:
         while history.may_go_on():
-            for _ in range(chance.randrange(1, 60)):
-                if membership.poll(0.05) is None:
-                    break
-            if membership.positions and chance.random() < 0.3:
-                membership.commit()
+            membership.take_turn(chance)
         membership.leave()
     except (KafkaException, GivenUp):
         pass
     os._exit(0)  # librdkafka is not waited for
 
 
-class _Told(History):
-    """The history as the child sees it: everything is told to the parent, which has the clock."""
+class _RemoteHistory(History):
+    """The history in the child: every entry is sent to the parent, which has the clock."""
 
     def __init__(self, channel: Connection) -> None:
         super().__init__(
-            reads=_Telling(channel, "reads"),
-            begins=_Telling(channel, "begins"),
-            found=_Telling(channel, "found"),
-            commits=_Telling(channel, "commits"),
+            reads=_SentList(channel, "reads"),
+            begins=_SentList(channel, "begins"),
+            found=_SentList(channel, "found"),
+            commits=_SentList(channel, "commits"),
         )
         self._channel = channel
 
@@ -170,7 +151,7 @@ class _Told(History):
         return self._channel.recv()
 
 
-class _Telling(list[T]):
+class _SentList(list[T]):
     def __init__(self, channel: Connection, name: str) -> None:
         super().__init__()
         self._channel, self._name = channel, name
@@ -182,7 +163,3 @@ class _Telling(list[T]):
     def extend(self, events: Iterable[T]) -> None:
         for event in events:
             self.append(event)
-
-    def __iadd__(self, events: Iterable[T]) -> _Telling[T]:  # type: ignore[override,misc]
-        self.extend(events)
-        return self
