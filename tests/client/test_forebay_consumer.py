@@ -10,7 +10,7 @@ import pytest
 from forebay.client import Admin, ClientError, Consumer, Delivery, Producer
 from forebay.errors import ConfigError
 from forebay.testing import Broker
-from support.chaos.group_actors import generation_of
+from support.chaos.membership import generation_of
 
 Consume = Callable[..., Consumer]
 

@@ -20,7 +20,7 @@ from forebay.wire.messages.offset_commit import (
 )
 from forebay.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from support.brokers.broker_process import BrokerProcess
-from support.chaos.group_actors import generation_of
+from support.chaos.membership import generation_of
 from support.clients.group_member import Member, poll_until
 from support.clients.kafka_clients import (
     CLIENTS,

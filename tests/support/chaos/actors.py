@@ -163,7 +163,7 @@ class Transactor(Actor):
             if self.stopping.is_set():
                 return
             name = f"{self.name}.{count}"
-            transaction = self.history.transactions[name] = Transaction()
+            transaction = self.history.begin_transaction(name)
             if not self._transact(producer, name, transaction):
                 producer = new_transactional(self.bootstrap, self.name)
             time.sleep(self.chance.random() * 0.02)

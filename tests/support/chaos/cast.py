@@ -14,7 +14,6 @@ from support.chaos.actors import Actor, Stage, Transactor, Writer
 from support.chaos.checker import check, nothing_missed, transformed_once
 from support.chaos.group_actors import Member, Reader, Transformer, Watcher
 from support.chaos.history import History, Place
-from support.chaos.member_process import ProcessMember
 from support.chaos.witness import read_everything, witness
 from support.clients.kafka_clients import DEADLINE_SECONDS
 
@@ -44,17 +43,21 @@ class Cast:
     def transformers(self) -> list[Actor]:
         names = ("transform-a", "transform-b")
         return [
-            Transformer(name, self._stage, group="pipeline", source=TRANSACTIONS, target=DERIVED)
+            Transformer(
+                name,
+                self._stage,
+                group="pipeline",
+                source=TRANSACTIONS,
+                target=DERIVED,
+                settled=self.settled,
+            )
             for name in names
         ]
 
     def consumers(self) -> list[Actor]:
         return [
             *(self._member(f"billing-{n}", "billing", PLAIN, TRANSACTIONS) for n in range(3)),
-            *(
-                self._member(f"audit-{n}", "audit", DERIVED, kind=ProcessMember, **BROKER_ASSIGNS)
-                for n in range(2)
-            ),
+            *(self._member(f"audit-{n}", "audit", DERIVED, **BROKER_ASSIGNS) for n in range(2)),
             Watcher("watcher", self._stage, group="audit"),
             self._reader("reader-committed", PLACES, committed_only=True),
             self._reader("reader-all", PLACES, committed_only=False),
@@ -63,10 +66,8 @@ class Cast:
     def _writer(self, name: str, *, idempotent: bool, acks: str = "all") -> Actor:
         return Writer(name, self._stage, topic=PLAIN, partitions=PARTITIONS, idempotent=idempotent, acks=acks)
 
-    def _member(
-        self, name: str, group: str, *topics: str, kind: type[Member] = Member, **settings: str
-    ) -> Actor:
-        return kind(name, self._stage, group=group, topics=list(topics), settled=self.settled, **settings)
+    def _member(self, name: str, group: str, *topics: str, **settings: str) -> Actor:
+        return Member(name, self._stage, group=group, topics=list(topics), settled=self.settled, **settings)
 
     def _reader(self, name: str, places: list[Place], *, committed_only: bool) -> Actor:
         return Reader(name, self._stage, places=places, committed_only=committed_only)

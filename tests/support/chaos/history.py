@@ -119,5 +119,9 @@ class History:
     def tick(self) -> int:
         return next(self._clock)
 
+    def begin_transaction(self, name: str) -> Transaction:
+        transaction = self.transactions[name] = Transaction()
+        return transaction
+
     def acknowledge(self, commit: Commit) -> None:
         commit.acknowledged = self.tick()

@@ -100,7 +100,7 @@ def tell(read: Iterable[tuple[int, int, int]]) -> None:
 def run_confluent(bootstrap: str, group: str, topic: str, settings: dict[str, Any]) -> None:
     from confluent_kafka import Consumer, KafkaError, KafkaException
 
-    from support.chaos.group_actors import generation_of
+    from support.chaos.membership import generation_of
 
     consumer = Consumer(
         {
