@@ -1,10 +1,12 @@
-"""The shadows of groups and topics: what they let pass, and what they do not."""
+"""The shadows of groups, topics and keys: what they let pass, and what they do not."""
 
 from __future__ import annotations
 
 import pytest
 
+from forebay.sim.models.facts import Outcome, Transaction
 from forebay.sim.models.groups import Claim, Groups
+from forebay.sim.models.keyed import KeyedValues, Write
 from forebay.sim.models.topics import Topics
 
 AT = ("exact", 0)
@@ -134,3 +136,25 @@ def test_a_setting_is_what_was_confirmed_last_or_what_nobody_confirmed() -> None
         True,
         True,
     ]
+
+
+# -- keys --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("outcome", "offset", "is_breach"),
+    [
+        (Outcome.COMMIT_ASKED, 7, False),
+        (Outcome.COMMIT_ASKED, None, False),
+        (Outcome.COMMIT_ASKED, 3, True),
+        (Outcome.ABORTED, 7, True),
+    ],
+)
+def test_a_message_is_gone_only_if_a_deletion_may_have_come_behind_it(
+    breaches: list[str], outcome: Outcome, offset: int | None, is_breach: bool
+) -> None:
+    keyed, deletion = KeyedValues(breaches.append), Transaction("t", outcome)
+    keyed.send(AT, b"key", Write(value=b"value", offset=5))
+    keyed.send(AT, b"key", Write(value=b"", transaction=deletion, offset=offset))
+    keyed.finish(AT, {})
+    assert bool(breaches) is is_breach

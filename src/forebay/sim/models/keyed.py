@@ -60,7 +60,7 @@ def _problem(writes: list[Write], found: tuple[int, bytes] | None) -> str | None
     certain = [write for write in writes if write.certain]
     last = max(certain, key=lambda write: write.offset or 0, default=None)
     if found is None:
-        if last is None or not last.value or any(not write.value for write in _perhaps(writes)):
+        if last is None or not last.value or _may_be_deleted(last, writes):
             return None
         return f"{last.value!r}, written at {last.offset}, is gone"
     offset, value = found
@@ -72,6 +72,11 @@ def _problem(writes: list[Write], found: tuple[int, bytes] | None) -> str | None
     return None
 
 
-def _perhaps(writes: list[Write]) -> list[Write]:
-    """What may have been written, at an offset that nobody was told."""
-    return [write for write in writes if write.possible and write.offset is None]
+def _may_be_deleted(last: Write, writes: list[Write]) -> bool:
+    """Whether a deletion may have come behind it: at an offset that nobody was told, or in a transaction
+    of which nobody was told whether it is committed."""
+    assert last.offset is not None
+    return any(
+        write.possible and not write.value and (write.offset is None or write.offset > last.offset)
+        for write in writes
+    )
