@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 
 from bench.load import Address
 from bench.server import BenchError, process_cpu_s, process_status_bytes
-from forebay.testing.cluster import Cluster
+from forebay.local.cluster import Cluster
 
 BROKERS = 3
 LEASE_TTL_S = 8.0

@@ -27,8 +27,8 @@ from demo_stage import (
     waiting,
 )
 from demo_traffic import ORDERS_PER_SECOND, Billing, Orders
+from forebay.local.etcd import EtcdFailed, find_etcd
 from forebay.testing import Cluster
-from forebay.testing.etcd import EtcdFailed, find_etcd
 
 PARTITIONS = 6
 LEASE_SECONDS = 6

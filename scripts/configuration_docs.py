@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from math import inf
 from pathlib import Path
 
-from forebay.config.broker_keys import ALIASES, BROKER_KEYS
 from forebay.config.group_settings import GROUP_RESOURCE_KEYS
-from forebay.config.topic_keys import TOPIC_KEYS
+from forebay.config.keys.broker import ALIASES, BROKER_KEYS
+from forebay.config.keys.topic import TOPIC_KEYS
 from forebay.config.values import INT_MAX, LONG_MAX, ConfigType, Definition, format_value
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"

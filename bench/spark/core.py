@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from bench.machine import CLOCK_TICKS_PER_S
 from bench.spark.loads import Bench, source_topic
-from forebay.spark.encode import Rows, cut, encode
-from forebay.spark.options import batch_options
-from forebay.spark.partitioning import Partitioner
-from forebay.spark.producer import Limits
-from forebay.spark.reader import TopicReader
 from forebay.spark.schema import spark_schema
+from forebay.spark.sink.encode import Rows, cut, encode
+from forebay.spark.sink.partitioning import Partitioner
+from forebay.spark.sink.producer import Limits
+from forebay.spark.source.batch_reader import TopicReader
+from forebay.spark.source.options import batch_options
 
 ENCODE_ROWS = 80_000
 ENCODE_ROUNDS = 10

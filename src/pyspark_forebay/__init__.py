@@ -1,5 +1,5 @@
 """Makes `.format("forebay")` known: Spark looks for a DefaultSource in packages named pyspark_*."""
 
-from forebay.spark.source import ForebayDataSource as DefaultSource
+from forebay.spark.data_source import ForebayDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

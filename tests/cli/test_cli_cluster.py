@@ -182,7 +182,7 @@ def test_a_broker_that_somebody_kills_is_told_and_is_no_failure() -> None:
         assert child.stdout is not None
         assert b"cluster ready" in child.stdout.readline()
         children = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
-        (broker,) = (pid for pid in children if b"testing.serve" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        (broker,) = (pid for pid in children if b"local.serve" in Path(f"/proc/{pid}/cmdline").read_bytes())
         os.kill(int(broker), signal.SIGKILL)
         assert b"broker 1 has ended; its log:" in child.stdout.readline()
         child.send_signal(signal.SIGINT)

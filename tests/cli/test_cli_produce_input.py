@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from forebay.cli import produce
 from forebay.cli.client import CommandError
-from forebay.cli.produce import Draft, read_drafts
+from forebay.cli.messages import produce
+from forebay.cli.messages.produce import Draft, read_drafts
 
 
 def drafts(text: bytes, **options: str) -> list[Draft]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.testing.etcd import EtcdCluster
+from forebay.local.etcd import EtcdCluster
 from support.brokers.broker_process import READY, BrokerProcess, running_broker
 from support.brokers.forebay_command import forebay, forebay_process
 

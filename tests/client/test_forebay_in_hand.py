@@ -6,8 +6,8 @@ from confluent_kafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.client.in_hand import InHand
 from forebay.client.messages import Message
+from forebay.client.unacked_messages import InHand
 
 PARTITIONS = 3
 

@@ -29,7 +29,7 @@ from forebay.client import (
     process_async,
     producer,
 )
-from forebay.client.in_hand import InHand
+from forebay.client.unacked_messages import InHand
 from forebay.testing import Broker
 from support.clients.hooked_kafka import Call, hook_clients
 

@@ -25,9 +25,9 @@ from forebay.config import (
     validate_broker_override,
     validate_topic_override,
 )
-from forebay.config.broker_keys import ALIASES, BROKER_KEYS
+from forebay.config.keys.broker import ALIASES, BROKER_KEYS
+from forebay.config.keys.topic import TOPIC_KEYS
 from forebay.config.sources import env_name
-from forebay.config.topic_keys import TOPIC_KEYS
 from forebay.config.values import LONG_MAX, ConfigType, Definition, format_value
 from forebay.errors import ConfigError
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from forebay.testing.etcd import EtcdCluster
+from forebay.local.etcd import EtcdCluster
 
 
 @pytest.fixture(scope="session")

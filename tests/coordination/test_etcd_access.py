@@ -14,7 +14,7 @@ from forebay.coordination.etcd.gateway import REQUEST_TIMEOUT_S
 from forebay.coordination.etcd.store import EtcdStore
 from forebay.coordination.store import Put, StoreError
 from forebay.errors import ConfigError
-from forebay.testing.etcd import EtcdCluster, EtcdTls, free_port
+from forebay.local.etcd import EtcdCluster, EtcdTls, free_port
 from support.brokers.shared_etcd import until_renewed
 from support.faults.certificates import Authority
 

@@ -12,7 +12,7 @@ from forebay.config import broker_config
 from forebay.coordination.etcd import watch as watch_module
 from forebay.coordination.etcd.store import PAGE_KEYS, EtcdStore
 from forebay.coordination.store import TXN_OPERATIONS_MAX, Compacted, Compare, Event, Put, StoreError
-from forebay.testing.etcd import EtcdCluster
+from forebay.local.etcd import EtcdCluster
 from support.brokers.shared_etcd import cluster_config
 
 KEY = "/forebay/test/counter"

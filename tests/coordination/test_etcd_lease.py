@@ -11,7 +11,7 @@ import pytest
 from forebay.coordination.etcd.lease import EtcdLease
 from forebay.coordination.etcd.store import EtcdStore
 from forebay.coordination.store import LeaseLost, Put, StoreError
-from forebay.testing.etcd import EtcdCluster
+from forebay.local.etcd import EtcdCluster
 from support.brokers.shared_etcd import cluster_config, until_renewed
 
 KEY = "/forebay/test/brokers/1"

@@ -11,7 +11,7 @@ import pytest
 from forebay.config import broker_config
 from forebay.coordination.etcd.store import EtcdStore
 from forebay.coordination.store import Put
-from forebay.testing.etcd import EtcdCluster
+from forebay.local.etcd import EtcdCluster
 
 KEY = "/forebay/test/terms"
 

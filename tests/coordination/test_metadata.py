@@ -10,7 +10,6 @@ import pytest
 
 from forebay.config import broker_config
 from forebay.coordination.keys import Keys
-from forebay.coordination.memory import MemoryStore
 from forebay.coordination.metadata import (
     Metadata,
     allocate_producer_ids,
@@ -19,12 +18,13 @@ from forebay.coordination.metadata import (
     register_broker,
 )
 from forebay.coordination.store import Delete, Put, StoreError
-from forebay.core.image import BrokerRegistration, Change, ClusterImage, PartitionPut, PartitionState
-from forebay.core.resources import ResourceType
-from forebay.core.settings import Alteration, AlterOp, Resource, alter_configs
-from forebay.core.topics import NewTopic, create_partitions, create_topic, delete_topic
+from forebay.core.cluster.image import BrokerRegistration, Change, ClusterImage, PartitionPut, PartitionState
+from forebay.core.cluster.resources import ResourceType
+from forebay.core.cluster.settings import Alteration, AlterOp, Resource, alter_configs
+from forebay.core.cluster.topics import NewTopic, create_partitions, create_topic, delete_topic
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from support.brokers.followed import KEYS, following
+from support.brokers.memory_store import MemoryStore
 
 CONFIG = broker_config()
 T = Resource(type=ResourceType.TOPIC, name="t")

@@ -13,7 +13,6 @@ import pytest
 from forebay.config import broker_config
 from forebay.coordination import metadata as metadata_module
 from forebay.coordination.election import campaign
-from forebay.coordination.memory import MemoryStore
 from forebay.coordination.metadata import Fenced, Metadata, load, register_broker
 from forebay.coordination.store import (
     TXN_OPERATIONS_MAX,
@@ -26,10 +25,11 @@ from forebay.coordination.store import (
     StoreError,
     TxnResult,
 )
-from forebay.core.image import NO_CONTROLLER, BrokerRegistration, Change, ClusterImage, PartitionPut
-from forebay.core.topics import NewTopic, create_topic, delete_topic
+from forebay.core.cluster.image import NO_CONTROLLER, BrokerRegistration, Change, ClusterImage, PartitionPut
+from forebay.core.cluster.topics import NewTopic, create_topic, delete_topic
 from support.brokers.followed import KEYS, following
 from support.brokers.local_cluster import eventually
+from support.brokers.memory_store import MemoryStore
 
 CONFIG = broker_config()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from forebay.coordination.keys import Keys
-from forebay.coordination.memory import MemoryStore
 from forebay.coordination.metadata import load
 from forebay.coordination.node_ids import allocate_node_id
 from forebay.coordination.store import Put
+from support.brokers.memory_store import MemoryStore
 
 KEYS = Keys("test")
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forebay.coordination.memory import MemoryStore
 from forebay.coordination.sqlite import SqliteStore
 from forebay.coordination.store import Compacted, Compare, Delete, Event, Put, Store, StoreError
+from support.brokers.memory_store import MemoryStore
 
 HISTORY = 12
 

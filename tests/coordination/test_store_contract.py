@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from forebay.coordination.election import campaign
-from forebay.coordination.memory import MemoryStore
 from forebay.coordination.sqlite import SqliteStore
 from forebay.coordination.store import (
     TXN_OPERATIONS_MAX,
@@ -23,6 +22,7 @@ from forebay.coordination.store import (
     Store,
     StoreClosed,
 )
+from support.brokers.memory_store import MemoryStore
 from support.brokers.shared_etcd import OwnCorner
 
 HISTORY = 20

@@ -7,10 +7,11 @@ from itertools import count
 
 import pytest
 
-from forebay.core.image import PartitionState
+from forebay.core.cluster.image import PartitionState
 from forebay.sim.simulation import Simulation, Story
-from forebay.sim.workload import SURE, TopicMaker
+from forebay.sim.workload import TopicMaker
 from forebay.sim.world.node import SimNode
+from forebay.sim.world.places import SURE
 from forebay.sim.world.store import STORE_HOST
 from forebay.sim.world.virtual_time import World
 

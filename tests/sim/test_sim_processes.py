@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from forebay.broker.appends import Appends
-from forebay.broker.sockets import Stream
+from forebay.broker.ports import Stream
+from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.sim.simulation import Story, simulate
 from forebay.sim.world.disk import SimDisk
 from forebay.sim.world.disk_handle import Died, DiskHandle
@@ -291,10 +291,10 @@ def test_a_reader_that_stops_reading_stops_the_writer(world: World, network: Sim
 def test_a_mistake_that_a_broker_lives_through_is_a_breach_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def mistaken(_: Appends) -> None:
+    def mistaken(_: WriteCycle) -> None:
         raise ZeroDivisionError("a mistake")
 
-    monkeypatch.setattr(Appends, "expire", mistaken)
+    monkeypatch.setattr(WriteCycle, "expire", mistaken)
     ending = simulate(Story(seed=1, steps=0))
     assert ending.breach is not None
     assert "nobody expected" in ending.breach and "a mistake" in ending.breach

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.errors import ForebayError
-from forebay.spark.connection import Cluster
 from forebay.spark.session import DRIVER_OPTIONS, QUICK_OPTIONS, find_java, session
+from forebay.spark.wire.connections import Cluster
 from support.brokers.broker_process import BrokerProcess
 
 if TYPE_CHECKING:

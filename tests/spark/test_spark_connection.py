@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from forebay.errors import ConfigError, ErrorCode, ForebayError, KafkaError
-from forebay.spark import connection as connections
-from forebay.spark.connection import BrokerConnection, Cluster
+from forebay.spark.wire import connections as connections
+from forebay.spark.wire.connections import BrokerConnection, Cluster
 from forebay.wire.messages.fetch import FetchRequest
 from forebay.wire.messages.metadata import MetadataRequest
 from support.brokers.broker_process import BrokerProcess, StartBroker
@@ -49,7 +49,7 @@ def test_the_highest_version_that_both_sides_speak(broker: BrokerProcess) -> Non
     connection = connect(broker)
     assert connection.version(FetchRequest, 12) == 12
     assert connection.version(FetchRequest) > 12
-    with pytest.raises(KafkaError, match="does not speak Fetch") as caught:
+    with pytest.raises(KafkaError, match="does not serve Fetch") as caught:
         connection.version(FetchRequest, 1)
     assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
     connection.close()

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from forebay.clock import ManualClock
-from forebay.core.cleaning import LastBatches
+from forebay.core.partition.cleaning import LastBatches
 from forebay.errors import StorageError
 from forebay.storage.cleaner import Cleaner
 from forebay.storage.disk import RealDisk
-from forebay.storage.faults import FaultyDisk
-from forebay.storage.log import Log, LogConfig
-from forebay.storage.segment import CorruptBatch
-from forebay.storage.txn_index import AbortedTxn
+from forebay.storage.log.log import Log, LogConfig
+from forebay.storage.log.segment import CorruptBatch
+from forebay.storage.log.txn_index import AbortedTxn
 from forebay.wire.batch import TRANSACTIONAL, build_batch, read_header
 from forebay.wire.compression import Codec
 from forebay.wire.records import Record
+from support.faults.faulty_disk import FaultyDisk
 from support.machines.compacting import add_marker, add_records, compact, messages, table, task_for
 from support.machines.storing import bytes_of, find_timestamp, headers, largest_timestamp, read_all
 

@@ -16,13 +16,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from forebay.broker.producer_state import load_producers
+from forebay.broker.partition.producer_replay import load_producers
 from forebay.clock import ManualClock
-from forebay.core.cleaning import last_batches
-from forebay.core.producers import ProducerTable
-from forebay.storage.epochs import LeaderEpochs
-from forebay.storage.log import Log, LogConfig
-from forebay.storage.txn_index import AbortedTxn
+from forebay.core.partition.cleaning import last_batches
+from forebay.core.partition.producers import ProducerTable
+from forebay.storage.log.epochs import LeaderEpochs
+from forebay.storage.log.log import Log, LogConfig
+from forebay.storage.log.txn_index import AbortedTxn
 from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, build_marker, read_header, records, split
 from forebay.wire.compression import Codec
 from forebay.wire.records import Record

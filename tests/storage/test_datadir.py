@@ -10,7 +10,7 @@ import pytest
 from forebay.errors import ConfigError, StorageError
 from forebay.storage.datadir import DataDir, DataDirLocked
 from forebay.storage.disk import RealDisk
-from forebay.storage.log import LogConfig
+from forebay.storage.log.log import LogConfig
 from support.machines.storing import fill, read_all
 
 TOPIC_ID = bytes(range(16))

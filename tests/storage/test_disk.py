@@ -193,7 +193,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 sys.path[:0] = sys.argv[2:]
 from support.machines.storing import add, bytes_of, fill, read_all
 from forebay.storage.disk import RealDisk
-from forebay.storage.log import Log, LogConfig
+from forebay.storage.log.log import Log, LogConfig
 disk = RealDisk(max_open_files=64)
 config = LogConfig(segment_bytes=300, index_interval_bytes=100)
 logs = [Log.open(disk, f"{sys.argv[1]}/t-{n}", config) for n in range(600)]

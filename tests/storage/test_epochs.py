@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.broker.producer_state import load_producers
+from forebay.broker.partition.producer_replay import load_producers
 from forebay.errors import StorageError
 from forebay.sim.world.disk import SimDisk
 from forebay.sim.world.disk_handle import DiskHandle
 from forebay.storage.disk import RealDisk
-from forebay.storage.epochs import LeaderEpochs
-from forebay.storage.log import Log
+from forebay.storage.log.epochs import LeaderEpochs
+from forebay.storage.log.log import Log
 from support.machines.storing import fill
 
 

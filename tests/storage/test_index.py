@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.storage.disk import RealDisk
-from forebay.storage.index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
+from forebay.storage.log.index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 
 steps = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50), st.booleans()), max_size=40)
 

@@ -7,7 +7,7 @@ import pytest
 from forebay.clock import ManualClock
 from forebay.errors import ErrorCode, KafkaError
 from forebay.storage.disk import FileClosed, RealDisk
-from forebay.storage.log import Log, LogConfig
+from forebay.storage.log.log import Log, LogConfig
 from forebay.wire.batch import read_header
 from support.machines.storing import (
     add,

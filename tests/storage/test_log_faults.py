@@ -10,8 +10,8 @@ import pytest
 
 from forebay.clock import ManualClock
 from forebay.errors import ErrorCode, StorageError
-from forebay.storage.faults import FaultyDisk
-from forebay.storage.log import Log, LogConfig
+from forebay.storage.log.log import Log, LogConfig
+from support.faults.faulty_disk import FaultyDisk
 from support.machines.storing import add, fill, headers, largest_timestamp, read_all
 
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)

@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 from forebay.storage.disk import RealDisk
-from forebay.storage.log import Log, LogConfig
+from forebay.storage.log.log import Log, LogConfig
 from support.machines.storing import add, fill, find_timestamp, read_all
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=200)

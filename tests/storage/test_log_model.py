@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from forebay.clock import ManualClock
-from forebay.storage.faults import FaultyDisk
-from forebay.storage.log import Log, LogConfig
+from forebay.storage.log.log import Log, LogConfig
 from forebay.wire.batch import read_header
+from support.faults.faulty_disk import FaultyDisk
 from support.machines.storing import add, bytes_of, find_timestamp, headers, largest_timestamp, read_all
 
 CONFIGS = [

@@ -13,8 +13,8 @@ import pytest
 from forebay.clock import ManualClock
 from forebay.errors import StorageError
 from forebay.storage.disk import RealDisk
-from forebay.storage.faults import FaultyDisk
-from forebay.storage.log import Log, LogConfig
+from forebay.storage.log.log import Log, LogConfig
+from support.faults.faulty_disk import FaultyDisk
 from support.machines.storing import fill, read_all
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150, file_delete_delay_ms=0)

@@ -9,10 +9,10 @@ import pytest
 
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.disk import RealDisk
-from forebay.storage.faults import FaultyDisk
-from forebay.storage.log import Log, LogConfig
-from forebay.storage.segment import CorruptBatch
+from forebay.storage.log.log import Log, LogConfig
+from forebay.storage.log.segment import CorruptBatch
 from forebay.wire.batch import read_header
+from support.faults.faulty_disk import FaultyDisk
 from support.machines.storing import (
     add,
     batch,

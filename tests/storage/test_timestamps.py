@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from forebay.storage.disk import RealDisk
-from forebay.storage.log import Log, LogConfig
-from forebay.storage.timestamps import Search
+from forebay.storage.log.log import Log, LogConfig
+from forebay.storage.log.timestamps import Search
 from support.machines.storing import add, batch, carry_out, fill, find_timestamp, largest_timestamp
 
 BATCHES = 200

@@ -15,10 +15,10 @@ from forebay.sim.world.disk import SimDisk
 from forebay.sim.world.disk_handle import DiskHandle
 from forebay.storage.datadir import DataDir
 from forebay.storage.disk import RealDisk, RealFile
-from forebay.storage.faults import FaultyDisk
-from forebay.storage.log import Log, LogConfig
-from forebay.storage.txn_index import AbortedTxn
+from forebay.storage.log.log import Log, LogConfig
+from forebay.storage.log.txn_index import AbortedTxn
 from forebay.wire.batch import read_header
+from support.faults.faulty_disk import FaultyDisk
 from support.machines.storing import (
     add,
     batch,

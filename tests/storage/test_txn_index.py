@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from forebay.clock import ManualClock
 from forebay.errors import StorageError
 from forebay.storage.disk import RealDisk
-from forebay.storage.faults import FaultyDisk
-from forebay.storage.log import Log, LogConfig
-from forebay.storage.txn_index import AbortedTxn, TxnIndex
+from forebay.storage.log.log import Log, LogConfig
+from forebay.storage.log.txn_index import AbortedTxn, TxnIndex
+from support.faults.faulty_disk import FaultyDisk
 from support.machines.storing import add, fill
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=200)

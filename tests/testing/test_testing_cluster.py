@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from forebay.client import Admin, Consumer, Producer, Record
+from forebay.local.etcd import EtcdFailed, find_etcd
+from forebay.local.metadata import Seen, seen_by
 from forebay.testing import BrokerFailed, Cluster
-from forebay.testing.etcd import EtcdFailed, find_etcd
-from forebay.testing.metadata import Seen, seen_by
 
 SECONDS_MAX = 40.0
 

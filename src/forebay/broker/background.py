@@ -1,8 +1,8 @@
 """The tasks of a broker that no connection waits for, and what becomes of the broker when one fails.
 
-Most failures concern one partition, one peer or one request: the task is contained, what it was doing is
-logged and counted, and it is begun again after a pause if it was meant to go on. Only what the broker cannot
-live without, its lease and its view of the cluster, ends the broker, and its last line says which it was.
+Most failures concern one partition, one peer or one request: the failure is logged and counted, and a task
+that should go on is started again after a pause. Only two tasks end the broker when they fail, because it
+cannot work without them: keeping its lease and following the cluster's metadata.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from forebay.broker.metrics import Metrics
+from forebay.broker.telemetry.metrics import Metrics
 from forebay.errors import ForebayError
 
 log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.5
 _PAUSE_S_MAX = 30.0
-"""How long to wait before a task that failed is begun again: twice as long each time, up to the second."""
+"""The pause before a task that failed is started again: twice as long each time, up to the maximum."""
 
 Work = Coroutine[Any, Any, None]
 
 
 class BrokerEnded(ForebayError):
-    """The broker cannot go on; the message says without what."""
+    """The broker cannot go on; the message says which task failed."""
 
 
 class Background:
@@ -37,7 +37,7 @@ class Background:
         self._tasks = tasks
 
     def close(self) -> None:
-        """From here on nothing new begins, else it would come to a task group that has finished."""
+        """No task is started after this: the task group is about to finish."""
         self._tasks = None
 
     # -- kinds of tasks --------------------------------------------------------------------------------
@@ -47,15 +47,16 @@ class Background:
         contained = self._contain(work, doing)
         try:
             if self._tasks is not None:
-                self._tasks.create_task(contained)
+                task = self._tasks.create_task(contained)
+                task.add_done_callback(lambda _: work.close())  # if it was cancelled before it could start
                 return
         except RuntimeError:
             pass  # the broker was cancelled, and its tasks are on their way out
-        contained.close()  # nobody waits for it any more
+        contained.close()  # the broker ends, so it is not started
         work.close()
 
     def keep(self, begin: Callable[[], Work], doing: str) -> asyncio.Task[None]:
-        """Do something for as long as the broker serves; begun again when it fails."""
+        """Do something for as long as the broker serves; started again when it fails."""
         assert self._tasks is not None
         return self._tasks.create_task(self._restart(begin, doing))
 
@@ -67,12 +68,12 @@ class Background:
     # -- failures --------------------------------------------------------------------------------------
 
     def failed(self, doing: str, error: Exception, **about: object) -> None:
-        """Tell and count that something went wrong which the broker can go on without."""
+        """Log and count a failure that the broker can go on after."""
         self._metrics.background_failures += 1
         log.error(
             "a background task failed",
             extra={"doing": doing, **about, "reason": _describe(error)},
-            # What the world does to us needs no traceback; our own mistakes do.
+            # Only our own mistakes need a traceback.
             exc_info=None if isinstance(error, (ForebayError, OSError)) else error,
         )
 

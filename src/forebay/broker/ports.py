@@ -3,27 +3,46 @@
 Whatever is not deterministic comes in here: time, files, connections, threads, random bytes, the store. The
 simulator puts its own in their place and runs whole brokers on virtual time. So nothing else in `broker/` may
 make a thread, ask the system for the time or for randomness, or open a socket; timers are the event loop's.
+`system_ports.py` has the ports of the operating system.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol
 
-from forebay.broker.descriptors import share_descriptors
-from forebay.broker.sockets import Address, SocketNetwork, Stream
-from forebay.clock import Clock, SystemClock
+from forebay.clock import Clock
 from forebay.config import BrokerConfig
-from forebay.coordination.opening import open_store
 from forebay.coordination.store import Store
-from forebay.storage.disk import Disk, RealDisk
+from forebay.storage.disk import Disk
+from forebay.wire.parts import FileRange
+
+Address = tuple[str, int]
+"""Host and port."""
+
+
+class Stream(Protocol):
+    """What a connection needs of a socket. All calls raise BlockingIOError instead of waiting."""
+
+    peer: Address
+    local: Address
+
+    def recv_into(self, buffer: memoryview) -> int: ...
+    def at_end(self) -> bool: ...
+    def send(self, data: bytes | bytearray | memoryview) -> int: ...
+    def send_and_more(self, data: bytes | bytearray | memoryview) -> int:
+        """Send what will be followed by more at once: the system may wait for that."""
+
+    def send_file(self, source: FileRange) -> int: ...
+    def on_readable(self, callback: Callable[[], None] | None) -> None: ...
+    def on_writable(self, callback: Callable[[], None] | None) -> None: ...
+    def close(self) -> None: ...
 
 
 class Listening(Protocol):
-    """An address that is bound; who connects waits until start()."""
+    """An address that is bound. Connections to it wait until start()."""
 
     @property
     def address(self) -> Address: ...
@@ -46,19 +65,7 @@ class Ports:
     disk: Disk
     network: Network
     executor: Callable[[int, str], Executor]
-    """Makes a pool for what blocks: at most so many workers, with this prefix in their names."""
+    """Makes a pool for what blocks, from the greatest number of workers and a prefix for their names."""
     entropy: Callable[[int], bytes]
-    """So many random bytes, for ids."""
+    """Makes this many random bytes, for ids."""
     open_store: Callable[[BrokerConfig], Awaitable[Store]]
-
-
-def real_ports(config: BrokerConfig) -> Ports:
-    """The operating system's; made by the thread whose event loop runs the broker, for it owns the disk."""
-    return Ports(
-        clock=SystemClock(),
-        disk=RealDisk(share_descriptors(config.storage.open_files_max).files),
-        network=SocketNetwork(),
-        executor=lambda workers, prefix: ThreadPoolExecutor(workers, thread_name_prefix=prefix),
-        entropy=os.urandom,
-        open_store=open_store,
-    )

@@ -9,10 +9,10 @@ import resource
 import signal
 from collections.abc import Callable
 
-from forebay.broker import logs
 from forebay.broker.background import BrokerEnded
 from forebay.broker.broker import Broker
-from forebay.broker.sockets import Address
+from forebay.broker.ports import Address
+from forebay.broker.telemetry import log_format
 from forebay.config import BrokerConfig
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> int:
     """Serve until SIGTERM or SIGINT; the exit code."""
-    handler = logs.configure(config.node.log_format)
+    handler = log_format.configure(config.node.log_format)
     try:
         return _serve(config, on_ready)
     finally:

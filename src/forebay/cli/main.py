@@ -21,12 +21,12 @@ from forebay.errors import ConfigError, ForebayError
 VERBS = {
     "serve": "forebay.cli.serve:serve",
     "topic": "forebay.cli.topic:topic",
-    "produce": "forebay.cli.produce:produce",
-    "consume": "forebay.cli.consume:consume",
-    "group": "forebay.cli.group:group",
+    "produce": "forebay.cli.messages.produce:produce",
+    "consume": "forebay.cli.messages.consume:consume",
+    "group": "forebay.cli.group.commands:group",
     "config": "forebay.cli.config:config",
-    "cluster": "forebay.cli.cluster:cluster",
-    "pipeline": "forebay.cli.pipeline:pipeline",
+    "cluster": "forebay.cli.cluster.commands:cluster",
+    "pipeline": "forebay.cli.pipeline.commands:pipeline",
     "log": "forebay.cli.log:log",
     "simulate": "forebay.cli.simulate:simulate",
 }

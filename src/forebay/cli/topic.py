@@ -19,7 +19,7 @@ from forebay.cli.client import (
 )
 from forebay.cli.config import alter_configs, read_configs
 from forebay.cli.output import json_option, print_json, print_table
-from forebay.core.topics import INTERNAL_TOPICS
+from forebay.core.cluster.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, TopicDescription

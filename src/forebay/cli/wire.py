@@ -1,66 +1,60 @@
 """A connection to a broker, for the few requests that the client library does not have.
 
-Blocking, one request at a time; any broker answers.
+One request at a time; any broker answers.
 """
 
 from __future__ import annotations
 
-import itertools
 import socket
-import struct
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from forebay.cli.client import CONNECT_SECONDS, Client, CommandError, split_address
-from forebay.errors import ProtocolError
+from forebay.errors import ErrorCode, KafkaError
+from forebay.transport.blocking import BlockingConnection
 from forebay.wire.fields import Request, Response
-from forebay.wire.frames import read_response, request_frame
-from forebay.wire.messages import api
-from forebay.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 R = TypeVar("R", bound=Response)
 
 _ANSWER_SECONDS = 60.0
 _ANSWER_BYTES_MAX = 256 << 20
-_LENGTH = struct.Struct(">i")
 
 
 class WireConnection:
     """Use it with `with`: `WireConnection.open(client)`."""
 
-    def __init__(self, connected: socket.socket, address: str) -> None:
-        self._socket = connected
-        self._address = address
-        self._ids = itertools.count(1)
-        self._versions: dict[int, tuple[int, int]] = {}
+    def __init__(self, connection: BlockingConnection) -> None:
+        self._connection = connection
 
     @classmethod
     def open(cls, client: Client) -> WireConnection:
         """To the first of the client's addresses that answers."""
-        connection = cls(*_connect(client))
+        connected, address = _connect(client)
         try:
-            found = connection._exchange(ApiVersionsRequest(), ApiVersionsResponse, 0)
-            connection._versions = {
-                each.api_key: (each.min_version, each.max_version) for each in found.api_keys
-            }
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+            return cls(
+                BlockingConnection(
+                    connected,
+                    address,
+                    client_id="forebay-cli",
+                    timeout_s=_ANSWER_SECONDS,
+                    frame_bytes_max=_ANSWER_BYTES_MAX,
+                )
+            )
+        except KafkaError as error:
+            raise CommandError(error.message) from None
 
     def ask(self, request: Request, response: type[R]) -> R:
-        """The answer, in the highest version that both sides speak."""
-        lowest, highest = self._versions.get(request.API_KEY, (0, -1))
-        version = min(request.MAX_VERSION, highest)
-        if version < max(request.MIN_VERSION, lowest):
-            name = type(request).__name__.removesuffix("Request")
-            raise CommandError(
-                f"the broker at {self._address} does not serve {name}; is it a Forebay of today?"
-            )
-        return self._exchange(request, response, version)
+        """The answer, in the highest version that both sides know."""
+        try:
+            answer = self._connection.ask(request)
+        except KafkaError as error:
+            hint = "; is it a Forebay of today?" if error.code == ErrorCode.UNSUPPORTED_VERSION else ""
+            raise CommandError(f"{error.message}{hint}") from None
+        assert isinstance(answer, response)
+        return answer
 
     def close(self) -> None:
-        self._socket.close()
+        self._connection.close()
 
     def __enter__(self) -> WireConnection:
         return self
@@ -70,36 +64,6 @@ class WireConnection:
     ) -> None:
         self.close()
 
-    def _exchange(self, request: Request, response: type[R], version: int) -> R:
-        assert api(request.API_KEY).response is response
-        correlation_id = next(self._ids)
-        parts = request_frame(request, version, correlation_id, "forebay-cli")
-        try:
-            self._socket.sendall(b"".join(cast("list[bytes]", parts)))
-            got, answer = read_response(response, version, memoryview(self._frame()))
-        except (OSError, ProtocolError) as error:
-            raise CommandError(
-                f"the broker at {self._address} did not answer as it should: {error}"
-            ) from None
-        if got != correlation_id:
-            raise CommandError(f"the broker at {self._address} answered another question than was asked")
-        return answer
-
-    def _frame(self) -> bytes:
-        (size,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
-        if not 0 <= size <= _ANSWER_BYTES_MAX:
-            raise ProtocolError(f"an answer of {size} bytes")
-        return self._exactly(size)
-
-    def _exactly(self, count: int) -> bytes:
-        received = bytearray()
-        while len(received) < count:
-            piece = self._socket.recv(min(count - len(received), 1 << 20))
-            if not piece:
-                raise ProtocolError("the connection ended")
-            received += piece
-        return bytes(received)
-
 
 def _connect(client: Client) -> tuple[socket.socket, str]:
     for address in client.bootstrap.split(","):
@@ -107,7 +71,6 @@ def _connect(client: Client) -> tuple[socket.socket, str]:
             connected = socket.create_connection(split_address(address.strip()), CONNECT_SECONDS)
         except OSError:
             continue
-        connected.settimeout(_ANSWER_SECONDS)
         return connected, address.strip()
     client.knock()
     raise CommandError(f"no broker answers at {client.bootstrap}: try again")
@@ -120,8 +83,6 @@ def check(error_code: int, message: str | None) -> None:
 
 
 def error_text(error_code: int, message: str | None) -> str:
-    from forebay.errors import ErrorCode
-
     name: Any = error_code
     if error_code in set(ErrorCode):
         name = ErrorCode(error_code).name

@@ -25,11 +25,11 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from forebay.client import messages
 from forebay.client.errors import ClientError, TransactionAborted, error_of, from_kafka, kafka_errors
-from forebay.client.in_hand import InHand
 from forebay.client.messages import Message, Place
 from forebay.client.positions import Positions
 from forebay.client.presets import Delivery, Profile, Settings, Start, assigns_in_steps, consumer_settings
 from forebay.client.transactions import Outcome
+from forebay.client.unacked_messages import InHand
 from forebay.errors import ConfigError
 
 FILL_SECONDS = 1.0

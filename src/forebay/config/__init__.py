@@ -11,9 +11,6 @@ from forebay.config.broker import (
     TopicDefaults,
     broker_config,
 )
-from forebay.config.cleaner_keys import CleanerConfig
-from forebay.config.cluster_keys import ClusterConfig
-from forebay.config.controller_keys import DRAINED, ControllerConfig
 from forebay.config.describe import (
     ConfigEntry,
     Synonym,
@@ -22,8 +19,13 @@ from forebay.config.describe import (
     describe_group,
     describe_topic,
 )
-from forebay.config.group_keys import GroupsConfig
 from forebay.config.group_settings import GroupSettings, check_group_overrides
+from forebay.config.keys.cleaner import CleanerConfig
+from forebay.config.keys.cluster import ClusterConfig
+from forebay.config.keys.controller import DRAINED, ControllerConfig
+from forebay.config.keys.group import GroupsConfig
+from forebay.config.keys.replication import ReplicationConfig
+from forebay.config.keys.transaction import TransactionsConfig
 from forebay.config.listeners import Listener, parse_listener
 from forebay.config.lookup import (
     broker_definition,
@@ -32,10 +34,8 @@ from forebay.config.lookup import (
     validate_broker_override,
     validate_topic_override,
 )
-from forebay.config.replication_keys import ReplicationConfig
 from forebay.config.sources import load
 from forebay.config.topic import TopicConfig, is_throttled
-from forebay.config.transaction_keys import TransactionsConfig
 from forebay.config.values import ConfigType, Definition, Source, Value, format_value
 
 __all__ = [

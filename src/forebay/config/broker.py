@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forebay.config.broker_keys import ALIASES, BROKER_KEYS
-from forebay.config.cleaner_keys import CleanerConfig, cleaner_config
-from forebay.config.cluster_keys import ClusterConfig, cluster_config
-from forebay.config.controller_keys import ControllerConfig, controller_config
-from forebay.config.group_keys import GroupsConfig, groups_config
+from forebay.config.keys.broker import ALIASES, BROKER_KEYS
+from forebay.config.keys.cleaner import CleanerConfig, cleaner_config
+from forebay.config.keys.cluster import ClusterConfig, cluster_config
+from forebay.config.keys.controller import ControllerConfig, controller_config
+from forebay.config.keys.group import GroupsConfig, groups_config
+from forebay.config.keys.replication import ReplicationConfig, replication_config
+from forebay.config.keys.transaction import TransactionsConfig, transactions_config
 from forebay.config.listeners import Listener, parse_address, parse_listeners
 from forebay.config.lookup import broker_definition
-from forebay.config.replication_keys import ReplicationConfig, replication_config
-from forebay.config.transaction_keys import TransactionsConfig, transactions_config
 from forebay.config.values import Source, Value
 from forebay.errors import ConfigError
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from forebay.config.broker import BrokerConfig
-from forebay.config.broker_keys import BROKER_KEYS
 from forebay.config.group_settings import GROUP_RESOURCE_KEYS, GroupKey
+from forebay.config.keys.broker import BROKER_KEYS
+from forebay.config.keys.topic import MIN_INSYNC_REPLICAS, TOPIC_KEYS, TopicKey
 from forebay.config.topic import TopicConfig
-from forebay.config.topic_keys import MIN_INSYNC_REPLICAS, TOPIC_KEYS, TopicKey
 from forebay.config.values import ConfigType, Definition, Source, format_value
 
 

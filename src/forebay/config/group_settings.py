@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from forebay.config.broker_keys import BROKER_KEYS
-from forebay.config.group_keys import GroupsConfig
-from forebay.config.ignored_keys import IGNORED_GROUP_KEYS
+from forebay.config.keys.broker import BROKER_KEYS
+from forebay.config.keys.group import GroupsConfig
+from forebay.config.keys.ignored import IGNORED_GROUP_KEYS
 from forebay.config.values import Definition
 from forebay.errors import ConfigError
 

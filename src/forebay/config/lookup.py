@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from forebay.config.broker_keys import ALIASES, BROKER_KEYS
 from forebay.config.group_settings import GROUP_RESOURCE_KEYS
-from forebay.config.topic_keys import TOPIC_KEYS, TopicKey
+from forebay.config.keys.broker import ALIASES, BROKER_KEYS
+from forebay.config.keys.topic import TOPIC_KEYS, TopicKey
 from forebay.config.values import Definition, Value
 from forebay.errors import ConfigError
 

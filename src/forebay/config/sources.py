@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.config.broker import BrokerConfig, broker_config, canonical
-from forebay.config.broker_keys import ALIASES, BROKER_KEYS
+from forebay.config.keys.broker import ALIASES, BROKER_KEYS
 from forebay.errors import ConfigError
 
 _ENV_PREFIX = "FOREBAY_"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forebay.config.broker import BrokerConfig
-from forebay.config.topic_keys import ALL_REPLICAS, TOPIC_KEYS, TopicKey
+from forebay.config.keys.topic import ALL_REPLICAS, TOPIC_KEYS, TopicKey
 from forebay.config.values import Value
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from forebay.core.stored import topic_id_text
+from forebay.core.cluster.image_text import topic_id_text
 from forebay.errors import ProtocolError
 
 

@@ -28,8 +28,8 @@ from forebay.coordination.store import (
     Target,
 )
 from forebay.coordination.translate import Writes, changes_of_events, changes_of_range
-from forebay.core.image import BrokerRegistration, Change, ClusterImage, PartitionPut
-from forebay.core.stored import encode_broker
+from forebay.core.cluster.image import BrokerRegistration, Change, ClusterImage, PartitionPut
+from forebay.core.cluster.image_text import encode_broker
 
 Plan = Callable[[ClusterImage], Sequence[Change]]
 Listener = Callable[[ClusterImage, ClusterImage], None]

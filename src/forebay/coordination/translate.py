@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from forebay.coordination.keys import Keys
 from forebay.coordination.store import Compare, Delete, Event, EventKind, KeyValue, Put
-from forebay.core import stored
-from forebay.core.image import (
+from forebay.core.cluster import image_text
+from forebay.core.cluster.image import (
     NO_CONTROLLER,
     BrokerConfigPut,
     BrokerDeleted,
@@ -44,25 +44,25 @@ def changes_of_events(keys: Keys, events: Iterable[Event]) -> list[Change]:
 def _put_change(keys: Keys, item: KeyValue) -> Change | None:
     match keys.split(item.key):
         case ("topics", name):
-            return TopicPut(record=stored.decode_topic(name, item.value), revision=item.mod_revision)
+            return TopicPut(record=image_text.decode_topic(name, item.value), revision=item.mod_revision)
         case ("state", topic_id, index):
             return PartitionPut(
-                topic_id=stored.parse_topic_id(topic_id),
-                state=stored.decode_partition(_number(item.key, index), item.value, item.mod_revision),
+                topic_id=image_text.parse_topic_id(topic_id),
+                state=image_text.decode_partition(_number(item.key, index), item.value, item.mod_revision),
             )
         case ("configs", "topics", name):
-            overrides = stored.decode_overrides(name, item.value)
+            overrides = image_text.decode_overrides(name, item.value)
             return TopicConfigPut(name=name, overrides=overrides, revision=item.mod_revision)
         case ("configs", "brokers", name):
-            overrides = stored.decode_overrides(name, item.value)
+            overrides = image_text.decode_overrides(name, item.value)
             return BrokerConfigPut(name=name, overrides=overrides, revision=item.mod_revision)
         case ("configs", "groups", part):
             name = keys.group_name(part)
-            overrides = stored.decode_overrides(name, item.value)
+            overrides = image_text.decode_overrides(name, item.value)
             return GroupConfigPut(name=name, overrides=overrides, revision=item.mod_revision)
         case ("brokers", broker_id):
             number = _number(item.key, broker_id)
-            return BrokerPut(registration=stored.decode_broker(number, item.value, item.create_revision))
+            return BrokerPut(registration=image_text.decode_broker(number, item.value, item.create_revision))
         case ("controller",):
             return ControllerPut(id=_number(item.key, item.value.decode(errors="replace")))
         case _:
@@ -123,7 +123,7 @@ class Writes:
         match change:
             case TopicPut(record=record):
                 key = keys.topic(record.name)
-                self._put(key, stored.encode_topic(record), self._topic_revision(record.name))
+                self._put(key, image_text.encode_topic(record), self._topic_revision(record.name))
             case TopicDeleted(name=name, topic_id=topic_id):
                 assert topic_id is not None
                 self._delete(keys.topic(name), self._topic_revision(name))
@@ -153,7 +153,7 @@ class Writes:
     def _put_or_delete(self, key: str, overrides: object, revision: int) -> None:
         assert isinstance(overrides, dict)
         if overrides:
-            self._put(key, stored.encode_overrides(overrides), revision)
+            self._put(key, image_text.encode_overrides(overrides), revision)
         elif revision:
             self._delete(key, revision)
         # Else there is nothing to delete, and nothing whose revision could be waited for.
@@ -170,4 +170,4 @@ class Writes:
             self._topics.add(topic.name)
             self.compares.append(Compare.unchanged(self._keys.topic(topic.name), topic.revision))
         key = self._keys.state(topic_id, state.index)
-        self._put(key, stored.encode_partition(state), state.partition_epoch)
+        self._put(key, image_text.encode_partition(state), state.partition_epoch)

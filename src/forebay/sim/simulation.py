@@ -13,17 +13,18 @@ from dataclasses import dataclass, field
 
 from forebay.errors import ForebayError
 from forebay.sim.actors.client import Client
+from forebay.sim.actors.final_checks import Found, LastAuditor, LastReader
 from forebay.sim.actors.keyed import KeyedAuditor
-from forebay.sim.actors.last import Found, LastAuditor, LastReader
 from forebay.sim.actors.members import SESSION_MS
 from forebay.sim.faults.faults import Faults
 from forebay.sim.faults.scene import Scene
 from forebay.sim.models.facts import Counts
 from forebay.sim.models.invariants import Invariants
 from forebay.sim.models.messages import Model
-from forebay.sim.workload import KEYED, SURE, TopicMaker, Workload
+from forebay.sim.workload import TopicMaker, Workload
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimNode
+from forebay.sim.world.places import KEYED, SURE
 from forebay.sim.world.store import CLUSTER, STORE_HOST, SimStore
 from forebay.sim.world.virtual_time import World
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from random import Random
 
-from forebay.broker.sockets import Address
+from forebay.broker.ports import Address
+from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.administrators import Deleter, Elector, Mover, SettingsChanger, TopicKeeper
-from forebay.sim.actors.client import Client, TopicPartition, check
+from forebay.sim.actors.client import Client, check
 from forebay.sim.actors.consumers import Consumer, OffsetKeeper, Transformer
 from forebay.sim.actors.dialects import (
     AIOKAFKA,
@@ -37,6 +38,19 @@ from forebay.sim.actors.transactional import BumpingProducer, ContinuingProducer
 from forebay.sim.models.messages import Model
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimProcess
+from forebay.sim.world.places import (
+    ALL,
+    BRIEF,
+    EXACT,
+    GROUP_NAME,
+    KEYED,
+    LOOSE,
+    PLAIN,
+    SHARED,
+    SOURCE,
+    SURE,
+    TOPICS,
+)
 from forebay.sim.world.virtual_time import World
 from forebay.wire.messages.create_topics import (
     CreatableTopic,
@@ -45,22 +59,6 @@ from forebay.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-TOPICS = {"exact": 2, "plain": 1, "loose": 1, "source": 1, "target": 1, "brief": 1, "keyed": 1}
-EXACT: list[TopicPartition] = [("exact", 0), ("exact", 1)]
-SOURCE: TopicPartition = ("source", 0)
-PLAIN: TopicPartition = ("plain", 0)
-BRIEF: TopicPartition = ("brief", 0)
-"""Its oldest messages are deleted by and by; nowhere else is anything."""
-LOOSE: TopicPartition = ("loose", 0)
-SURE: list[TopicPartition] = [*EXACT, PLAIN, SOURCE, ("target", 0), BRIEF]
-"""Where every message is acknowledged by all replicas before anybody is told of it."""
-ALL: list[TopicPartition] = [*SURE, LOOSE]
-KEYED: TopicPartition = ("keyed", 0)
-"""Compacted all the time, in segments of a few batches: of each key only the last message is sure to stay."""
-
-GROUP_NAME = "crew"
-SHARED: list[TopicPartition] = [*EXACT, SOURCE]
-"""What the members of the group share: all partitions of their topics."""
 _MEMBERS = 3
 _ENSEMBLES = 3
 _VALUE_BYTES = (0, 0, 1_000)

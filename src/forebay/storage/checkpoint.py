@@ -17,10 +17,9 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 
+from forebay.core.topic_partition import TopicPartition
 from forebay.errors import StorageError
 from forebay.storage.disk import Disk
-
-TopicPartition = tuple[str, int]
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"

@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from forebay.core.cleaning import BatchFilter, LastBatches, PassOver, TransactionTrack, note_keys
-from forebay.core.compaction import CompactionPlan, group_segments
-from forebay.core.offset_map import OffsetMap
+from forebay.core.partition.cleaning import BatchFilter, LastBatches, PassOver, TransactionTrack, note_keys
+from forebay.core.partition.compaction import CompactionPlan, group_segments
+from forebay.core.partition.offset_map import OffsetMap
 from forebay.errors import StorageError
 from forebay.storage.disk import Disk
-from forebay.storage.segment import CorruptBatch, Hop, Segment
-from forebay.storage.swap_recovery import CLEANED, remove_files
-from forebay.storage.txn_index import AbortedTxn
-from forebay.storage.writer import LogConfig
+from forebay.storage.log.segment import CorruptBatch, Hop, Segment
+from forebay.storage.log.swap_recovery import CLEANED, remove_files
+from forebay.storage.log.txn_index import AbortedTxn
+from forebay.storage.log.writer import LogConfig
 from forebay.wire.batch import BatchHeader, crc_ok, read_header
 from forebay.wire.compression import MAX_OUTPUT_BYTES
 from forebay.wire.varint import Bytes

@@ -27,13 +27,13 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 
 from forebay.clock import Clock
+from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ConfigError, StorageError
 from forebay.storage.checkpoint import (
     CLEANED_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
-    TopicPartition,
     read_offsets,
     read_properties,
     read_topic_id,
@@ -41,8 +41,8 @@ from forebay.storage.checkpoint import (
     write_topic_id,
 )
 from forebay.storage.disk import Disk, Lock, Locked
-from forebay.storage.log import Log
-from forebay.storage.writer import LogConfig
+from forebay.storage.log.log import Log
+from forebay.storage.log.writer import LogConfig
 
 logger = logging.getLogger(__name__)
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.testing.broker import Broker, BrokerFailed
+from forebay.local.settings import BrokerFailed
+from forebay.testing.broker import Broker
 
 if TYPE_CHECKING:
-    from forebay.testing.cluster import Cluster
+    from forebay.local.cluster import Cluster
 
 __all__ = ["Broker", "BrokerFailed", "Cluster"]
 
@@ -18,6 +19,6 @@ __all__ = ["Broker", "BrokerFailed", "Cluster"]
 def __getattr__(name: str) -> object:
     if name != "Cluster":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from forebay.testing.cluster import Cluster
+    from forebay.local.cluster import Cluster
 
     return Cluster

@@ -16,23 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from forebay.errors import ForebayError
-
-# Tests end before the power does: nothing has to be forced to disk. Internal topics need not be spread, and
-# each of their partitions is a log to open.
-TEST_SETTINGS = {
-    "forebay.flush.policy": "interval",
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.num.partitions": "1",
-}
-
-
-class BrokerFailed(ForebayError):
-    """The broker did not start, or stopped by itself; the message says why."""
+from forebay.local.settings import TEST_SETTINGS, BrokerFailed, setting_text
 
 
 class Runner(Protocol):
-    """How a broker runs: `forebay.testing.embedded` and `forebay.testing.child`."""
+    """How a broker runs: `forebay.testing.embedded` and `forebay.local.child_broker`."""
 
     def start(self, settings: Mapping[str, str]) -> str:
         """Returns host:port once clients can connect; raises BrokerFailed or ConfigError."""
@@ -130,7 +118,7 @@ class Broker:
     def _make_runner(self) -> Runner:
         # Imported here: a child spares this process the broker's modules, and the plugin needs neither.
         if self.process:
-            from forebay.testing.child import ChildBroker
+            from forebay.local.child_broker import ChildBroker
 
             return ChildBroker()
         from forebay.testing.embedded import BrokerThread
@@ -147,10 +135,3 @@ class Broker:
         if temporary is not None:
             temporary.cleanup()
             self._data_dir = None
-
-
-def setting_text(value: object) -> str:
-    """A setting as a config file has it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)

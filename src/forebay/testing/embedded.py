@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from forebay.broker.broker import Broker
-from forebay.broker.sockets import Address
+from forebay.broker.node import Node
+from forebay.broker.ports import Address
 from forebay.config import BrokerConfig, broker_config
-from forebay.testing.broker import BrokerFailed
+from forebay.local.settings import BrokerFailed
 
 T = TypeVar("T")
 
@@ -24,16 +25,17 @@ class BrokerThread:
     def __init__(self, make: Callable[[BrokerConfig], Broker] = Broker) -> None:
         self._make = make
         self._broker: Broker | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
         self._address: Address | None = None
         self._failure: BaseException | None = None
 
     @property
-    def broker(self) -> Broker:
-        """Its state belongs to its loop: look at it through `on_loop`."""
-        assert self._broker is not None, "start first"
-        return self._broker
+    def node(self) -> Node:
+        """Its parts belong to its loop: look at them through `on_loop`."""
+        assert self._broker is not None and self._broker.node is not None, "start first"
+        return self._broker.node
 
     def start(self, settings: Mapping[str, str]) -> str:
         config = broker_config(dict(settings))
@@ -57,19 +59,24 @@ class BrokerThread:
         thread, self._thread = self._thread, None
         if thread is None:
             return
-        if thread.is_alive() and self._broker is not None:
-            self._broker.loop.call_soon_threadsafe(self._broker.stop)
+        if thread.is_alive():
+            self.begin_to_stop()
         thread.join(_SECONDS_MAX)
         if thread.is_alive():
             raise BrokerFailed(f"the broker did not stop within {_SECONDS_MAX:.0f} s")
 
-    def on_loop(self, work: Callable[[Broker], T]) -> T:
+    def begin_to_stop(self) -> None:
+        """Returns at once."""
+        if self._broker is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._broker.stop)
+
+    def on_loop(self, work: Callable[[Node], T]) -> T:
         """Run something where the broker's state may be touched, and wait for what it returns."""
 
         async def run() -> T:
-            return work(self.broker)
+            return work(self.node)
 
-        return asyncio.run_coroutine_threadsafe(run(), self.broker.loop).result(_SECONDS_MAX)
+        return asyncio.run_coroutine_threadsafe(run(), self.node.loop).result(_SECONDS_MAX)
 
     def _main(self, config: BrokerConfig) -> None:
         try:
@@ -80,6 +87,7 @@ class BrokerThread:
             self._ready.set()
 
     async def _run(self, config: BrokerConfig) -> None:
+        self._loop = asyncio.get_running_loop()
         self._broker = self._make(config)
         await self._broker.run(self._on_ready)
 

@@ -17,7 +17,7 @@ from forebay.testing.broker import Broker
 
 if TYPE_CHECKING:
     from forebay.client import Admin
-    from forebay.testing.cluster import Cluster
+    from forebay.local.cluster import Cluster
 
 _NAME_CHARS_MAX = 120
 
@@ -50,7 +50,7 @@ def forebay_cluster_settings() -> Mapping[str, object]:
 @pytest.fixture(scope="session")
 def forebay_cluster(forebay_cluster_settings: Mapping[str, object]) -> Iterator[Cluster]:
     """Three brokers and etcd, each a process of its own, for the whole session. Needs etcd."""
-    from forebay.testing.cluster import Cluster
+    from forebay.local.cluster import Cluster
 
     with Cluster(settings=forebay_cluster_settings) as cluster:
         yield cluster

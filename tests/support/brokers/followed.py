@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from forebay.coordination.keys import Keys
-from forebay.coordination.memory import MemoryStore
 from forebay.coordination.metadata import Metadata
+from support.brokers.memory_store import MemoryStore
 
 KEYS = Keys("test")
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from forebay.broker.broker import Broker
-from forebay.broker.ports import real_ports
+from forebay.broker.system_ports import real_ports
 from forebay.clock import Clock
 from forebay.config import BrokerConfig
 from forebay.storage.disk import RealDisk

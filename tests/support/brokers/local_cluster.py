@@ -15,17 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from forebay.broker.broker import Broker
-from forebay.broker.peer_connection import PeerConnection
-from forebay.broker.ports import real_ports
-from forebay.broker.sockets import SocketNetwork
+from forebay.broker.cluster.peer_connection import PeerConnection
+from forebay.broker.net.sockets import SocketNetwork
+from forebay.broker.node import Node
+from forebay.broker.system_ports import real_ports
 from forebay.config import BrokerConfig, broker_config
-from forebay.coordination.memory import MemoryLease, MemoryStore
 from forebay.coordination.store import Compare, Delete, Event, KeyValue, Put, Store, StoreError, TxnResult
-from forebay.core.controller import plan
-from forebay.core.image import PartitionPut, PartitionState
+from forebay.core.cluster.controller import plan
+from forebay.core.cluster.image import PartitionPut, PartitionState
 from forebay.errors import KafkaError
 from forebay.storage.disk import RealDisk
 from forebay.wire.fields import Request
+from support.brokers.memory_store import MemoryLease, MemoryStore
 
 _SECONDS_MAX = 20.0
 _LATE_S = 0.3
@@ -81,6 +82,7 @@ class _Session:
 @dataclass(slots=True)
 class _Running:
     broker: Broker
+    node: Node
     task: asyncio.Task[None]
     session: _Session
     address: tuple[str, int]
@@ -150,7 +152,8 @@ class LocalCluster:
         except asyncio.CancelledError:
             await task  # it says why
             raise
-        self._running[node_id] = _Running(broker, task, session, ready.result())
+        assert broker.node is not None
+        self._running[node_id] = _Running(broker, broker.node, task, session, ready.result())
 
     async def kill(self, node_id: int) -> None:
         """End a broker without a word. It is missed only when it is buried."""
@@ -217,21 +220,21 @@ class LocalCluster:
     async def settle(self) -> None:
         """Wait until the controller has done what there is to do, and all have heard of it."""
 
-        def is_settled(broker: Broker) -> bool:
+        def is_settled(broker: Node) -> bool:
             return not plan(broker.image, broker.config.controller)
 
         revision = (await self._store.range("/"))[1]
         for running in self._running.values():
-            await running.broker.metadata.wait_for(revision)
-        await eventually(lambda: all(is_settled(running.broker) for running in self._running.values()))
+            await running.node.metadata.wait_for(revision)
+        await eventually(lambda: all(is_settled(running.node) for running in self._running.values()))
 
     async def close(self) -> None:
         for node_id in list(self._running):
             await self.kill(node_id)
         await self._store.close()
 
-    def __getitem__(self, node_id: int) -> Broker:
-        return self._running[node_id].broker
+    def __getitem__(self, node_id: int) -> Node:
+        return self._running[node_id].node
 
     def address(self, node_id: int) -> tuple[str, int]:
         return self._running[node_id].address
@@ -265,12 +268,12 @@ class LocalCluster:
         return self.state(topic, index).leader
 
     @property
-    def _anyone(self) -> Broker:
+    def _anyone(self) -> Node:
         return self._informed[0]
 
     @property
-    def _informed(self) -> list[Broker]:
-        return [each.broker for each in self._running.values() if each.session.informed.is_set()]
+    def _informed(self) -> list[Node]:
+        return [each.node for each in self._running.values() if each.session.informed.is_set()]
 
     # -- changing --------------------------------------------------------------------------------------
 
@@ -293,20 +296,20 @@ class LocalCluster:
     def deaf(self, topic: str, *nodes: int, index: int = 0) -> Iterator[None]:
         """Brokers that fetch nothing of a partition for a while, though they live."""
         for node in nodes:
-            self[node].replication.dropped(self[node].replicas.held(topic, index))
+            self[node].following.dropped(self[node].partitions.held(topic, index))
         yield
         for node in nodes:
             if node in self._running:
-                partition = self[node].replicas.held(topic, index)
-                self[node].replication.role_taken(partition, self.state(topic, index))
+                partition = self[node].partitions.held(topic, index)
+                self[node].assignment.role_taken.send(partition, self.state(topic, index))
 
     async def knows(self, topic: str) -> None:
         """Wait until every broker has heard of a topic and has opened what it holds of it."""
         await eventually(
-            lambda: all(topic in running.broker.image.topics for running in self._running.values())
+            lambda: all(topic in running.node.image.topics for running in self._running.values())
         )
         for running in self._running.values():
-            await running.broker.replicas.all_open()
+            await running.node.assignment.all_open()
 
     async def in_sync(self, topic: str, index: int = 0) -> None:
         """Wait until every live replica of a partition is in sync, and open, which new topics are later."""
@@ -314,7 +317,7 @@ class LocalCluster:
         def is_in_sync() -> bool:
             state = self.state(topic, index)
             live = set(state.replicas) & {*self.nodes}
-            return set(state.isr) >= live and all(self[node].replicas.held(topic, index) for node in live)
+            return set(state.isr) >= live and all(self[node].partitions.held(topic, index) for node in live)
 
         await eventually(is_in_sync)
 

@@ -14,7 +14,7 @@ from forebay.config import ClusterConfig, broker_config
 from forebay.coordination.etcd.lease import EtcdLease
 from forebay.coordination.etcd.store import EtcdStore
 from forebay.coordination.store import Compare, Delete, Event, KeyValue, Put, TxnResult
-from forebay.testing.etcd import EtcdCluster
+from forebay.local.etcd import EtcdCluster
 
 _numbers = itertools.count()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from forebay.testing.cluster import Cluster
+from forebay.local.cluster import Cluster
 from support.clients.kafka_clients import confluent_admin
 from support.faults.links import CLIENTS, Link, Links, broker_name
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from forebay.testing.etcd import EtcdServer
+from forebay.local.etcd import EtcdServer
 from support.chaos.chaos_cluster import ChaosCluster
 from support.faults.links import Link, broker_name
 

@@ -9,9 +9,9 @@ import pytest
 
 from forebay.client import AsyncConsumer, Consumer, Delivery, Producer
 from forebay.client.call_thread import CallThread
-from forebay.client.in_hand import InHand
 from forebay.client.positions import Positions
 from forebay.client.transactions import Transactions
+from forebay.client.unacked_messages import InHand
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 

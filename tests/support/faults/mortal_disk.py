@@ -1,7 +1,7 @@
 """A disk on which the process dies: after so many changes nothing happens any more, not even cleaning up.
 
 What had been done by then is there for whoever opens the directory next, and with `crash` (see
-forebay.storage.faults) only what had been synced.
+support.faults.faulty_disk) only what had been synced.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forebay.storage.disk import Buffer
-from forebay.storage.faults import FaultyDisk, FaultyFile
+from support.faults.faulty_disk import FaultyDisk, FaultyFile
 
 
 class Died(BaseException):

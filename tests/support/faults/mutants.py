@@ -13,24 +13,30 @@ from typing import Any
 
 import pytest
 
-from forebay.broker import appends, compaction, membership, partition, replicas, shard
-from forebay.broker.broker import Broker
+from forebay.broker.broker_time import BrokerTime
+from forebay.broker.cluster import membership
+from forebay.broker.coordinators import loaded_shard
+from forebay.broker.fetch import follower_fetch
 from forebay.broker.handlers import incremental_alter_configs
-from forebay.broker.replication import appending, cutting, isr, manager, replica_fetch
-from forebay.core import admission, controller
-from forebay.core.admission import Decision, Repeats
-from forebay.core.groups import rebalance
-from forebay.core.groups.classic_state import ClassicState
-from forebay.core.groups.consumer import ConsumerGroup
-from forebay.core.groups.consumer_base import ConsumerBase
-from forebay.core.image import PartitionState
-from forebay.core.producers import ProducerState, ProducerTable
-from forebay.core.replica import Leadership
+from forebay.broker.partition import assignment, partition
+from forebay.broker.produce import write_cycle
+from forebay.broker.replication import follower_append, followers, isr, truncation
+from forebay.broker.upkeep import compaction
+from forebay.core.cluster import controller
+from forebay.core.cluster.image import PartitionState
+from forebay.core.groups.classic import rebalance
+from forebay.core.groups.classic.group import ClassicState
+from forebay.core.groups.consumer.group import ConsumerBase
+from forebay.core.groups.consumer.heartbeat import ConsumerGroup
+from forebay.core.partition import admission
+from forebay.core.partition.admission import Decision, Repeats
+from forebay.core.partition.follower_progress import Leadership
+from forebay.core.partition.producers import ProducerState, ProducerTable
 from forebay.core.step import Now, Step
 from forebay.errors import ErrorCode
-from forebay.storage import recovery
 from forebay.storage.datadir import DataDir
-from forebay.storage.writer import LogWriter
+from forebay.storage.log import recovery
+from forebay.storage.log.writer import LogWriter
 from forebay.wire.batch import BatchHeader
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
@@ -40,7 +46,7 @@ _NOW_MS = 1_700_000_000_000
 
 
 def acknowledge_before_replication(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(appends.Appends, "_await", lambda _self, request: request.settle())
+    patch.setattr(write_cycle.WriteCycle, "_await", lambda _self, request: request.settle())
 
 
 def high_watermark_without_the_in_sync_replicas(patch: pytest.MonkeyPatch) -> None:
@@ -49,7 +55,7 @@ def high_watermark_without_the_in_sync_replicas(patch: pytest.MonkeyPatch) -> No
 
 def skip_truncation(patch: pytest.MonkeyPatch) -> None:
     """Leaders tell nobody that their logs have parted, and followers go on at their own end."""
-    patch.setattr(replica_fetch, "diverging", lambda *_: None)
+    patch.setattr(follower_fetch, "diverging", lambda *_: None)
 
 
 def elect_outside_the_in_sync_set(patch: pytest.MonkeyPatch) -> None:
@@ -70,8 +76,8 @@ def do_not_raise_the_leader_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def followers_forget_producers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(appending, "accept_batch", lambda *_: None)
-    patch.setattr(cutting, "reload_producers", lambda *_: ProducerTable())
+    patch.setattr(follower_append, "accept_batch", lambda *_: None)
+    patch.setattr(truncation, "reload_producers", lambda *_: ProducerTable())
 
 
 def shrink_before_the_store_agrees(patch: pytest.MonkeyPatch) -> None:
@@ -83,14 +89,14 @@ def shrink_before_the_store_agrees(patch: pytest.MonkeyPatch) -> None:
         if state is not None and leadership is not None and len(state.isr) < len(leadership.isr):
             leadership.isr = state.isr
             partition_.count_replicas()
-            self._broker.appends.advance(partition_)
+            self._write_cycle.advance(partition_)
         return state
 
     patch.setattr(isr.InSyncReplicas, "_proposal", hasty)
 
 
 def no_sync_where_nobody_else_is_in_sync(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(appends.Appends, "_sync", lambda _self, _partition, done: done(None))
+    patch.setattr(write_cycle.WriteCycle, "_sync", lambda _self, _partition, done: done(None))
 
 
 def no_sync_before_being_left_alone(patch: pytest.MonkeyPatch) -> None:
@@ -98,7 +104,7 @@ def no_sync_before_being_left_alone(patch: pytest.MonkeyPatch) -> None:
         return True
 
     patch.setattr(isr.InSyncReplicas, "_safe_alone", at_once)
-    patch.setattr(manager.Replication, "_sync_if_alone", lambda *_: None)
+    patch.setattr(followers.Followers, "_sync_if_alone", lambda *_: None)
 
 
 def say_nothing_of_lost_power(patch: pytest.MonkeyPatch) -> None:
@@ -118,23 +124,23 @@ def forget_what_coordinators_knew(patch: pytest.MonkeyPatch) -> None:
     def nothing(*_: object) -> Iterator[None]:
         return iter(())
 
-    patch.setattr(shard.Shard, "replay_log", nothing)
+    patch.setattr(loaded_shard.Shard, "replay_log", nothing)
 
 
 def serve_beyond_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     """Consumers are given what is written, committed or not."""
-    written = manager.Replication.fetched
+    written = followers.Followers.fetched
 
     def early(self: Any, partition_: partition.Partition, *rest: Any) -> None:
         written(self, partition_, *rest)
         partition_.high_watermark = partition_.log.end_offset
 
-    patch.setattr(manager.Replication, "fetched", early)
+    patch.setattr(followers.Followers, "fetched", early)
 
 
 def forget_commits_when_coordinators_move(patch: pytest.MonkeyPatch) -> None:
     """Whoever takes a group over learns its members from the log, and overlooks its offsets."""
-    loading = shard.Shard.replay_log
+    loading = loaded_shard.Shard.replay_log
 
     def careless(self: Any, *rest: Any) -> Iterator[None]:
         offsets = getattr(self.machine, "offsets", None)
@@ -144,7 +150,7 @@ def forget_commits_when_coordinators_move(patch: pytest.MonkeyPatch) -> None:
         if offsets is not None:
             del offsets.replay
 
-    patch.setattr(shard.Shard, "replay_log", careless)
+    patch.setattr(loaded_shard.Shard, "replay_log", careless)
 
 
 def keep_members_whose_session_has_ended(patch: pytest.MonkeyPatch) -> None:
@@ -171,7 +177,7 @@ def number_no_generations(patch: pytest.MonkeyPatch) -> None:
 def answer_administrators_before_it_is_done(patch: pytest.MonkeyPatch) -> None:
     async def promise(*_: object, **__: object) -> None: ...
 
-    patch.setattr(incremental_alter_configs, "carry_out", promise)
+    patch.setattr(incremental_alter_configs, "_alter", promise)
 
 
 def take_any_batch_with_known_numbers_for_a_repeat(patch: pytest.MonkeyPatch) -> None:
@@ -189,7 +195,7 @@ def take_any_batch_with_known_numbers_for_a_repeat(patch: pytest.MonkeyPatch) ->
 
 
 def acknowledge_repeats_without_a_lease(patch: pytest.MonkeyPatch) -> None:
-    finish = appends.Appends.finish
+    finish = write_cycle.WriteCycle.finish
 
     def early(self: Any) -> None:
         if not self._dirty and not self._requests:
@@ -197,7 +203,7 @@ def acknowledge_repeats_without_a_lease(patch: pytest.MonkeyPatch) -> None:
             return
         finish(self)
 
-    patch.setattr(appends.Appends, "finish", early)
+    patch.setattr(write_cycle.WriteCycle, "finish", early)
 
 
 def forget_producers_by_the_time_of_their_messages(patch: pytest.MonkeyPatch) -> None:
@@ -231,11 +237,11 @@ def cut_a_log_at_a_gap_between_segments(patch: pytest.MonkeyPatch) -> None:
 
 
 def measure_time_by_the_wall(patch: pytest.MonkeyPatch) -> None:
-    def now(self: Broker) -> Now:
-        return Now(self.clock.now_ms(), self.clock.now_ms(), self.clock.now_ms())
+    def now(self: BrokerTime) -> Now:
+        return Now(self.now_ms(), self.now_ms(), self.now_ms())
 
-    patch.setattr(Broker, "now", now)
-    patch.setattr(Broker, "uptime_ms", lambda self: self.clock.now_ms())
+    patch.setattr(BrokerTime, "now", now)
+    patch.setattr(BrokerTime, "uptime_ms", lambda self: self.now_ms())
 
 
 def compact_what_is_clean_again(patch: pytest.MonkeyPatch) -> None:
@@ -265,12 +271,12 @@ def forget_logs_that_cannot_be_opened(patch: pytest.MonkeyPatch) -> None:
 
 
 def leave_out_a_batch_whose_beginning_was_deleted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(appending, "_begins_within", lambda *_: False)
+    patch.setattr(follower_append, "_begins_within", lambda *_: False)
 
 
 def cut_logs_on_the_loop(patch: pytest.MonkeyPatch) -> None:
     """A follower goes through its log to cut it, and serves nobody meanwhile."""
-    lend = replicas.Replicas.lend
+    lend = assignment.Assignment.lend
 
     def at_once(self: Any, partition_: partition.Partition, work: Any, take_back: Any) -> None:
         outcome: Future[Any] = Future()
@@ -280,7 +286,7 @@ def cut_logs_on_the_loop(patch: pytest.MonkeyPatch) -> None:
             outcome.set_exception(error)
         lend(self, partition_, outcome.result, take_back)
 
-    patch.setattr(replicas.Replicas, "lend", at_once)
+    patch.setattr(assignment.Assignment, "lend", at_once)
 
 
 MUTANTS: dict[Mutant, int] = {
@@ -313,13 +319,13 @@ MUTANTS: dict[Mutant, int] = {
 broker makes other stories of the same seeds; then one of those that follow catches it."""
 
 CAUGHT_BY_TESTS: dict[Mutant, str] = {
-    no_sync_before_being_left_alone: "broker/test_lone_leader.py::"
+    no_sync_before_being_left_alone: "broker/replication/test_lone_leader.py::"
     "test_what_the_dead_had_is_synced_when_they_are_missed",
-    forget_deletions_that_a_replica_has_not_seen: "broker/test_deletions_replicated.py::"
+    forget_deletions_that_a_replica_has_not_seen: "broker/replication/test_deletions_replicated.py::"
     "test_a_replica_that_was_away_hears_of_a_deletion_however_late",
-    forget_logs_that_cannot_be_opened: "broker/test_unopened_partitions.py::"
+    forget_logs_that_cannot_be_opened: "broker/upkeep/test_unopened_partitions.py::"
     "test_a_clean_stop_forgets_nothing_of_a_partition_that_could_not_be_opened",
-    leave_out_a_batch_whose_beginning_was_deleted: "broker/test_delete_records_replicated.py::"
+    leave_out_a_batch_whose_beginning_was_deleted: "broker/replication/test_delete_records_replicated.py::"
     "test_a_new_replica_has_the_rest_of_a_batch_whose_beginning_was_deleted",
 }
 """What few stories meet, because it needs faults in a rare order: the tests that make that order."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from forebay.core.cleaning import LastBatches
-from forebay.core.compaction import CompactionPlan
+from forebay.core.partition.cleaning import LastBatches
+from forebay.core.partition.compaction import CompactionPlan
 from forebay.storage.cleaner import Cleaner, CleaningTask
 from forebay.storage.disk import Disk
-from forebay.storage.log import Log
-from forebay.storage.segment import Segment
+from forebay.storage.log.log import Log
+from forebay.storage.log.segment import Segment
 from forebay.wire.batch import EndTxnMarker, build_batch, build_marker, read_header, records, split
 from forebay.wire.records import Record
 from support.machines.storing import read_all

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from forebay.core.groups.classic import ClassicGroup
-from forebay.core.groups.classic_state import SESSION
-from forebay.core.groups.consumer import ConsumerGroup
-from forebay.core.groups.consumer_base import REVOKE
-from forebay.core.groups.consumer_members import MemberState, Partitions, read_partitions, write_partitions
+from forebay.core.groups.classic.group import SESSION
+from forebay.core.groups.classic.requests import ClassicGroup
+from forebay.core.groups.consumer.group import REVOKE
+from forebay.core.groups.consumer.heartbeat import ConsumerGroup
+from forebay.core.groups.consumer.members import MemberState, Partitions, read_partitions, write_partitions
+from forebay.core.groups.deadline_heap import TimerKey
 from forebay.core.groups.shard import GroupShard
-from forebay.core.groups.timers import TimerKey
 from forebay.errors import ErrorCode
 from forebay.wire.batch import EndTxnMarker
 from forebay.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from forebay.core.controller import departure
-from forebay.core.image import (
+from forebay.core.cluster.controller import departure
+from forebay.core.cluster.image import (
     BrokerPut,
     BrokerRegistration,
     ClusterImage,
@@ -13,7 +13,7 @@ from forebay.core.image import (
     TopicPut,
     TopicRecord,
 )
-from forebay.core.in_sync import MAJORITY
+from forebay.core.cluster.in_sync import MAJORITY
 
 TOPIC_ID = b"0123456789abcdef"
 NODES = (1, 2, 3)

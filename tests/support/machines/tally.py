@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from forebay.broker.broker import Broker
-from forebay.broker.coordinator import Coordinator
+from forebay.broker.coordinators.runtime import Coordinator
+from forebay.broker.node import Node
 from forebay.core.step import Now, RequestInfo, StateRecord, Step
 from forebay.errors import ErrorCode
 from forebay.wire.fields import Request, Response
@@ -99,10 +99,10 @@ def _failure(_request: Request, _info: RequestInfo, code: ErrorCode) -> Response
 class Tallies:
     """The coordinator of tallies on a broker, and its clients."""
 
-    def __init__(self, broker: Broker, faults: Faults, partitions: int = 1) -> None:
+    def __init__(self, broker: Node, faults: Faults, partitions: int = 1) -> None:
         self.faults = faults
         self.coordinator = Coordinator[Tally](
-            broker,
+            broker.coordinator_host,
             topic=TOPIC,
             partitions=partitions,
             configs={"cleanup.policy": "compact"},
@@ -111,7 +111,7 @@ class Tallies:
             perform=lambda _: None,
         )
         broker.metadata.listen(lambda _before, _after: self.coordinator.follow())
-        broker.replicas.listen(self.coordinator.follow)
+        broker.assignment.opened.listen(self.coordinator.follow)
 
     async def ask(self, operation: Callable[[Tally, Any], Step]) -> HeartbeatResponse:
         response: HeartbeatResponse = await self.coordinator.ask(

@@ -14,8 +14,9 @@ from typing import Any
 
 from forebay.config import TransactionsConfig
 from forebay.core.step import Now, RequestInfo, StateRecord, Step
-from forebay.core.transactions import TransactionShard, WriteMarkers
-from forebay.core.txn.state import Identity, TopicPartition, Transaction
+from forebay.core.topic_partition import TopicPartition
+from forebay.core.transactions.shard import TransactionShard, WriteMarkers
+from forebay.core.transactions.state import Identity, Transaction
 from forebay.wire.fields import Response
 from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from forebay.wire.messages.add_partitions_to_txn import (

@@ -12,11 +12,11 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
-from forebay.spark.offsets import OffsetRange
-from forebay.spark.options import batch_options, stream_options
-from forebay.spark.reader import TopicReader
 from forebay.spark.schema import spark_schema
-from forebay.spark.stream_reader import TopicStreamReader
+from forebay.spark.source.batch_reader import TopicReader
+from forebay.spark.source.offsets import OffsetRange
+from forebay.spark.source.options import batch_options, stream_options
+from forebay.spark.source.stream_reader import TopicStreamReader
 from forebay.wire.batch import build_batch
 from forebay.wire.records import Record
 from support.clients.wire_client import WireClient, append, create

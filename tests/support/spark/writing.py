@@ -17,12 +17,12 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from forebay.spark import exactly_once
-from forebay.spark.connection import BrokerConnection, Cluster
-from forebay.spark.exactly_once import Prepared
-from forebay.spark.participants import RUN_CHARACTERS, Attempt
-from forebay.spark.renewal import Job, job_of
-from forebay.spark.write_options import Columns, WriteOptions
+from forebay.spark.sink.options import Columns, WriteOptions
+from forebay.spark.sink.transactions import exactly_once
+from forebay.spark.sink.transactions.exactly_once import Prepared
+from forebay.spark.sink.transactions.participants import RUN_CHARACTERS, Attempt
+from forebay.spark.sink.transactions.renewal import Job, job_of
+from forebay.spark.wire.connections import BrokerConnection, Cluster
 from forebay.wire.fields import Request
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -128,7 +128,7 @@ class Run:
 
 def one_by_one() -> contextlib.AbstractContextManager[object]:
     """As if the brokers did not know how to end transactions together."""
-    return patch("forebay.spark.transactions.home_of", return_value=None)
+    return patch("forebay.spark.sink.transactions.batch_commit.home_of", return_value=None)
 
 
 def committed(bootstrap: str, topic: str) -> list[bytes]:

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.core.txn import replies
+from forebay.broker.broker_time import BrokerTime
+from forebay.broker.coordinators.groups import Groups
+from forebay.broker.coordinators.transactions import Transactions
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.core.transactions import replies
 from forebay.errors import KafkaError
 from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 async def handle(
-    broker: Broker, context: RequestContext, request: AddOffsetsToTxnRequest
+    groups: Groups,
+    transactions: Transactions,
+    time: BrokerTime,
+    context: RequestContext,
+    request: AddOffsetsToTxnRequest,
 ) -> AddOffsetsToTxnResponse:
-    coordinator, info = broker.transactions.coordinator, context.info
+    coordinator, info = transactions.coordinator, context.info
     try:
-        await broker.groups.coordinator.ensure_topic()
+        await groups.coordinator.ensure_topic()
     except KafkaError as error:
         return replies.add_offsets_to_txn(error.code, context.api_version)
-    partition = broker.groups.coordinator.partition_for(request.group_id)
+    partition = groups.coordinator.partition_for(request.group_id)
     response: AddOffsetsToTxnResponse = await coordinator.ask(
         request.transactional_id,
         request,
         info,
-        lambda machine, ticket: machine.add_offsets_to_txn(ticket, request, partition, info, broker.now()),
+        lambda machine, ticket: machine.add_offsets_to_txn(ticket, request, partition, info, time.now()),
     )
     return response
 
 
-ENDPOINT = Endpoint(25, 0, 4, handle)
+def endpoint(groups: Groups, transactions: Transactions, time: BrokerTime) -> Endpoint:
+    return Endpoint(25, 0, 4, partial(handle, groups, transactions, time))

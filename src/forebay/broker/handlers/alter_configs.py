@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.administration import alter_each, carry_out
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.core.settings import Resource, replace_configs
+from forebay.broker.cluster.topic_changes import TopicChanges, alter_each
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.core.cluster.settings import Resource, replace_configs
 from forebay.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -14,19 +15,15 @@ from forebay.wire.messages.alter_configs import (
     AlterConfigsResponse,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 async def handle(
-    broker: Broker, _context: RequestContext, request: AlterConfigsRequest
+    topic_changes: TopicChanges, settings: LiveConfig, _context: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
     async def alter(item: AlterConfigsResource) -> None:
         resource = Resource(type=item.resource_type, name=item.resource_name)
         configs = [(config.name, config.value) for config in item.configs]
-        await carry_out(
-            broker,
-            lambda image: replace_configs(image, broker.config, resource, configs),
+        await topic_changes.carry_out(
+            lambda image: replace_configs(image, settings.current, resource, configs),
             validate_only=request.validate_only,
         )
 
@@ -43,4 +40,5 @@ async def handle(
     )
 
 
-ENDPOINT = Endpoint(33, 0, 2, handle)
+def endpoint(topic_changes: TopicChanges, settings: LiveConfig) -> Endpoint:
+    return Endpoint(33, 0, 2, partial(handle, topic_changes, settings))

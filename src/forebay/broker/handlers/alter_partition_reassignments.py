@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from forebay.broker.administration import named_twice
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.broker.partition_changes import Decide, Place, carry_out_each
-from forebay.core.image import ClusterImage, PartitionPut
-from forebay.core.reassignment import reassign
+from forebay.broker.cluster.partition_changes import Decide, carry_out_each
+from forebay.broker.cluster.topic_changes import named_twice
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.image import ClusterImage, PartitionPut
+from forebay.core.cluster.reassignment import reassign
+from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -18,15 +21,15 @@ from forebay.wire.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 async def handle(
-    broker: Broker, _context: RequestContext, request: AlterPartitionReassignmentsRequest
+    metadata: Metadata,
+    settings: LiveConfig,
+    _context: RequestContext,
+    request: AlterPartitionReassignmentsRequest,
 ) -> AlterPartitionReassignmentsResponse:
-    minimum = broker.config.controller.min_insync_replicas
-    errors = await carry_out_each(broker, _decisions(request, minimum))
+    minimum = settings.current.controller.min_insync_replicas
+    errors = await carry_out_each(metadata, _decisions(request, minimum))
     topics: dict[str, list[ReassignablePartitionResponse]] = {topic.name: [] for topic in request.topics}
     for (name, index), error in errors.items():
         topics[name].append(_result(index, error))
@@ -38,7 +41,7 @@ async def handle(
     )
 
 
-def _decisions(request: AlterPartitionReassignmentsRequest, minimum: int) -> dict[Place, Decide]:
+def _decisions(request: AlterPartitionReassignmentsRequest, minimum: int) -> dict[TopicPartition, Decide]:
     """`minimum`: how many replicas must be in sync unless the topic says otherwise."""
     wanted = [
         ((topic.name, partition.partition_index), partition.replicas)
@@ -61,12 +64,12 @@ def _decisions(request: AlterPartitionReassignmentsRequest, minimum: int) -> dic
 
 
 def _reassign(
-    place: Place, replicas: list[int] | None, image: ClusterImage, **options: Any
+    place: TopicPartition, replicas: list[int] | None, image: ClusterImage, **options: Any
 ) -> list[PartitionPut]:
     return reassign(image, *place, replicas, **options)
 
 
-def _refuse(place: Place, _image: ClusterImage) -> list[PartitionPut]:
+def _refuse(place: TopicPartition, _image: ClusterImage) -> list[PartitionPut]:
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{place[0]}-{place[1]} is in the request more than once")
 
 
@@ -78,4 +81,5 @@ def _result(index: int, error: KafkaError | None) -> ReassignablePartitionRespon
     )
 
 
-ENDPOINT = Endpoint(45, 0, 1, handle)
+def endpoint(metadata: Metadata, settings: LiveConfig) -> Endpoint:
+    return Endpoint(45, 0, 1, partial(handle, metadata, settings))

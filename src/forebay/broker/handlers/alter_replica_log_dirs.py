@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.partition.table import PartitionTable
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -13,42 +15,44 @@ from forebay.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 _KEPT = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 def handle(
-    broker: Broker, _context: RequestContext, request: AlterReplicaLogDirsRequest
+    partitions: PartitionTable,
+    settings: LiveConfig,
+    _context: RequestContext,
+    request: AlterReplicaLogDirsRequest,
 ) -> AlterReplicaLogDirsResponse:
     codes: dict[str, dict[int, ErrorCode]] = {}
+    directory = str(settings.current.node.data_dir.absolute())
     for wanted in request.dirs:
+        known = wanted.path.rstrip("/") == directory
         for topic in wanted.topics:
             for index in topic.partitions:
-                codes.setdefault(topic.name, {})[index] = _move(broker, wanted.path, topic.name, index)
+                code = _move(partitions, topic.name, index) if known else ErrorCode.LOG_DIR_NOT_FOUND
+                codes.setdefault(topic.name, {})[index] = code
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirTopicResult(
                 topic_name=name,
                 partitions=[
                     AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
-                    for index, code in partitions.items()
+                    for index, code in by_index.items()
                 ],
             )
-            for name, partitions in codes.items()
+            for name, by_index in codes.items()
         ]
     )
 
 
-def _move(broker: Broker, path: str, topic: str, index: int) -> ErrorCode:
-    if path.rstrip("/") != str(broker.config.node.data_dir.absolute()):
-        return ErrorCode.LOG_DIR_NOT_FOUND
+def _move(partitions: PartitionTable, topic: str, index: int) -> ErrorCode:
     try:
-        broker.replicas.held(topic, index)
+        partitions.held(topic, index)
     except KafkaError as error:
         return error.code if error.code in _KEPT else ErrorCode.REPLICA_NOT_AVAILABLE
     return ErrorCode.NONE
 
 
-ENDPOINT = Endpoint(34, 1, 2, handle)
+def endpoint(partitions: PartitionTable, settings: LiveConfig) -> Endpoint:
+    return Endpoint(34, 1, 2, partial(handle, partitions, settings))

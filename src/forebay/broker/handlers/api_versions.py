@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from sys import intern
-from typing import TYPE_CHECKING
 
-from forebay.broker.dispatch import API_VERSIONS_KEY, Endpoint, RequestContext
-from forebay.core.features import FEATURES
+from forebay.broker.net.dispatch import API_VERSIONS_KEY, Endpoint, RequestContext
+from forebay.core.cluster.features import FEATURES
 from forebay.errors import ErrorCode
 from forebay.wire.messages.api_versions import (
     OWN_SOFTWARE_NAME,
@@ -18,16 +19,13 @@ from forebay.wire.messages.api_versions import (
 )
 from forebay.wire.messages.end_txn import END_TOGETHER, LOOKS_AFTER_FAMILIES
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 _SOFTWARE_CHARS_MAX = 100
 _ZERO_MINIMUM_FROM = 4
 """Java clients of the versions before cannot read a feature whose lowest level is 0."""
 
 
 def handle(
-    broker: Broker, context: RequestContext, request: ApiVersionsRequest | None
+    endpoints: Mapping[int, Endpoint], context: RequestContext, request: ApiVersionsRequest | None
 ) -> ApiVersionsResponse:
     """A request of a version that is not served comes as None."""
     own = request is not None and request.client_software_name == OWN_SOFTWARE_NAME
@@ -37,11 +35,11 @@ def handle(
         error_code=ErrorCode.UNSUPPORTED_VERSION if request is None else ErrorCode.NONE,
         api_keys=[
             ApiVersion(
-                api_key=endpoint.api_key,
-                min_version=endpoint.min_version,
-                max_version=endpoint.max_version,
+                api_key=served.api_key,
+                min_version=served.min_version,
+                max_version=served.max_version,
             )
-            for endpoint in broker.endpoints.values()
+            for served in endpoints.values()
         ],
         supported_features=_supported(context.api_version, own=own),
         finalized_features_epoch=0,
@@ -53,12 +51,12 @@ def handle(
 
 
 def _software(request: ApiVersionsRequest) -> str:
-    """For the log. Many connections have the same, of which one copy is enough."""
+    """For the log. Many connections have the same text, so they share one copy."""
     return intern(f"{request.client_software_name} {request.client_software_version}"[:_SOFTWARE_CHARS_MAX])
 
 
 def _supported(version: int, *, own: bool) -> list[SupportedFeatureKey]:
-    """What is not Kafka's is told to our own clients only: nobody else has a use for it."""
+    """Features that are not Kafka's are listed for our own clients only: others have no use for them."""
     found = []
     if own:
         found.append(SupportedFeatureKey(name=END_TOGETHER, min_version=1, max_version=LOOKS_AFTER_FAMILIES))
@@ -70,4 +68,6 @@ def _supported(version: int, *, own: bool) -> list[SupportedFeatureKey]:
     return found
 
 
-ENDPOINT = Endpoint(API_VERSIONS_KEY, 0, 4, handle)
+def endpoint(endpoints: Mapping[int, Endpoint]) -> Endpoint:
+    """`endpoints`: the table that this endpoint becomes a part of; it may be filled later."""
+    return Endpoint(API_VERSIONS_KEY, 0, 4, partial(handle, endpoints))

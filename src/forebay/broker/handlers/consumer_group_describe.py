@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.coordinators.groups import Groups
+from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.core.groups.shard import GroupShard
 from forebay.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 async def handle(
-    broker: Broker, context: RequestContext, request: ConsumerGroupDescribeRequest
+    groups: Groups, context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
-    answers: list[ConsumerGroupDescribeResponse] = await broker.groups.ask_each(
+    answers: list[ConsumerGroupDescribeResponse] = await groups.ask_each(
         context,
         request.group_ids,
         lambda own: ConsumerGroupDescribeRequest(
@@ -29,4 +27,5 @@ async def handle(
     return ConsumerGroupDescribeResponse(groups=[group for answer in answers for group in answer.groups])
 
 
-ENDPOINT = Endpoint(69, 0, 1, handle)
+def endpoint(groups: Groups) -> Endpoint:
+    return Endpoint(69, 0, 1, partial(handle, groups))

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.coordinators.groups import Groups
+from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.core.groups.shard import GroupShard
 from forebay.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 async def handle(
-    broker: Broker, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    groups: Groups, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
-    response: ConsumerGroupHeartbeatResponse = await broker.groups.ask(
+    response: ConsumerGroupHeartbeatResponse = await groups.ask(
         context, request.group_id, request, GroupShard.consumer_group_heartbeat
     )
     return response
 
 
-ENDPOINT = Endpoint(68, 0, 1, handle)
+def endpoint(groups: Groups) -> Endpoint:
+    return Endpoint(68, 0, 1, partial(handle, groups))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.administration import carry_out, named_twice, repeated
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.core.topics import create_partitions
+from forebay.broker.cluster.topic_changes import TopicChanges, named_twice, repeated
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.core.cluster.topics import create_partitions
 from forebay.errors import KafkaError
 from forebay.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -15,12 +15,9 @@ from forebay.wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 async def handle(
-    broker: Broker, _context: RequestContext, request: CreatePartitionsRequest
+    topic_changes: TopicChanges, _context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     twice = named_twice(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
@@ -28,7 +25,7 @@ async def handle(
         try:
             if topic.name in twice:
                 raise repeated(topic.name)
-            await _create(broker, topic, validate_only=request.validate_only)
+            await _create(topic_changes, topic, validate_only=request.validate_only)
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
         except KafkaError as error:
             results[topic.name] = CreatePartitionsTopicResult(
@@ -37,13 +34,13 @@ async def handle(
     return CreatePartitionsResponse(results=list(results.values()))
 
 
-async def _create(broker: Broker, topic: CreatePartitionsTopic, *, validate_only: bool) -> None:
+async def _create(topic_changes: TopicChanges, topic: CreatePartitionsTopic, *, validate_only: bool) -> None:
     assignment = None if topic.assignments is None else [item.broker_ids for item in topic.assignments]
-    await carry_out(
-        broker,
+    await topic_changes.carry_out(
         lambda image: create_partitions(image, topic.name, topic.count, assignment),
         validate_only=validate_only,
     )
 
 
-ENDPOINT = Endpoint(37, 0, 3, handle)
+def endpoint(topic_changes: TopicChanges) -> Endpoint:
+    return Endpoint(37, 0, 3, partial(handle, topic_changes))

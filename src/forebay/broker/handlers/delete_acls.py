@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from forebay.broker.dispatch import Endpoint, RequestContext
 from forebay.broker.handlers.describe_acls import NO_AUTHORIZER
+from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.errors import ErrorCode
 from forebay.wire.messages.delete_acls import (
     DeleteAclsFilterResult,
@@ -13,13 +11,11 @@ from forebay.wire.messages.delete_acls import (
     DeleteAclsResponse,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
 
-
-def handle(_: Broker, _context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+def handle(_context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     refused = DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
     return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
 
 
-ENDPOINT = Endpoint(31, 1, 3, handle)
+def endpoint() -> Endpoint:
+    return Endpoint(31, 1, 3, handle)

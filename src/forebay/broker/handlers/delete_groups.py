@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.coordinators.groups import Groups
+from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.core.groups.shard import GroupShard
 from forebay.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 async def handle(
-    broker: Broker, context: RequestContext, request: DeleteGroupsRequest
+    groups: Groups, context: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse:
-    answers: list[DeleteGroupsResponse] = await broker.groups.ask_each(
+    answers: list[DeleteGroupsResponse] = await groups.ask_each(
         context,
         request.groups_names,
         lambda own: DeleteGroupsRequest(groups_names=own),
@@ -24,4 +22,5 @@ async def handle(
     return DeleteGroupsResponse(results=[result for answer in answers for result in answer.results])
 
 
-ENDPOINT = Endpoint(42, 0, 2, handle)
+def endpoint(groups: Groups) -> Endpoint:
+    return Endpoint(42, 0, 2, partial(handle, groups))

@@ -6,12 +6,16 @@ It is answered when the in-sync followers have done the same: whoever leads next
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.broker.partition import Partition
-from forebay.broker.waiters import release
-from forebay.core.topics import INTERNAL_TOPICS
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.partition.long_polls import release
+from forebay.broker.partition.partition import Partition
+from forebay.broker.partition.table import PartitionTable
+from forebay.broker.produce.write_cycle import WriteCycle
+from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.topics import INTERNAL_TOPICS
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -21,52 +25,61 @@ from forebay.wire.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 HIGH_WATERMARK = -1
 
 
 async def handle(
-    broker: Broker, _context: RequestContext, request: DeleteRecordsRequest
+    partitions: PartitionTable,
+    metadata: Metadata,
+    write_cycle: WriteCycle,
+    loop: asyncio.AbstractEventLoop,
+    _context: RequestContext,
+    request: DeleteRecordsRequest,
 ) -> DeleteRecordsResponse:
-    deadline_s = broker.loop.time() + max(request.timeout_ms, 0) / 1000
+    deadline_s = loop.time() + max(request.timeout_ms, 0) / 1000
+
+    async def delete(topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+        try:
+            partition = _start_at(partitions, metadata.image, topic, wanted)
+            write_cycle.finish_soon()  # which answers the followers' fetches
+            low_watermark = partition.log.start_offset
+            await _followed(loop, partition, low_watermark, deadline_s)
+        except KafkaError as error:
+            return _result(wanted, -1, error.code)
+        return _result(wanted, low_watermark)
+
     results = await asyncio.gather(
         *(
-            asyncio.gather(*(_delete(broker, topic.name, wanted, deadline_s) for wanted in topic.partitions))
+            asyncio.gather(*(delete(topic.name, wanted) for wanted in topic.partitions))
             for topic in request.topics
         )
     )
     return DeleteRecordsResponse(
         topics=[
-            DeleteRecordsTopicResult(name=topic.name, partitions=partitions)
-            for topic, partitions in zip(request.topics, results, strict=True)
+            DeleteRecordsTopicResult(name=topic.name, partitions=done)
+            for topic, done in zip(request.topics, results, strict=True)
         ]
     )
 
 
-async def _delete(
-    broker: Broker, topic: str, wanted: DeleteRecordsPartition, deadline_s: float
+def _result(
+    wanted: DeleteRecordsPartition, low_watermark: int, code: ErrorCode = ErrorCode.NONE
 ) -> DeleteRecordsPartitionResult:
-    try:
-        partition = _start_at(broker, topic, wanted)
-        low_watermark = partition.log.start_offset
-        await _followed(broker, partition, low_watermark, deadline_s)
-    except KafkaError as error:
-        return DeleteRecordsPartitionResult(
-            partition_index=wanted.partition_index, low_watermark=-1, error_code=error.code
-        )
-    return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=low_watermark)
+    return DeleteRecordsPartitionResult(
+        partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=code
+    )
 
 
-def _start_at(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> Partition:
+def _start_at(
+    partitions: PartitionTable, image: ClusterImage, topic: str, wanted: DeleteRecordsPartition
+) -> Partition:
     index = wanted.partition_index
-    if topic in INTERNAL_TOPICS and broker.image.partition(topic, index) is not None:
+    if topic in INTERNAL_TOPICS and image.partition(topic, index) is not None:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"{topic} holds the state of groups and transactions, which cannot be deleted",
         )
-    partition = broker.replicas.get_for_certain(topic, index)
+    partition = partitions.get_for_certain(topic, index)
     if not partition.config.deletes:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, f"{partition} is compacted only; cleanup.policy does not have delete"
@@ -80,19 +93,20 @@ def _start_at(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> Par
     partition.log.advance_start(offset)
     release(partition)  # a fetch that waits below the new start has to hear of it
     partition.notify_followers()
-    broker.appends.finish_soon()  # which answers the followers' fetches
     return partition
 
 
-async def _followed(broker: Broker, partition: Partition, start_offset: int, deadline_s: float) -> None:
+async def _followed(
+    loop: asyncio.AbstractEventLoop, partition: Partition, start_offset: int, deadline_s: float
+) -> None:
     """Wait until every in-sync follower starts there as well; raises KafkaError if not in time."""
-    told: asyncio.Future[ErrorCode] = broker.loop.create_future()
+    told: asyncio.Future[ErrorCode] = loop.create_future()
 
     def done(code: ErrorCode) -> None:
         if not told.done():
             told.set_result(code)
 
-    partition.deletions.expire(broker.loop.time())
+    partition.deletions.expire(loop.time())
     partition.deletions.wait(start_offset, deadline_s, done)
     partition.settle_deletions()
     try:
@@ -104,4 +118,7 @@ async def _followed(broker: Broker, partition: Partition, start_offset: int, dea
         raise KafkaError(code, f"not every in-sync replica of {partition} is known to have deleted it")
 
 
-ENDPOINT = Endpoint(21, 0, 2, handle)
+def endpoint(
+    partitions: PartitionTable, metadata: Metadata, write_cycle: WriteCycle, loop: asyncio.AbstractEventLoop
+) -> Endpoint:
+    return Endpoint(21, 0, 2, partial(handle, partitions, metadata, write_cycle, loop))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.administration import named_twice, repeated
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.core.image import Change, ClusterImage, TopicImage
-from forebay.core.stored import topic_id_text
-from forebay.core.topics import check_deletion, delete_topic, existing_topic
+from forebay.broker.cluster.topic_changes import named_twice, repeated
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.image import Change, ClusterImage, TopicImage
+from forebay.core.cluster.image_text import topic_id_text
+from forebay.core.cluster.topics import check_deletion, delete_topic, existing_topic
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages.delete_topics import (
@@ -18,18 +20,15 @@ from forebay.wire.messages.delete_topics import (
     DeleteTopicState,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 async def handle(
-    broker: Broker, _context: RequestContext, request: DeleteTopicsRequest
+    metadata: Metadata, settings: LiveConfig, _context: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
     wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     twice = named_twice(_key(topic) for topic in wanted)
     results: dict[str | bytes, DeletableTopicResult] = {}
     for topic in wanted:
-        results[_key(topic)] = await _delete(broker, topic, repeats=_key(topic) in twice)
+        results[_key(topic)] = await _delete(metadata, settings, topic, repeats=_key(topic) in twice)
     return DeleteTopicsResponse(responses=list(results.values()))
 
 
@@ -37,20 +36,22 @@ def _key(topic: DeleteTopicState) -> str | bytes:
     return topic.topic_id if topic.name is None else topic.name
 
 
-async def _delete(broker: Broker, topic: DeleteTopicState, *, repeats: bool) -> DeletableTopicResult:
+async def _delete(
+    metadata: Metadata, settings: LiveConfig, topic: DeleteTopicState, *, repeats: bool
+) -> DeletableTopicResult:
     deleted: list[TopicImage] = []
 
     def decide(image: ClusterImage) -> list[Change]:
         """Made on the image that is changed: what has a name now may not be what had it a moment ago."""
-        check_deletion(broker.config)
+        check_deletion(settings.current)
         found = _find(image, topic)
         deleted[:] = [found]
-        return delete_topic(image, broker.config, found.name)
+        return delete_topic(image, settings.current, found.name)
 
     try:
         if repeats:
             raise repeated(topic.name or topic_id_text(topic.topic_id))
-        await broker.metadata.change(decide)
+        await metadata.change(decide)
     except KafkaError as error:
         # A name is shown only where the client gave it: an id alone must not tell what it belongs to.
         return DeletableTopicResult(
@@ -70,4 +71,5 @@ def _find(image: ClusterImage, topic: DeleteTopicState) -> TopicImage:
     return found
 
 
-ENDPOINT = Endpoint(20, 1, 6, handle)
+def endpoint(metadata: Metadata, settings: LiveConfig) -> Endpoint:
+    return Endpoint(20, 1, 6, partial(handle, metadata, settings))

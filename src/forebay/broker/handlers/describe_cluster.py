@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.core.access import ON_CLUSTER, operations
+from forebay.broker.cluster.addresses import Addresses
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.access import ON_CLUSTER, operations
 from forebay.errors import ErrorCode
 from forebay.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -13,15 +15,12 @@ from forebay.wire.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 _BROKERS = 1
 _CONTROLLERS = 2
 
 
 def handle(
-    broker: Broker, context: RequestContext, request: DescribeClusterRequest
+    metadata: Metadata, addresses: Addresses, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     if request.endpoint_type != _BROKERS:
         known = request.endpoint_type == _CONTROLLERS
@@ -31,16 +30,17 @@ def handle(
             endpoint_type=request.endpoint_type,
         )
     return DescribeClusterResponse(
-        cluster_id=broker.image.cluster_id,
-        controller_id=broker.controller_id,
+        cluster_id=metadata.image.cluster_id,
+        controller_id=addresses.controller_id,
         cluster_authorized_operations=operations(
             ON_CLUSTER, asked=request.include_cluster_authorized_operations
         ),
         brokers=[
             DescribeClusterBroker(broker_id=broker_id, host=host, port=port, rack=rack)
-            for broker_id, host, port, rack in broker.addresses_for(context.connection)
+            for broker_id, host, port, rack in addresses.addresses_for(context.connection.local)
         ],
     )
 
 
-ENDPOINT = Endpoint(60, 0, 2, handle)
+def endpoint(metadata: Metadata, addresses: Addresses) -> Endpoint:
+    return Endpoint(60, 0, 2, partial(handle, metadata, addresses))

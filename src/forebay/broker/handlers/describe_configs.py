@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import NamedTuple
 
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.broker.log_levels import levels
+from forebay.broker.cluster.addresses import Addresses
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.ports import Address
+from forebay.broker.telemetry.log_levels import levels
 from forebay.config import (
+    BrokerConfig,
     ConfigEntry,
     ConfigType,
     Listener,
@@ -17,8 +22,9 @@ from forebay.config import (
     describe_group,
     describe_topic,
 )
-from forebay.core.image import ALL_BROKERS
-from forebay.core.resources import ResourceType, kind_of, parse_broker_id
+from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.image import ALL_BROKERS, ClusterImage
+from forebay.core.cluster.resources import ResourceType, kind_of, parse_broker_id
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -29,26 +35,39 @@ from forebay.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
+
+class _View(NamedTuple):
+    """What is described: the broker's settings and image at this moment, as the asking client sees them."""
+
+    node_id: int
+    config: BrokerConfig
+    image: ClusterImage
+    local: Address
+    """The address that the client has connected to."""
+    advertised: Address
+    """The address that the client is told to connect to."""
 
 
 def handle(
-    broker: Broker, context: RequestContext, request: DescribeConfigsRequest
+    node_id: int,
+    settings: LiveConfig,
+    metadata: Metadata,
+    addresses: Addresses,
+    context: RequestContext,
+    request: DescribeConfigsRequest,
 ) -> DescribeConfigsResponse:
+    local = context.connection.local
+    view = _View(node_id, settings.current, metadata.image, local, addresses.address_for(local))
     return DescribeConfigsResponse(
-        results=[_resource(broker, context, request, resource) for resource in request.resources]
+        results=[_resource(view, request, resource) for resource in request.resources]
     )
 
 
 def _resource(
-    broker: Broker,
-    context: RequestContext,
-    request: DescribeConfigsRequest,
-    resource: DescribeConfigsResource,
+    view: _View, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     try:
-        entries = _entries(broker, context, resource)
+        entries = _entries(view, resource)
     except KafkaError as error:
         return DescribeConfigsResult(
             error_code=error.code,
@@ -65,45 +84,43 @@ def _resource(
     )
 
 
-def _entries(broker: Broker, context: RequestContext, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+def _entries(view: _View, resource: DescribeConfigsResource) -> list[ConfigEntry]:
     if resource.resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
-        return _of_brokers(broker, context, resource)
+        return _of_brokers(view, resource)
     kind = kind_of(resource.resource_type)
-    name = kind.find(broker.image, resource.resource_name)
-    overrides = kind.overrides(broker.image, name)
+    name = kind.find(view.image, resource.resource_name)
+    overrides = kind.overrides(view.image, name)
     if resource.resource_type == ResourceType.GROUP:
-        return describe_group(broker.config, overrides)
-    return describe_topic(broker.config, overrides, broker.image.topics[name].replication_factor)
+        return describe_group(view.config, overrides)
+    return describe_topic(view.config, overrides, view.image.topics[name].replication_factor)
 
 
-def _of_brokers(
-    broker: Broker, context: RequestContext, resource: DescribeConfigsResource
-) -> list[ConfigEntry]:
+def _of_brokers(view: _View, resource: DescribeConfigsResource) -> list[ConfigEntry]:
     of_loggers = resource.resource_type == ResourceType.BROKER_LOGGER
     if not resource.resource_name and not of_loggers:
-        return describe_all_brokers(broker.image.broker_config(ALL_BROKERS).overrides)
-    check_own_id(broker, resource.resource_name)
-    return _loggers() if of_loggers else _own_settings(broker, context)
+        return describe_all_brokers(view.image.broker_config(ALL_BROKERS).overrides)
+    check_own_id(view.node_id, resource.resource_name)
+    return _loggers() if of_loggers else _own_settings(view)
 
 
-def _own_settings(broker: Broker, context: RequestContext) -> list[ConfigEntry]:
-    """Addresses are shown as they are in force: the port that was chosen, and what this client is told."""
-    listener = broker.config.node.listeners[0]
-    host, port = broker.address_for(context.connection)
+def _own_settings(view: _View) -> list[ConfigEntry]:
+    """Addresses are shown as they are in force: the port that was chosen, and the address that this client
+    is told to connect to."""
+    listener = view.config.node.listeners[0]
+    host, port = view.advertised
     in_force = {
-        "listeners": str(replace(listener, port=broker.server.address[1])),
+        "listeners": str(replace(listener, port=view.local[1])),
         "advertised.listeners": str(Listener(name=listener.name, host=host, port=port)),
     }
     return [
-        replace(entry, value=in_force.get(entry.name, entry.value))
-        for entry in describe_broker(broker.config)
+        replace(entry, value=in_force.get(entry.name, entry.value)) for entry in describe_broker(view.config)
     ]
 
 
-def check_own_id(broker: Broker, name: str) -> None:
-    """Each broker knows its own settings only: the client is to ask the one it means."""
-    if parse_broker_id(name) != broker.node_id:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not {name!r}")
+def check_own_id(node_id: int, name: str) -> None:
+    """Each broker knows its own settings only: the client must ask the broker that it means."""
+    if parse_broker_id(name) != node_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {node_id}, not {name!r}")
 
 
 def _loggers() -> list[ConfigEntry]:
@@ -137,4 +154,5 @@ def _result(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConf
     )
 
 
-ENDPOINT = Endpoint(32, 1, 4, handle)
+def endpoint(node_id: int, settings: LiveConfig, metadata: Metadata, addresses: Addresses) -> Endpoint:
+    return Endpoint(32, 1, 4, partial(handle, node_id, settings, metadata, addresses))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.coordinators.groups import Groups
+from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.core.groups.shard import GroupShard
 from forebay.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 async def handle(
-    broker: Broker, context: RequestContext, request: DescribeGroupsRequest
+    groups: Groups, context: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
-    answers: list[DescribeGroupsResponse] = await broker.groups.ask_each(
+    answers: list[DescribeGroupsResponse] = await groups.ask_each(
         context,
         request.groups,
         lambda own: DescribeGroupsRequest(
@@ -26,4 +24,5 @@ async def handle(
     return DescribeGroupsResponse(groups=[group for answer in answers for group in answer.groups])
 
 
-ENDPOINT = Endpoint(15, 0, 6, handle)
+def endpoint(groups: Groups) -> Endpoint:
+    return Endpoint(15, 0, 6, partial(handle, groups))

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.partition.table import PartitionTable
+from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.image import ClusterImage
 from forebay.errors import ErrorCode, KafkaError
+from forebay.storage.disk import Disk
 from forebay.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -15,25 +20,27 @@ from forebay.wire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 def handle(
-    broker: Broker, _context: RequestContext, request: DescribeLogDirsRequest
+    partitions: PartitionTable,
+    metadata: Metadata,
+    settings: LiveConfig,
+    disk: Disk,
+    _context: RequestContext,
+    request: DescribeLogDirsRequest,
 ) -> DescribeLogDirsResponse:
-    directory = broker.config.node.data_dir.absolute()
+    directory = settings.current.node.data_dir.absolute()
     try:
-        total_bytes, usable_bytes = broker.disk.usage(str(directory))
+        total_bytes, usable_bytes = disk.usage(str(directory))
     except OSError:
         failed = DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(directory))
         return DescribeLogDirsResponse(results=[failed])
     result = DescribeLogDirsResult(
         log_dir=str(directory),
         topics=[
-            DescribeLogDirsTopic(name=name, partitions=partitions)
-            for name, indexes in _wanted(broker, request)
-            if (partitions := _partitions(broker, name, indexes))
+            DescribeLogDirsTopic(name=name, partitions=found)
+            for name, indexes in _wanted(metadata.image, request)
+            if (found := _partitions(partitions, name, indexes))
         ],
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
@@ -41,24 +48,25 @@ def handle(
     return DescribeLogDirsResponse(results=[result])
 
 
-def _wanted(broker: Broker, request: DescribeLogDirsRequest) -> Iterator[tuple[str, list[int]]]:
+def _wanted(image: ClusterImage, request: DescribeLogDirsRequest) -> Iterator[tuple[str, list[int]]]:
     if request.topics is None:
-        for topic in broker.image.topics.values():
+        for topic in image.topics.values():
             yield topic.name, list(range(len(topic.partitions)))
     else:
         for wanted in request.topics:
             yield wanted.topic, list(dict.fromkeys(wanted.partitions))
 
 
-def _partitions(broker: Broker, topic: str, indexes: list[int]) -> list[DescribeLogDirsPartition]:
+def _partitions(partitions: PartitionTable, topic: str, indexes: list[int]) -> list[DescribeLogDirsPartition]:
     found = []
     for index in indexes:
         try:
-            partition = broker.replicas.held(topic, index)
+            partition = partitions.held(topic, index)
         except KafkaError:
             continue  # not on this broker: the answer tells only of what is here
         found.append(DescribeLogDirsPartition(partition_index=index, partition_size=partition.log.size))
     return found
 
 
-ENDPOINT = Endpoint(35, 1, 4, handle)
+def endpoint(partitions: PartitionTable, metadata: Metadata, settings: LiveConfig, disk: Disk) -> Endpoint:
+    return Endpoint(35, 1, 4, partial(handle, partitions, metadata, settings, disk))

@@ -5,34 +5,32 @@ Any replica answers, as in Kafka: `kafka-transactions find-hanging --broker-id N
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.core.producers import ProducerState
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.partition.table import PartitionTable
+from forebay.core.partition.producers import ProducerState
 from forebay.errors import KafkaError
 from forebay.wire.messages import describe_producers as wire
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 def handle(
-    broker: Broker, _context: RequestContext, request: wire.DescribeProducersRequest
+    partitions: PartitionTable, _context: RequestContext, request: wire.DescribeProducersRequest
 ) -> wire.DescribeProducersResponse:
     return wire.DescribeProducersResponse(
         topics=[
             wire.TopicResponse(
                 name=topic.name,
-                partitions=[_partition(broker, topic.name, index) for index in topic.partition_indexes],
+                partitions=[_partition(partitions, topic.name, index) for index in topic.partition_indexes],
             )
             for topic in request.topics
         ]
     )
 
 
-def _partition(broker: Broker, topic: str, index: int) -> wire.PartitionResponse:
+def _partition(partitions: PartitionTable, topic: str, index: int) -> wire.PartitionResponse:
     try:
-        producers = broker.replicas.held(topic, index).producers
+        producers = partitions.held(topic, index).producers
     except KafkaError as error:
         return wire.PartitionResponse(
             partition_index=index, error_code=error.code, error_message=error.message
@@ -53,4 +51,5 @@ def _producer(state: ProducerState) -> wire.ProducerState:
     )
 
 
-ENDPOINT = Endpoint(61, 0, 0, handle)
+def endpoint(partitions: PartitionTable) -> Endpoint:
+    return Endpoint(61, 0, 0, partial(handle, partitions))

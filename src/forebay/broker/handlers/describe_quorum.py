@@ -6,20 +6,18 @@ does not support it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.errors import ErrorCode
 from forebay.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 def handle(
-    broker: Broker, _context: RequestContext, _request: DescribeQuorumRequest
+    settings: LiveConfig, _context: RequestContext, _request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
-    store = "in its own data directory" if broker.config.cluster.embedded else "in etcd"
+    store = "in its own data directory" if settings.current.cluster.embedded else "in etcd"
     return DescribeQuorumResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         error_message=f"there is no KRaft quorum: Forebay keeps its metadata {store}; "
@@ -27,4 +25,5 @@ def handle(
     )
 
 
-ENDPOINT = Endpoint(55, 0, 2, handle)
+def endpoint(settings: LiveConfig) -> Endpoint:
+    return Endpoint(55, 0, 2, partial(handle, settings))

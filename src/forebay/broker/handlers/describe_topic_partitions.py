@@ -5,12 +5,13 @@ The cursor of a response names the first partition that did not fit; a client se
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.core.access import ON_TOPIC
-from forebay.core.image import NO_LEADER, ClusterImage, PartitionState, TopicImage
-from forebay.core.topics import INTERNAL_TOPICS
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.access import ON_TOPIC
+from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState, TopicImage
+from forebay.core.cluster.topics import INTERNAL_TOPICS
 from forebay.errors import ErrorCode
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages.describe_topic_partitions import (
@@ -21,16 +22,13 @@ from forebay.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 PAGE_PARTITIONS_MAX = 2000
 
 
 def handle(
-    broker: Broker, _context: RequestContext, request: DescribeTopicPartitionsRequest
+    metadata: Metadata, _context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    image, cursor = broker.image, request.cursor
+    image, cursor = metadata.image, request.cursor
     if cursor is not None and cursor.partition_index < 0:
         return DescribeTopicPartitionsResponse(
             topics=[_failed(topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics]
@@ -100,4 +98,5 @@ def _partition(image: ClusterImage, state: PartitionState) -> DescribeTopicParti
     )
 
 
-ENDPOINT = Endpoint(75, 0, 0, handle)
+def endpoint(metadata: Metadata) -> Endpoint:
+    return Endpoint(75, 0, 0, partial(handle, metadata))

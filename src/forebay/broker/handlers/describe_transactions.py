@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.coordinators.transactions import Transactions
+from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.errors import KafkaError
 from forebay.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -12,20 +13,17 @@ from forebay.wire.messages.describe_transactions import (
     TransactionState,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 def handle(
-    broker: Broker, _context: RequestContext, request: DescribeTransactionsRequest
+    transactions: Transactions, _context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        transaction_states=[_describe(broker, each) for each in request.transactional_ids]
+        transaction_states=[_describe(transactions, each) for each in request.transactional_ids]
     )
 
 
-def _describe(broker: Broker, transactional_id: str) -> TransactionState:
-    coordinator = broker.transactions.coordinator
+def _describe(transactions: Transactions, transactional_id: str) -> TransactionState:
+    coordinator = transactions.coordinator
     try:
         machine = coordinator.at(coordinator.partition_for(transactional_id)).machine
     except KafkaError as error:
@@ -33,4 +31,5 @@ def _describe(broker: Broker, transactional_id: str) -> TransactionState:
     return machine.describe_transactions([transactional_id])[0]
 
 
-ENDPOINT = Endpoint(65, 0, 0, handle)
+def endpoint(transactions: Transactions) -> Endpoint:
+    return Endpoint(65, 0, 0, partial(handle, transactions))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.broker.partition_changes import Place, carry_out_each
-from forebay.core.image import ClusterImage, PartitionPut
-from forebay.core.reassignment import elect
+from forebay.broker.cluster.partition_changes import carry_out_each
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.image import ClusterImage, PartitionPut
+from forebay.core.cluster.reassignment import elect
+from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -17,37 +19,34 @@ from forebay.wire.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 _PREFERRED = 0
 _UNCLEAN = 1
 
 
 async def handle(
-    broker: Broker, _context: RequestContext, request: ElectLeadersRequest
+    metadata: Metadata, settings: LiveConfig, _context: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
     if request.election_type not in (_PREFERRED, _UNCLEAN):
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
     unclean = request.election_type == _UNCLEAN
-    places = _places(broker.image, request)
-    minimum = broker.config.controller.min_insync_replicas
+    places = _places(metadata.image, request)
+    minimum = settings.current.controller.min_insync_replicas
     errors = await carry_out_each(
-        broker, {place: partial(_elect, place, unclean, minimum) for place in places}
+        metadata, {place: partial(_elect, place, unclean, minimum) for place in places}
     )
     if request.topic_partitions is None:
-        # Of all partitions only those are told where there was something to do.
+        # Of a request for all partitions, the response lists those where there was something to do.
         errors = {place: error for place, error in errors.items() if not _not_needed(error)}
     return ElectLeadersResponse(replica_election_results=_results(errors))
 
 
-def _places(image: ClusterImage, request: ElectLeadersRequest) -> list[Place]:
+def _places(image: ClusterImage, request: ElectLeadersRequest) -> list[TopicPartition]:
     if request.topic_partitions is not None:
         return [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
     return [(topic.name, state.index) for topic in image.topics.values() for state in topic.partitions]
 
 
-def _elect(place: Place, unclean: bool, minimum: int, image: ClusterImage) -> list[PartitionPut]:
+def _elect(place: TopicPartition, unclean: bool, minimum: int, image: ClusterImage) -> list[PartitionPut]:
     return elect(image, *place, unclean=unclean, min_insync_replicas=minimum)
 
 
@@ -55,7 +54,7 @@ def _not_needed(error: KafkaError | None) -> bool:
     return error is not None and error.code == ErrorCode.ELECTION_NOT_NEEDED
 
 
-def _results(errors: dict[Place, KafkaError | None]) -> list[ReplicaElectionResult]:
+def _results(errors: dict[TopicPartition, KafkaError | None]) -> list[ReplicaElectionResult]:
     topics: dict[str, list[PartitionResult]] = {}
     for (name, index), error in errors.items():
         code, message = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
@@ -64,4 +63,5 @@ def _results(errors: dict[Place, KafkaError | None]) -> list[ReplicaElectionResu
     return [ReplicaElectionResult(topic=name, partition_result=results) for name, results in topics.items()]
 
 
-ENDPOINT = Endpoint(43, 0, 2, handle)
+def endpoint(metadata: Metadata, settings: LiveConfig) -> Endpoint:
+    return Endpoint(43, 0, 2, partial(handle, metadata, settings))

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.core.txn import replies
+from forebay.broker.broker_time import BrokerTime
+from forebay.broker.coordinators.transactions import Transactions
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.core.transactions import replies
 from forebay.errors import KafkaError
 from forebay.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
 
-
-async def handle(broker: Broker, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
-    coordinator, info = broker.transactions.coordinator, context.info
+async def handle(
+    transactions: Transactions, time: BrokerTime, context: RequestContext, request: EndTxnRequest
+) -> EndTxnResponse:
+    coordinator, info = transactions.coordinator, context.info
     try:
-        fresh = await broker.transactions.fresh_producer_id(request.transactional_id)
+        fresh = await transactions.fresh_producer_id(request.transactional_id)
     except KafkaError as error:
         return replies.end_txn(error.code, context.api_version)
     response: EndTxnResponse = await coordinator.ask(
         request.transactional_id,
         request,
         info,
-        lambda machine, ticket: machine.end_txn(ticket, request, fresh, info, broker.now()),
+        lambda machine, ticket: machine.end_txn(ticket, request, fresh, info, time.now()),
     )
     return response
 
 
-ENDPOINT = Endpoint(26, 0, 5, handle)
+def endpoint(transactions: Transactions, time: BrokerTime) -> Endpoint:
+    return Endpoint(26, 0, 5, partial(handle, transactions, time))

@@ -1,210 +1,41 @@
 """Fetch: batches straight from the segments, at once or when enough of them have come.
 
 Nothing is read here. Each partition answers with a range of a file, which the connection hands to sendfile.
-
-Who reads committed messages gets batches up to the last stable offset, and a list of the aborted
-transactions in them: it is the client that passes over those, because the batches go out as they are stored.
-
-Consumers read from the leader, or from any replica if they know how to (version 11); one that names its rack
-is sent to an in-sync replica there (KIP-392). The fetches of followers are in `replica_fetch`.
+The fetches of consumers are in `fetch/consumer_fetch.py`, those of followers in `fetch/follower_fetch.py`.
 """
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.connection import Reply
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.broker.fetching import NO_RECORDS, Fetch, diverging
-from forebay.broker.partition import Partition
-from forebay.broker.replication.replica_fetch import ReplicaFetch, replica_id
-from forebay.broker.waiters import FetchWait
-from forebay.core.fetch_session import FetchContext, FetchTarget
-from forebay.core.replica import closest_replica
-from forebay.errors import ErrorCode, KafkaError
-from forebay.wire.messages.fetch import AbortedTransaction, FetchRequest, FetchResponse, PartitionData
-
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
-log = logging.getLogger(__name__)
+from forebay.broker.fetch.consumer_fetch import ConsumerFetch
+from forebay.broker.fetch.follower_fetch import ReplicaFetch, replica_id
+from forebay.broker.fetch.service import FetchService
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.replies import Reply
+from forebay.errors import ErrorCode
+from forebay.wire.messages.fetch import FetchRequest, FetchResponse
 
 TOPIC_IDS_FROM = 13
-ANY_REPLICA_FROM = 11
-READ_COMMITTED = 1
 
 
-def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | Reply:
-    broker.metrics.fetch_requests += 1
+def handle(service: FetchService, context: RequestContext, request: FetchRequest) -> FetchResponse | Reply:
+    service.metrics.fetch_requests += 1
     by_id = context.api_version >= TOPIC_IDS_FROM
     follower = replica_id(request)
-    session = broker.sessions.resolve(
-        request, by_id=by_id, now_ms=broker.uptime_ms(), privileged=follower >= 0
+    session = service.sessions.resolve(
+        request, by_id=by_id, now_ms=service.time.uptime_ms(), privileged=follower >= 0
     )
     if session.error_code:
         return FetchResponse(error_code=session.error_code)
-    certain = broker.membership.valid()
+    certain = service.lease.valid()
     if follower < 0:
-        fetch = _ConsumerFetch(broker, request, session, context.api_version)
+        fetch = ConsumerFetch(service, request, session, context.api_version)
         return fetch.start(context) if certain else fetch.refuse()
     if not certain:
         return FetchResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    return ReplicaFetch(broker, request, session, follower).start(context)
+    return ReplicaFetch(service, request, session, follower).start(context)
 
 
-class _ConsumerFetch(Fetch):
-    """One request of a consumer: read, and read again when its wait is over."""
-
-    __slots__ = ("_any_replica", "_committed", "_early", "_seen")
-
-    def __init__(self, broker: Broker, request: FetchRequest, session: FetchContext, version: int) -> None:
-        super().__init__(broker, request, session)
-        self._committed = request.isolation_level == READ_COMMITTED
-        self._any_replica = version >= ANY_REPLICA_FROM
-        self._seen: dict[Partition, int] = {}
-        self._early = False
-
-    def start(self, context: RequestContext) -> FetchResponse | Reply:
-        urgent = self._read()
-        request = self._request
-        enough = self._size >= request.min_bytes or request.max_wait_ms <= 0 or self._is_full()
-        if enough or urgent or not self._partitions:
-            if self._cold():
-                reply = context.defer()
-                self._load(reply)
-                return reply
-            return self._response()
-        # What was appended in this event is still to be written, and may lie before the offset asked for;
-        # and where other replicas count, what comes can be read only when they have it.
-        self._early = any(
-            not p.commits_at_once or p.high_watermark < p.log.end_offset for p in self._partitions
-        )
-        reply = context.defer()
-        wait = FetchWait(
-            self._partitions,
-            bytes_missing=self._bytes_missing(),
-            complete=lambda: self._woken(reply),
-            loop=self._broker.loop,
-            timeout_s=request.max_wait_ms / 1000,
-            recount=self._recount if self._committed or self._early else None,
-        )
-        reply.on_abandoned = wait.finish
-        return reply
-
-    def refuse(self) -> FetchResponse:
-        """Others may lead by now. Clients look for them only when each partition says so."""
-        error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has lost touch with its cluster")
-        self._size = 0
-        self._found = [(target, self._failed(target, error), 0) for target in self._session.targets]
-        return self._response()
-
-    def _woken(self, reply: Reply) -> None:
-        if reply.abandoned:
-            return
-        try:
-            if not self._broker.membership.valid():  # the lease has ended while the fetch waited
-                reply.resolve(self.refuse())
-                return
-            self._read()
-            if self._cold():
-                self._load(reply)
-            else:
-                reply.resolve(self._response())
-        except Exception:
-            log.exception("a fetch could not be answered")
-            reply.abort()
-
-    def _recount(self, partition: Partition, missing: int, size: int) -> int:
-        """How many bytes are missing after some came: by reading again, if they may not all be readable."""
-        if not partition.transactional and not self._early:
-            return missing - size
-        end = partition.last_stable_offset if self._committed else partition.high_watermark
-        if end == self._seen.get(partition):
-            return missing
-        return 0 if self._read() else self._bytes_missing()
-
-    def _is_full(self) -> bool:
-        return self._size > 0 and self._bytes_missing() <= 0
-
-    def _bytes_missing(self) -> int:
-        """How many bytes to wait for: no more than the answer can hold."""
-        request = self._request
-        room = sum(target.request.partition_max_bytes for target in self._session.targets)
-        return min(request.min_bytes, request.max_bytes, room) - self._size
-
-    # -- reading -------------------------------------------------------------------------------------
-
-    def _read_target(self, target: FetchTarget, left: int) -> tuple[PartitionData, int]:
-        wanted = target.request
-        partition = self._partition(target)
-        partition.check_leader_epoch(wanted.current_leader_epoch)
-        committed, stable = self._committed, partition.last_stable_offset
-        end = stable if committed else partition.high_watermark
-        data = PartitionData(
-            partition_index=wanted.partition,
-            high_watermark=partition.high_watermark,
-            last_stable_offset=stable,
-            log_start_offset=partition.log.start_offset,
-            aborted_transactions=[] if committed else None,
-            records=NO_RECORDS,
-        )
-        diverged = diverging(partition, wanted.last_fetched_epoch, wanted.fetch_offset)
-        if diverged is not None:
-            data.diverging_epoch = diverged
-            self._urgent = True
-            return data, 0
-        if self._request.rack_id and self._sent_elsewhere(partition, wanted.fetch_offset, data):
-            self._urgent = True
-            return data, 0
-        found = self._slice(partition, target, left, end)
-        self._seen[partition] = end
-        if found.range is None:
-            return data, 0
-        if committed and partition.log.has_aborted:
-            data.aborted_transactions = _aborted(partition, wanted.fetch_offset, found.next_offset)
-        data.records = found.range
-        return data, found.range.length
-
-    def _partition(self, target: FetchTarget) -> Partition:
-        replicas, topic, index = self._broker.replicas, self._topic_name(target), target.request.partition
-        if not self._any_replica:
-            return replicas.get(topic, index)
-        partition = replicas.held(topic, index)
-        if not partition.is_leader:
-            self._check_follower(partition, target.request.fetch_offset)
-        return partition
-
-    def _check_follower(self, partition: Partition, offset: int) -> None:
-        state = self._broker.image.partition(partition.topic, partition.index)
-        if state is None or self._broker.node_id not in state.isr:
-            raise partition.not_leader()
-        if offset < partition.log.start_offset:
-            # It may have deleted more than the leader, which alone says that an offset is out of range.
-            raise partition.not_leader()
-        if offset > partition.high_watermark:
-            raise KafkaError(
-                ErrorCode.OFFSET_NOT_AVAILABLE, f"offset {offset} of {partition} has not come here yet"
-            )
-
-    def _sent_elsewhere(self, partition: Partition, offset: int, data: PartitionData) -> bool:
-        """Whether the client is sent to a replica in its own rack."""
-        leadership, image = partition.leadership, self._broker.image
-        state = image.partition(partition.topic, partition.index)
-        if leadership is None or state is None or not self._broker.config.replication.rack_aware_reads:
-            return False
-        node = closest_replica(image, state, rack=self._request.rack_id, leadership=leadership, offset=offset)
-        if node is None:
-            return False
-        data.preferred_read_replica = node
-        return True
-
-
-def _aborted(partition: Partition, offset: int, next_offset: int) -> list[AbortedTransaction]:
-    return [
-        AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-        for aborted in partition.log.aborted_transactions(offset, next_offset)
-    ]
-
-
-ENDPOINT = Endpoint(1, 4, 18, handle)
+def endpoint(service: FetchService) -> Endpoint:
+    return Endpoint(1, 4, 18, partial(handle, service))

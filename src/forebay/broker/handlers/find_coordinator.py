@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.cluster.addresses import Addresses
+from forebay.broker.coordinators.groups import Groups
+from forebay.broker.coordinators.transactions import Transactions
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.ports import Address
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.find_coordinator import (
     Coordinator,
@@ -12,19 +16,31 @@ from forebay.wire.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 GROUP, TRANSACTION = range(2)
 _BATCHED_FROM = 4
 
 
 async def handle(
-    broker: Broker, context: RequestContext, request: FindCoordinatorRequest
+    groups: Groups,
+    transactions: Transactions,
+    addresses: Addresses,
+    context: RequestContext,
+    request: FindCoordinatorRequest,
 ) -> FindCoordinatorResponse:
     batched = context.api_version >= _BATCHED_FROM
     keys = request.coordinator_keys if batched else [request.key]
-    found = [await _find(broker, context, request.key_type, key) for key in keys]
+
+    async def find(key: str) -> Coordinator:
+        try:
+            node_id = await _leader(groups, transactions, request.key_type, key)
+            host, port = _address(addresses, context.connection.local, node_id)
+        except KafkaError as error:
+            return Coordinator(
+                key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
+            )
+        return Coordinator(key=key, node_id=node_id, host=host, port=port)
+
+    found = [await find(key) for key in keys]
     if batched:
         return FindCoordinatorResponse(coordinators=found)
     (only,) = found
@@ -37,29 +53,18 @@ async def handle(
     )
 
 
-async def _find(broker: Broker, context: RequestContext, key_type: int, key: str) -> Coordinator:
-    try:
-        node_id = await _leader(broker, key_type, key)
-        host, port = _address(broker, context, node_id)
-    except KafkaError as error:
-        return Coordinator(
-            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
-        )
-    return Coordinator(key=key, node_id=node_id, host=host, port=port)
-
-
-async def _leader(broker: Broker, key_type: int, key: str) -> int:
+async def _leader(groups: Groups, transactions: Transactions, key_type: int, key: str) -> int:
     if key_type not in (GROUP, TRANSACTION):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}")
     if not key and key_type != GROUP:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the key of a coordinator may not be empty")
-    coordinator = broker.groups.coordinator if key_type == GROUP else broker.transactions.coordinator
+    coordinator = groups.coordinator if key_type == GROUP else transactions.coordinator
     await coordinator.ensure_topic()
     return coordinator.leader_of(key)
 
 
-def _address(broker: Broker, context: RequestContext, node_id: int) -> tuple[str, int]:
-    for known, host, port, _ in broker.addresses_for(context.connection):
+def _address(addresses: Addresses, local: Address, node_id: int) -> tuple[str, int]:
+    for known, host, port, _ in addresses.addresses_for(local):
         if known == node_id:
             return host, port
     raise KafkaError(
@@ -67,4 +72,5 @@ def _address(broker: Broker, context: RequestContext, node_id: int) -> tuple[str
     )
 
 
-ENDPOINT = Endpoint(10, 0, 6, handle)
+def endpoint(groups: Groups, transactions: Transactions, addresses: Addresses) -> Endpoint:
+    return Endpoint(10, 0, 6, partial(handle, groups, transactions, addresses))

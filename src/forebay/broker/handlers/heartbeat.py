@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.coordinators.groups import Groups
+from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.core.groups.shard import GroupShard
 from forebay.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
 
-
-async def handle(broker: Broker, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
-    response: HeartbeatResponse = await broker.groups.ask(
-        context, request.group_id, request, GroupShard.heartbeat
-    )
+async def handle(groups: Groups, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    response: HeartbeatResponse = await groups.ask(context, request.group_id, request, GroupShard.heartbeat)
     return response
 
 
-ENDPOINT = Endpoint(12, 0, 4, handle)
+def endpoint(groups: Groups) -> Endpoint:
+    return Endpoint(12, 0, 4, partial(handle, groups))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.administration import alter_each, carry_out
-from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.cluster.topic_changes import TopicChanges, alter_each
 from forebay.broker.handlers.describe_configs import check_own_id
-from forebay.broker.log_levels import alter_levels
-from forebay.core.resources import ResourceType
-from forebay.core.settings import Alteration, Resource, alter_configs
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.telemetry.log_levels import alter_levels
+from forebay.core.cluster.resources import ResourceType
+from forebay.core.cluster.settings import Alteration, Resource, alter_configs
 from forebay.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -17,15 +18,16 @@ from forebay.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 async def handle(
-    broker: Broker, _context: RequestContext, request: IncrementalAlterConfigsRequest
+    node_id: int,
+    topic_changes: TopicChanges,
+    settings: LiveConfig,
+    _context: RequestContext,
+    request: IncrementalAlterConfigsRequest,
 ) -> IncrementalAlterConfigsResponse:
     async def alter(item: AlterConfigsResource) -> None:
-        await _alter(broker, item, validate_only=request.validate_only)
+        await _alter(node_id, topic_changes, settings, item, validate_only=request.validate_only)
 
     return IncrementalAlterConfigsResponse(
         responses=[
@@ -40,21 +42,28 @@ async def handle(
     )
 
 
-async def _alter(broker: Broker, item: AlterConfigsResource, *, validate_only: bool) -> None:
+async def _alter(
+    node_id: int,
+    topic_changes: TopicChanges,
+    settings: LiveConfig,
+    item: AlterConfigsResource,
+    *,
+    validate_only: bool,
+) -> None:
     resource = Resource(type=item.resource_type, name=item.resource_name)
     changes = [
         Alteration(name=config.name, op=config.config_operation, value=config.value)
         for config in item.configs
     ]
     if resource.type == ResourceType.BROKER_LOGGER:
-        check_own_id(broker, resource.name)
+        check_own_id(node_id, resource.name)
         alter_levels(changes, validate_only=validate_only)
         return
-    await carry_out(
-        broker,
-        lambda image: alter_configs(image, broker.config, resource, changes),
+    await topic_changes.carry_out(
+        lambda image: alter_configs(image, settings.current, resource, changes),
         validate_only=validate_only,
     )
 
 
-ENDPOINT = Endpoint(44, 0, 1, handle)
+def endpoint(node_id: int, topic_changes: TopicChanges, settings: LiveConfig) -> Endpoint:
+    return Endpoint(44, 0, 1, partial(handle, node_id, topic_changes, settings))

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.coordinators.groups import Groups
+from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.core.groups.shard import GroupShard
 from forebay.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
 
-
-async def handle(broker: Broker, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
-    response: JoinGroupResponse = await broker.groups.ask(
-        context, request.group_id, request, GroupShard.join_group
-    )
+async def handle(groups: Groups, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
+    response: JoinGroupResponse = await groups.ask(context, request.group_id, request, GroupShard.join_group)
     return response
 
 
-ENDPOINT = Endpoint(11, 0, 9, handle)
+def endpoint(groups: Groups) -> Endpoint:
+    return Endpoint(11, 0, 9, partial(handle, groups))

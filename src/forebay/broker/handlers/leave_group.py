@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.coordinators.groups import Groups
+from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.core.groups.shard import GroupShard
 from forebay.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
 
-
-async def handle(broker: Broker, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    response: LeaveGroupResponse = await broker.groups.ask(
+async def handle(groups: Groups, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    response: LeaveGroupResponse = await groups.ask(
         context, request.group_id, request, GroupShard.leave_group
     )
     return response
 
 
-ENDPOINT = Endpoint(13, 0, 5, handle)
+def endpoint(groups: Groups) -> Endpoint:
+    return Endpoint(13, 0, 5, partial(handle, groups))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.core.resources import ResourceType
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.resources import ResourceType
 from forebay.errors import ErrorCode
 from forebay.wire.messages.list_config_resources import (
     ConfigResource,
@@ -13,15 +15,12 @@ from forebay.wire.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 _TYPES_FROM = 1
 """Before this version only client metrics could be asked for."""
 
 
 def handle(
-    broker: Broker, context: RequestContext, request: ListConfigResourcesRequest
+    metadata: Metadata, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     by_type = context.api_version >= _TYPES_FROM
     wanted = (request.resource_types or list(ResourceType)) if by_type else [ResourceType.CLIENT_METRICS]
@@ -31,13 +30,12 @@ def handle(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=number)
             for number in dict.fromkeys(wanted)
-            for name in _names(broker, ResourceType(number))
+            for name in _names(metadata.image, ResourceType(number))
         ]
     )
 
 
-def _names(broker: Broker, kind: ResourceType) -> list[str]:
-    image = broker.image
+def _names(image: ClusterImage, kind: ResourceType) -> list[str]:
     match kind:
         case ResourceType.TOPIC:
             return list(image.topics)
@@ -49,4 +47,5 @@ def _names(broker: Broker, kind: ResourceType) -> list[str]:
             return []
 
 
-ENDPOINT = Endpoint(74, 0, 1, handle)
+def endpoint(metadata: Metadata) -> Endpoint:
+    return Endpoint(74, 0, 1, partial(handle, metadata))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.coordinators.groups import Groups
+from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
 
-
-def handle(broker: Broker, _context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
-    coordinator = broker.groups.coordinator
+def handle(groups: Groups, _context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    coordinator = groups.coordinator
     return ListGroupsResponse(
         error_code=coordinator.availability,
         groups=[
@@ -21,4 +19,5 @@ def handle(broker: Broker, _context: RequestContext, request: ListGroupsRequest)
     )
 
 
-ENDPOINT = Endpoint(16, 0, 5, handle)
+def endpoint(groups: Groups) -> Endpoint:
+    return Endpoint(16, 0, 5, partial(handle, groups))

@@ -1,6 +1,6 @@
 """ListOffsets: offsets by meaning (earliest, latest, largest timestamp) or by time.
 
-The latest is where the asker's reading ends: the last stable offset for readers of committed messages.
+The latest is where the client's reading ends: the last stable offset for readers of committed messages.
 Messages beyond that are not found by their time either.
 
 Offsets by meaning are known at once. A search by time may have to read, so such a request is answered when
@@ -10,11 +10,13 @@ threads have done it.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.broker.partition import Partition
+from forebay.broker.fetch.offsets_by_time import OffsetsByTime
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.partition.partition import Partition
+from forebay.broker.partition.table import PartitionTable
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -23,9 +25,6 @@ from forebay.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
 
 LATEST = -1
 EARLIEST = -2
@@ -40,23 +39,32 @@ _NOT_FOUND = (-1, -1)
 
 
 def handle(
-    broker: Broker, _context: RequestContext, request: ListOffsetsRequest
+    partitions: PartitionTable,
+    offsets_by_time: OffsetsByTime,
+    _context: RequestContext,
+    request: ListOffsetsRequest,
 ) -> ListOffsetsResponse | Coroutine[None, None, ListOffsetsResponse]:
     by_time = any(_is_time(wanted.timestamp) for topic in request.topics for wanted in topic.partitions)
-    return _search_all(broker, request) if by_time else _response(request, _look_up_all(broker, request))
+    if by_time:
+        return _search_all(partitions, offsets_by_time, request)
+    return _response(request, _look_up_all(partitions, request))
 
 
-def _look_up_all(broker: Broker, request: ListOffsetsRequest) -> Iterator[ListOffsetsPartitionResponse]:
+def _look_up_all(
+    partitions: PartitionTable, request: ListOffsetsRequest
+) -> Iterator[ListOffsetsPartitionResponse]:
     for topic in request.topics:
         for wanted in topic.partitions:
-            yield _look_up(broker, request, topic.name, wanted)
+            yield _look_up(partitions, request, topic.name, wanted)
 
 
-async def _search_all(broker: Broker, request: ListOffsetsRequest) -> ListOffsetsResponse:
+async def _search_all(
+    partitions: PartitionTable, offsets_by_time: OffsetsByTime, request: ListOffsetsRequest
+) -> ListOffsetsResponse:
     answers = [
-        await _search(broker, request, topic.name, wanted)
+        await _search(partitions, offsets_by_time, request, topic.name, wanted)
         if _is_time(wanted.timestamp)
-        else _look_up(broker, request, topic.name, wanted)
+        else _look_up(partitions, request, topic.name, wanted)
         for topic in request.topics
         for wanted in topic.partitions
     ]
@@ -75,38 +83,42 @@ def _response(
 
 
 def _look_up(
-    broker: Broker, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
+    partitions: PartitionTable, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
     try:
-        partition, end_offset = _find_partition(broker, request, topic, wanted)
+        partition, end_offset = _find_partition(partitions, request, topic, wanted)
         return _answer(wanted, partition, (-1, _by_meaning(partition, wanted.timestamp, end_offset)))
     except KafkaError as error:
         return _refusal(wanted, error)
 
 
 async def _search(
-    broker: Broker, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
+    partitions: PartitionTable,
+    offsets_by_time: OffsetsByTime,
+    request: ListOffsetsRequest,
+    topic: str,
+    wanted: ListOffsetsPartition,
 ) -> ListOffsetsPartitionResponse:
     try:
-        partition, _ = _find_partition(broker, request, topic, wanted)
+        partition, _ = _find_partition(partitions, request, topic, wanted)
         try:
             if wanted.timestamp == MAX_TIMESTAMP:
-                found = await broker.time_searches.largest(partition.log)
+                found = await offsets_by_time.largest(partition.log)
             else:
-                found = await broker.time_searches.first_from(partition.log, wanted.timestamp)
+                found = await offsets_by_time.first_from(partition.log, wanted.timestamp)
         finally:
-            # It may be deleted by now, or another broker's, and that says more than any other error.
-            partition, end_offset = _find_partition(broker, request, topic, wanted)
+            # The partition may be deleted by now, or led by another broker: that error comes first.
+            partition, end_offset = _find_partition(partitions, request, topic, wanted)
         return _answer(wanted, partition, found if found and found[1] < end_offset else _NOT_FOUND)
     except KafkaError as error:
         return _refusal(wanted, error)
 
 
 def _find_partition(
-    broker: Broker, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
+    partitions: PartitionTable, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
 ) -> tuple[Partition, int]:
-    """A partition that is led here for certain, and where the asker's reading ends."""
-    partition = broker.replicas.get_for_certain(topic, wanted.partition_index)
+    """A partition that is led here for certain, and where the client's reading ends."""
+    partition = partitions.get_for_certain(topic, wanted.partition_index)
     partition.check_leader_epoch(wanted.current_leader_epoch)
     partition.check_end_known()
     committed = request.isolation_level == READ_COMMITTED
@@ -143,4 +155,5 @@ def _refusal(wanted: ListOffsetsPartition, error: KafkaError) -> ListOffsetsPart
     )
 
 
-ENDPOINT = Endpoint(2, 1, 11, handle)
+def endpoint(partitions: PartitionTable, offsets_by_time: OffsetsByTime) -> Endpoint:
+    return Endpoint(2, 1, 11, partial(handle, partitions, offsets_by_time))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.core.image import TopicImage
-from forebay.core.reassignment import reassigning
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.image import TopicImage
+from forebay.core.cluster.reassignment import reassigning
 from forebay.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -15,14 +16,11 @@ from forebay.wire.messages.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 def handle(
-    broker: Broker, _context: RequestContext, request: ListPartitionReassignmentsRequest
+    metadata: Metadata, _context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    topics = broker.image.topics
+    topics = metadata.image.topics
     if request.topics is None:
         found = [_moves(topic, None) for topic in topics.values()]
     else:
@@ -47,4 +45,5 @@ def _moves(topic: TopicImage, indexes: Collection[int] | None) -> OngoingTopicRe
     )
 
 
-ENDPOINT = Endpoint(46, 0, 0, handle)
+def endpoint(metadata: Metadata) -> Endpoint:
+    return Endpoint(46, 0, 0, partial(handle, metadata))

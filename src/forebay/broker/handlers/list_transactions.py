@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.core.transactions import unknown_states
+from forebay.broker.broker_time import BrokerTime
+from forebay.broker.coordinators.transactions import Transactions
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.core.transactions.shard import unknown_states
 from forebay.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
 
 
 def handle(
-    broker: Broker, _context: RequestContext, request: ListTransactionsRequest
+    transactions: Transactions, time: BrokerTime, _context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
-    coordinator = broker.transactions.coordinator
-    now_ms = broker.now_ms()
+    coordinator = transactions.coordinator
+    now_ms = time.now_ms()
     return ListTransactionsResponse(
         error_code=coordinator.availability,
         unknown_state_filters=unknown_states(request),
@@ -28,4 +27,5 @@ def handle(
     )
 
 
-ENDPOINT = Endpoint(66, 0, 1, handle)
+def endpoint(transactions: Transactions, time: BrokerTime) -> Endpoint:
+    return Endpoint(66, 0, 1, partial(handle, transactions, time))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.core.access import ON_CLUSTER, ON_TOPIC, operations
-from forebay.core.image import NO_LEADER, PartitionState, TopicImage
-from forebay.core.topics import INTERNAL_TOPICS
+from forebay.broker.cluster.addresses import Addresses
+from forebay.broker.cluster.topic_changes import TopicChanges
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.access import ON_CLUSTER, ON_TOPIC, operations
+from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState, TopicImage
+from forebay.core.cluster.topics import INTERNAL_TOPICS
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages.metadata import (
@@ -20,21 +25,24 @@ from forebay.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 def handle(
-    broker: Broker, context: RequestContext, request: MetadataRequest
+    metadata: Metadata,
+    settings: LiveConfig,
+    topic_changes: TopicChanges,
+    addresses: Addresses,
+    context: RequestContext,
+    request: MetadataRequest,
 ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    image = metadata.image
     if _wants_all(context, request):
         allowed = _allowed(request)
-        topics = [_topic(broker, topic, allowed) for topic in broker.image.topics.values()]
-        return _response(broker, context, request, topics)
-    missing = _missing(broker, request)
-    if missing and request.allow_auto_topic_creation and broker.config.topics.auto_create:
-        return _create_then_describe(broker, context, request, missing)
-    return _response(broker, context, request, _described(broker, request, {}))
+        topics = [_topic(image, topic, allowed) for topic in image.topics.values()]
+        return _response(image, addresses, context, request, topics)
+    missing = _missing(image, request)
+    if missing and request.allow_auto_topic_creation and settings.current.topics.auto_create:
+        return _create_then_describe(metadata, topic_changes, addresses, context, request, missing)
+    return _response(image, addresses, context, request, _described(image, request, {}))
 
 
 def _wants_all(context: RequestContext, request: MetadataRequest) -> bool:
@@ -42,29 +50,35 @@ def _wants_all(context: RequestContext, request: MetadataRequest) -> bool:
     return request.topics is None or (context.api_version == 0 and not request.topics)
 
 
-def _missing(broker: Broker, request: MetadataRequest) -> list[str]:
-    known = broker.image.topics
+def _missing(image: ClusterImage, request: MetadataRequest) -> list[str]:
+    known = image.topics
     return [topic.name for topic in request.topics or () if topic.name and topic.name not in known]
 
 
 async def _create_then_describe(
-    broker: Broker, context: RequestContext, request: MetadataRequest, missing: list[str]
+    metadata: Metadata,
+    topic_changes: TopicChanges,
+    addresses: Addresses,
+    context: RequestContext,
+    request: MetadataRequest,
+    missing: list[str],
 ) -> MetadataResponse:
     errors: dict[str, ErrorCode] = {}
     for name in dict.fromkeys(missing):
         try:
-            await broker.create_topic_on_request(name)
+            await topic_changes.create(name)
         except KafkaError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 errors[name] = error.code
-    return _response(broker, context, request, _described(broker, request, errors))
+    image = metadata.image
+    return _response(image, addresses, context, request, _described(image, request, errors))
 
 
 def _described(
-    broker: Broker, request: MetadataRequest, errors: dict[str, ErrorCode]
+    image: ClusterImage, request: MetadataRequest, errors: dict[str, ErrorCode]
 ) -> list[MetadataResponseTopic]:
     allowed = _allowed(request)
-    return [_wanted_topic(broker, topic, errors, allowed) for topic in request.topics or ()]
+    return [_wanted_topic(image, topic, errors, allowed) for topic in request.topics or ()]
 
 
 def _allowed(request: MetadataRequest) -> int:
@@ -73,34 +87,34 @@ def _allowed(request: MetadataRequest) -> int:
 
 
 def _wanted_topic(
-    broker: Broker, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode], allowed: int
+    image: ClusterImage, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode], allowed: int
 ) -> MetadataResponseTopic:
     if wanted.name is None:
-        by_id = broker.image.topic_by_id(wanted.topic_id)
+        by_id = image.topic_by_id(wanted.topic_id)
         if by_id is None:
             return MetadataResponseTopic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id
             )
-        return _topic(broker, by_id, allowed)
-    by_name = broker.image.topics.get(wanted.name)
+        return _topic(image, by_id, allowed)
+    by_name = image.topics.get(wanted.name)
     if by_name is None:
         code = errors.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return MetadataResponseTopic(error_code=code, name=wanted.name, topic_id=ZERO_UUID)
-    return _topic(broker, by_name, allowed)
+    return _topic(image, by_name, allowed)
 
 
-def _topic(broker: Broker, topic: TopicImage, allowed: int) -> MetadataResponseTopic:
+def _topic(image: ClusterImage, topic: TopicImage, allowed: int) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[_partition(broker, partition) for partition in topic.partitions],
+        partitions=[_partition(image, partition) for partition in topic.partitions],
         topic_authorized_operations=allowed,
     )
 
 
-def _partition(broker: Broker, state: PartitionState) -> MetadataResponsePartition:
-    alive = broker.image.brokers
+def _partition(image: ClusterImage, state: PartitionState) -> MetadataResponsePartition:
+    alive = image.brokers
     led = state.leader != NO_LEADER
     return MetadataResponsePartition(
         error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
@@ -114,15 +128,19 @@ def _partition(broker: Broker, state: PartitionState) -> MetadataResponsePartiti
 
 
 def _response(
-    broker: Broker, context: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
+    image: ClusterImage,
+    addresses: Addresses,
+    context: RequestContext,
+    request: MetadataRequest,
+    topics: list[MetadataResponseTopic],
 ) -> MetadataResponse:
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in broker.addresses_for(context.connection)
+            for node_id, host, port, rack in addresses.addresses_for(context.connection.local)
         ],
-        cluster_id=broker.image.cluster_id,
-        controller_id=broker.controller_id,
+        cluster_id=image.cluster_id,
+        controller_id=addresses.controller_id,
         topics=topics,
         cluster_authorized_operations=operations(
             ON_CLUSTER, asked=request.include_cluster_authorized_operations
@@ -130,4 +148,7 @@ def _response(
     )
 
 
-ENDPOINT = Endpoint(3, 0, 13, handle)
+def endpoint(
+    metadata: Metadata, settings: LiveConfig, topic_changes: TopicChanges, addresses: Addresses
+) -> Endpoint:
+    return Endpoint(3, 0, 13, partial(handle, metadata, settings, topic_changes, addresses))

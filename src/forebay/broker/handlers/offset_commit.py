@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.coordinators.groups import Groups
+from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.core.groups.shard import GroupShard
 from forebay.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 async def handle(
-    broker: Broker, context: RequestContext, request: OffsetCommitRequest
+    groups: Groups, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse:
-    response: OffsetCommitResponse = await broker.groups.ask(
+    response: OffsetCommitResponse = await groups.ask(
         context, request.group_id, request, GroupShard.offset_commit
     )
     return response
 
 
-ENDPOINT = Endpoint(8, 2, 10, handle)
+def endpoint(groups: Groups) -> Endpoint:
+    return Endpoint(8, 2, 10, partial(handle, groups))

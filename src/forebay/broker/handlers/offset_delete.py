@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.coordinators.groups import Groups
+from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.core.groups.shard import GroupShard
 from forebay.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 async def handle(
-    broker: Broker, context: RequestContext, request: OffsetDeleteRequest
+    groups: Groups, context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse:
-    response: OffsetDeleteResponse = await broker.groups.ask(
+    response: OffsetDeleteResponse = await groups.ask(
         context, request.group_id, request, GroupShard.offset_delete
     )
     return response
 
 
-ENDPOINT = Endpoint(47, 0, 0, handle)
+def endpoint(groups: Groups) -> Endpoint:
+    return Endpoint(47, 0, 0, partial(handle, groups))

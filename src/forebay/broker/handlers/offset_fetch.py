@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.coordinators.groups import Groups
+from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.core.groups.shard import GroupShard
 from forebay.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
 
 GROUPS_FROM = 8
 
 
-async def handle(broker: Broker, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def handle(groups: Groups, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if context.api_version < GROUPS_FROM:
-        response: OffsetFetchResponse = await broker.groups.ask(
+        response: OffsetFetchResponse = await groups.ask(
             context, request.group_id, request, GroupShard.offset_fetch
         )
         return response
     wanted = {group.group_id: group for group in request.groups}
-    answers: list[OffsetFetchResponse] = await broker.groups.ask_each(
+    answers: list[OffsetFetchResponse] = await groups.ask_each(
         context,
         wanted,
         lambda own: OffsetFetchRequest(
@@ -32,4 +30,5 @@ async def handle(broker: Broker, context: RequestContext, request: OffsetFetchRe
     return OffsetFetchResponse(groups=[group for answer in answers for group in answer.groups])
 
 
-ENDPOINT = Endpoint(9, 1, 10, handle)
+def endpoint(groups: Groups) -> Endpoint:
+    return Endpoint(9, 1, 10, partial(handle, groups))

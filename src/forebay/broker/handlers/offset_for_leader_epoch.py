@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.partition.table import PartitionTable
 from forebay.errors import KafkaError
 from forebay.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -14,27 +15,24 @@ from forebay.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 def handle(
-    broker: Broker, _context: RequestContext, request: OffsetForLeaderEpochRequest
+    partitions: PartitionTable, _context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[_partition(broker, topic.topic, wanted) for wanted in topic.partitions],
+                partitions=[_partition(partitions, topic.topic, wanted) for wanted in topic.partitions],
             )
             for topic in request.topics
         ]
     )
 
 
-def _partition(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _partition(partitions: PartitionTable, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = broker.replicas.get_for_certain(topic, wanted.partition)
+        partition = partitions.get_for_certain(topic, wanted.partition)
         partition.check_leader_epoch(wanted.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=wanted.partition, error_code=error.code)
@@ -45,4 +43,5 @@ def _partition(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> 
     return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)
 
 
-ENDPOINT = Endpoint(23, 2, 4, handle)
+def endpoint(partitions: PartitionTable) -> Endpoint:
+    return Endpoint(23, 2, 4, partial(handle, partitions))

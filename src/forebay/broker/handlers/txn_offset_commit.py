@@ -8,41 +8,48 @@ it so (AddOffsetsToTxn) and it only has to agree; since version 5 this request a
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.broker.verifying import COME_BACK, Verdict, Verification
+from forebay.broker.coordinators.groups import Groups
+from forebay.broker.coordinators.transactions import Transactions
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.partition.partition import Partition
+from forebay.broker.produce.verification import COME_BACK, Verdict, Verification
 from forebay.core.groups.failures import failure
 from forebay.core.groups.shard import GroupShard
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import Response
 from forebay.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-    from forebay.broker.partition import Partition
-
 _ABORTABLE_FROM = 4
 _IMPLICIT_ADD_FROM = 5
 
 
-async def handle(broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest) -> Response:
-    coordinator = broker.groups.coordinator
+async def handle(
+    groups: Groups,
+    transactions: Transactions,
+    loop: asyncio.AbstractEventLoop,
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+) -> Response:
+    coordinator = groups.coordinator
     try:
         partition = coordinator.at(coordinator.partition_for(request.group_id)).partition
         if request.producer_id >= 0 and request.producer_epoch >= 0:
-            await _verify(broker, context.api_version, request, partition)
+            await _verify(transactions, loop, context.api_version, request, partition)
     except KafkaError as error:
         return failure(request, context.info, error.code)
     # There is nothing to wait for between the verification and the append: no marker can come in between.
-    response: Response = await broker.groups.ask(
-        context, request.group_id, request, GroupShard.txn_offset_commit
-    )
+    response: Response = await groups.ask(context, request.group_id, request, GroupShard.txn_offset_commit)
     return response
 
 
 async def _verify(
-    broker: Broker, version: int, request: TxnOffsetCommitRequest, partition: Partition
+    transactions: Transactions,
+    loop: asyncio.AbstractEventLoop,
+    version: int,
+    request: TxnOffsetCommitRequest,
+    partition: Partition,
 ) -> None:
     """Make sure that the partition is in the producer's transaction; raises KafkaError if it is not."""
     producer_id, epoch = request.producer_id, request.producer_epoch
@@ -56,7 +63,7 @@ async def _verify(
     except KafkaError as error:
         raise _for_client(error, version) from None
     try:
-        verdict = await _ask(broker, question)
+        verdict = await _ask(transactions, loop, question)
         if at in verdict:
             raise _for_client(verdict[at], version)
         _check_guard(partition, producer_id, epoch, guard)
@@ -75,9 +82,11 @@ def _check_guard(partition: Partition, producer_id: int, epoch: int, guard: obje
         )
 
 
-async def _ask(broker: Broker, question: Verification) -> Verdict:
-    answer: asyncio.Future[Verdict] = broker.loop.create_future()
-    broker.verify_transaction(question, answer.set_result)
+async def _ask(
+    transactions: Transactions, loop: asyncio.AbstractEventLoop, question: Verification
+) -> Verdict:
+    answer: asyncio.Future[Verdict] = loop.create_future()
+    transactions.verify(question, answer.set_result)
     return answer.result() if answer.done() else await answer
 
 
@@ -93,4 +102,5 @@ def _for_client(error: KafkaError, version: int) -> KafkaError:
     return error
 
 
-ENDPOINT = Endpoint(28, 0, 5, handle)
+def endpoint(groups: Groups, transactions: Transactions, loop: asyncio.AbstractEventLoop) -> Endpoint:
+    return Endpoint(28, 0, 5, partial(handle, groups, transactions, loop))

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.core.settings import unregistered
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.settings import unregistered
 from forebay.errors import KafkaError
 from forebay.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 async def handle(
-    broker: Broker, _context: RequestContext, request: UnregisterBrokerRequest
+    metadata: Metadata, settings: LiveConfig, _context: RequestContext, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
     try:
-        await broker.metadata.change(lambda image: unregistered(image, broker.config, request.broker_id))
+        await metadata.change(lambda image: unregistered(image, settings.current, request.broker_id))
     except KafkaError as error:
         return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
     return UnregisterBrokerResponse()
 
 
-ENDPOINT = Endpoint(64, 0, 0, handle)
+def endpoint(metadata: Metadata, settings: LiveConfig) -> Endpoint:
+    return Endpoint(64, 0, 0, partial(handle, metadata, settings))

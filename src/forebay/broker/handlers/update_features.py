@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.core.features import SAFE_DOWNGRADE, UPGRADE, Update, refusals
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.core.cluster.features import SAFE_DOWNGRADE, UPGRADE, Update, refusals
 from forebay.errors import ErrorCode
 from forebay.wire.messages.update_features import (
     FeatureUpdateKey,
@@ -14,17 +12,12 @@ from forebay.wire.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 _UPGRADE_TYPES_FROM = 1
 _RESULTS_UNTIL = 1
 """Later versions have no results of each feature: the first error is that of the request."""
 
 
-def handle(
-    _broker: Broker, context: RequestContext, request: UpdateFeaturesRequest
-) -> UpdateFeaturesResponse:
+def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     version = context.api_version
     refused = refusals(_update(each, version) for each in request.feature_updates)
     if version <= _RESULTS_UNTIL:
@@ -47,4 +40,5 @@ def _result(name: str, why: str | None) -> UpdatableFeatureResult:
     return UpdatableFeatureResult(feature=name, error_code=code, error_message=why)
 
 
-ENDPOINT = Endpoint(57, 0, 2, handle)
+def endpoint() -> Endpoint:
+    return Endpoint(57, 0, 2, handle)

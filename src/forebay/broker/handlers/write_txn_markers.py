@@ -8,12 +8,13 @@ have gone on without it, and a marker with the same epochs would end the next tr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from forebay.broker.appends import Appended
-from forebay.broker.connection import Reply
-from forebay.broker.dispatch import Endpoint, RequestContext
-from forebay.broker.markers import BUMPS_EPOCH_FROM, MarkerWrite, append_markers
+from forebay.broker.cluster.peers import Peers
+from forebay.broker.coordinators.markers import BUMPS_EPOCH_FROM, MarkerAppends, MarkerWrite
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.replies import Reply
+from forebay.broker.produce.write_cycle import Appended
 from forebay.errors import ErrorCode
 from forebay.wire.batch import EndTxnMarker
 from forebay.wire.messages.write_txn_markers import (
@@ -25,19 +26,16 @@ from forebay.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
-
 
 def handle(
-    broker: Broker, context: RequestContext, request: WriteTxnMarkersRequest
+    marker_appends: MarkerAppends, peers: Peers, context: RequestContext, request: WriteTxnMarkersRequest
 ) -> Reply | WriteTxnMarkersResponse:
     writes = [write for marker in request.markers for write in _writes(marker)]
-    if not broker.peers.admit(context.client_id):
+    if not peers.admit(context.client_id):
         late = [Appended(write.index, error_code=ErrorCode.REQUEST_TIMED_OUT) for write in writes]
         return _response(request, late)
     reply = context.defer(pipelined=True)
-    append_markers(broker, writes, lambda results: reply.resolve(_response(request, results)))
+    marker_appends.append(writes, lambda results: reply.resolve(_response(request, results)))
     return reply
 
 
@@ -80,4 +78,5 @@ def _response(request: WriteTxnMarkersRequest, results: list[Appended]) -> Write
     )
 
 
-ENDPOINT = Endpoint(27, 1, 2, handle)
+def endpoint(marker_appends: MarkerAppends, peers: Peers) -> Endpoint:
+    return Endpoint(27, 1, 2, partial(handle, marker_appends, peers))

@@ -1,0 +1,1 @@
+"""Replication: following leaders, the progress of followers, and the in-sync replicas."""

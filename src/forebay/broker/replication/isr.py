@@ -1,4 +1,4 @@
-"""Who is in sync, as this broker's leaderships would have it, brought to the store.
+"""The in-sync replicas of what this broker leads: what it proposes is written to the store.
 
 A leader proposes: a follower that has caught up joins, one that lags leaves. Each proposal is a write that
 succeeds only if the partition is as the leader knows it, the leader is still the broker it was, and so is
@@ -13,18 +13,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from forebay.broker.partition import Partition
+from forebay.broker.background import Background
+from forebay.broker.broker_time import BrokerTime
+from forebay.broker.cluster.held_lease import HeldLease
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.partition.partition import Partition
+from forebay.broker.partition.table import PartitionTable
+from forebay.broker.produce.flush import GroupCommit, Syncable
+from forebay.broker.produce.write_cycle import WriteCycle
+from forebay.broker.telemetry.metrics import Metrics
+from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Compare, StoreError
-from forebay.core.controller import hand_over
-from forebay.core.image import Change, PartitionPut, PartitionState
-from forebay.core.in_sync import with_isr
-from forebay.core.replica import Leadership
+from forebay.core.cluster.controller import hand_over
+from forebay.core.cluster.image import Change, PartitionPut, PartitionState
+from forebay.core.cluster.in_sync import with_isr
+from forebay.core.partition.follower_progress import Leadership
 from forebay.errors import KafkaError, StorageError
-
-if TYPE_CHECKING:
-    from forebay.broker.broker import Broker
 
 log = logging.getLogger(__name__)
 
@@ -34,23 +39,63 @@ _PARTITIONS_PER_STEP = 100
 
 
 class InSyncReplicas:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        settings: LiveConfig,
+        metadata: Metadata,
+        partitions: PartitionTable,
+        write_cycle: WriteCycle,
+        flush: GroupCommit,
+        lease: HeldLease,
+        heard_ms: dict[int, int],
+        background: Background,
+        metrics: Metrics,
+        time: BrokerTime,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """`heard_ms`: when each broker last fetched from this one, in uptime; `Followers` keeps it."""
+        self._node_id = node_id
+        self._settings = settings
+        self._metadata = metadata
+        self._partitions = partitions
+        self._write_cycle = write_cycle
+        self._flush = flush
+        self._lease = lease
+        self._heard_ms = heard_ms
+        self._background = background
+        self._metrics = metrics
+        self._time = time
+        self._loop = loop
         self._wanted: dict[Partition, None] = {}
         """Partitions whose in-sync set should be looked at."""
         self._work = asyncio.Event()
 
     def consider(self, partition: Partition) -> None:
-        """Somebody may join or leave: have it looked at soon."""
+        """A replica may join or leave: have the in-sync set looked at soon."""
         self._wanted[partition] = None
         self._work.set()
 
+    def flush_failed(self, log_: Syncable) -> None:
+        """A log that is offline is a reason to let other replicas lead, without waiting for the next check.
+
+        A log that may be flushed later is considered then: its leader, when alone, would at once flush it
+        again. It is flushed with the others, at their next turn.
+        """
+        for partition in self._partitions.all():
+            if partition.log is log_:
+                if partition.log.offline is not None:
+                    self.consider(partition)
+                if not partition.log.offline_for_good:
+                    self._write_cycle.unsynced[partition] = None
+
     async def check_lag(self) -> None:
         """Look at every leadership now and then, for followers that fall behind without a sound."""
-        interval_s = self._broker.config.replication.lag_ms_max / _CHECKS_PER_LIMIT / 1000
+        interval_s = self._settings.current.replication.lag_ms_max / _CHECKS_PER_LIMIT / 1000
         while True:
             await asyncio.sleep(interval_s)
-            for number, partition in enumerate(self._broker.replicas.all()):
+            for number, partition in enumerate(self._partitions.all()):
                 if partition.leadership is not None and self._may_propose(partition):
                     self.consider(partition)
                 if number % _PARTITIONS_PER_STEP == 0:
@@ -74,22 +119,22 @@ class InSyncReplicas:
         try:
             return self._proposal(partition) is not None
         except Exception as error:
-            self._broker.background.failed(f"looking at the in-sync replicas of {partition}", error)
+            self._background.failed(f"looking at the in-sync replicas of {partition}", error)
             return False
 
     # -- proposing -----------------------------------------------------------------------------------
 
     async def _propose(self, partitions: list[Partition]) -> None:
         changes: list[Change] = []
-        guards = [Compare.created(self._key(self._broker.node_id), self._broker.membership.epoch)]
+        guards = [Compare.created(self._key(self._node_id), self._lease.epoch)]
         joined: dict[int, int] = {}
         for partition, state in await self._proposals(partitions):
             self._count(partition, state)
             joined.update(self._join(partition, state))
             changes.append(PartitionPut(topic_id=partition.topic_id, state=state))
         guards += [Compare.created(self._key(node), epoch) for node, epoch in joined.items()]
-        failed = await self._broker.metadata.change_all(changes, guards) if changes else []
-        self._broker.metrics.isr_updates_failed += len(failed)
+        failed = await self._metadata.change_all(changes, guards) if changes else []
+        self._metrics.isr_updates_failed += len(failed)
         self.note_outcome(changes, failed)
 
     async def _proposals(self, partitions: list[Partition]) -> list[tuple[Partition, PartitionState]]:
@@ -106,22 +151,22 @@ class InSyncReplicas:
         return ready
 
     def _count(self, partition: Partition, state: PartitionState) -> None:
-        leadership, metrics = partition.leadership, self._broker.metrics
+        leadership, metrics = partition.leadership, self._metrics
         before = set(leadership.isr) if leadership is not None else set()
         metrics.isr_shrinks += bool(before - set(state.isr))
         metrics.isr_expands += bool(set(state.isr) - before)
 
     def _proposal(self, partition: Partition) -> PartitionState | None:
         """The state as it should be; None when it is so already, or this broker has no say."""
-        broker, leadership = self._broker, partition.leadership
-        state = broker.image.partition(partition.topic, partition.index)
+        leadership, image = partition.leadership, self._metadata.image
+        state = image.partition(partition.topic, partition.index)
         if leadership is None or state is None or partition.closed:
             return None
-        if state.leader != broker.node_id or state.leader_epoch != leadership.leader_epoch:
+        if state.leader != self._node_id or state.leader_epoch != leadership.leader_epoch:
             return None
         minimum = partition.config.min_insync_replicas
         if partition.log.offline is not None:
-            return hand_over(state, broker.node_id, broker.image.brokers, minimum=minimum)
+            return hand_over(state, self._node_id, image.brokers, minimum=minimum)
         after = with_isr(state, self._isr(partition, leadership), minimum)
         # While it is not known whether somebody has joined, even the same state is worth writing: then it is.
         if after != state or leadership.joining:
@@ -130,15 +175,14 @@ class InSyncReplicas:
 
     def _should_sync(self, state: PartitionState) -> bool:
         """A leader that is left alone says when its disk has all that is committed: nothing more will be."""
-        return bool(state.eligible) and state.isr == (self._broker.node_id,) and not state.synced
+        return bool(state.eligible) and state.isr == (self._node_id,) and not state.synced
 
     def _isr(self, partition: Partition, leadership: Leadership) -> tuple[int, ...]:
-        broker = self._broker
         late = leadership.lagging(
             end_offset=partition.log.end_offset,
-            now_ms=broker.uptime_ms(),
-            lag_ms_max=broker.config.replication.lag_ms_max,
-            heard_ms=broker.replication.heard_ms,
+            now_ms=self._time.uptime_ms(),
+            lag_ms_max=self._settings.current.replication.lag_ms_max,
+            heard_ms=self._heard_ms,
         )
         caught_up = [
             node
@@ -146,23 +190,27 @@ class InSyncReplicas:
             if node not in late
             and (node in leadership.joining or leadership.may_join(node, partition.high_watermark))
             and self._heard_of_lately(node)
-            and _registered(broker, node, follower.broker_epoch)
+            and self._is_registered(node, follower.broker_epoch)
         ]
         stay = leadership.isr_without(late)
         return (*stay, *(node for node in caught_up if node not in stay))
 
     def _heard_of_lately(self, node: int) -> bool:
-        """One that has left for its silence must not join again for what it had before."""
-        heard_ms = self._broker.replication.heard_ms.get(node)
-        lag_ms_max = self._broker.config.replication.lag_ms_max
-        return heard_ms is not None and self._broker.uptime_ms() - heard_ms <= lag_ms_max
+        """A follower that left because it was silent must not join again for what it had before."""
+        heard_ms = self._heard_ms.get(node)
+        lag_ms_max = self._settings.current.replication.lag_ms_max
+        return heard_ms is not None and self._time.uptime_ms() - heard_ms <= lag_ms_max
+
+    def _is_registered(self, node: int, epoch: int) -> bool:
+        registration = self._metadata.image.brokers.get(node)
+        return registration is not None and registration.epoch == epoch
 
     def _join(self, partition: Partition, state: PartitionState) -> dict[int, int]:
         """Let those who are about to join count; their broker epochs."""
         leadership = partition.leadership
         assert leadership is not None
-        if state.leader != self._broker.node_id:
-            return {}  # it is handed over, and who gets it has everything already
+        if state.leader != self._node_id:
+            return {}  # it is handed over, to a replica that has everything already
         new = [node for node in state.isr if node not in leadership.isr]
         leadership.joining = tuple(dict.fromkeys((*leadership.joining, *new)))
         partition.count_replicas()
@@ -170,16 +218,16 @@ class InSyncReplicas:
 
     async def _safe_alone(self, partition: Partition, state: PartitionState) -> bool:
         """Before this broker is the only one with the committed messages, they are synced to its disk."""
-        alone = state.isr == (self._broker.node_id,) and self._broker.config.storage.flush_on_ack
+        alone = state.isr == (self._node_id,) and self._settings.current.storage.flush_on_ack
         if not alone and not state.synced:
             return True
-        synced: asyncio.Future[StorageError | None] = self._broker.loop.create_future()
+        synced: asyncio.Future[StorageError | None] = self._loop.create_future()
 
         def done(error: StorageError | None) -> None:
             if not synced.done():
                 synced.set_result(error)
 
-        self._broker.commit.wait(partition.log, done)
+        self._flush.wait(partition.log, done)
         return await synced is None
 
     def note_outcome(self, changes: list[Change], failed: list[Change]) -> None:
@@ -192,8 +240,8 @@ class InSyncReplicas:
         for change in changes:
             assert isinstance(change, PartitionPut)
             try:
-                topic = self._broker.image.topic_names[change.topic_id]
-                partition = self._broker.replicas.held(topic, change.state.index)
+                topic = self._metadata.image.topic_names[change.topic_id]
+                partition = self._partitions.held(topic, change.state.index)
             except (KeyError, KafkaError):
                 continue
             leadership = partition.leadership
@@ -201,20 +249,15 @@ class InSyncReplicas:
                 if id(change) not in refused or self._is_overtaken(topic, change.state):
                     leadership.joining = ()
                 partition.count_replicas()
-                self._broker.appends.advance(partition)
+                self._write_cycle.advance(partition)
                 if id(change) in refused:
-                    self._broker.loop.call_later(_RETRY_S, self.consider, partition)
+                    self._loop.call_later(_RETRY_S, self.consider, partition)
         if changes:
-            self._broker.appends.finish_soon()
+            self._write_cycle.finish_soon()
 
     def _is_overtaken(self, topic: str, state: PartitionState) -> bool:
-        now = self._broker.image.partition(topic, state.index)
+        now = self._metadata.image.partition(topic, state.index)
         return now is None or now.partition_epoch != state.partition_epoch
 
     def _key(self, node: int) -> str:
-        return self._broker.metadata.keys.broker(node)
-
-
-def _registered(broker: Broker, node: int, epoch: int) -> bool:
-    registration = broker.image.brokers.get(node)
-    return registration is not None and registration.epoch == epoch
+        return self._metadata.keys.broker(node)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from forebay.core.groups.classic import leaving, left
-from forebay.core.groups.fetches import NO_OFFSET, as_groups, as_response
+from forebay.core.groups.classic.requests import leaving, left
+from forebay.core.groups.offset_fetch import NO_OFFSET, as_groups, as_response
 from forebay.core.step import RequestInfo
 from forebay.errors import ErrorCode
 from forebay.wire.fields import Request, Response

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from forebay.config import GroupsConfig
-from forebay.core.access import ON_GROUP, operations
-from forebay.core.groups import commits
-from forebay.core.groups.classic import ClassicGroup
-from forebay.core.groups.classic_state import KEY_VERSION as CLASSIC_KEY_VERSION
-from forebay.core.groups.consumer import ConsumerGroup, check_heartbeat, refusal
-from forebay.core.groups.consumer_members import Partitions
-from forebay.core.groups.consumer_state import KEY_VERSIONS as CONSUMER_KEY_VERSIONS
-from forebay.core.groups.consumer_state import ConsumerState, Draft, read_record
+from forebay.core.cluster.access import ON_GROUP, operations
+from forebay.core.groups import offset_commit
+from forebay.core.groups.classic.group import KEY_VERSION as CLASSIC_KEY_VERSION
+from forebay.core.groups.classic.requests import ClassicGroup
+from forebay.core.groups.consumer.heartbeat import ConsumerGroup, check_heartbeat, refusal
+from forebay.core.groups.consumer.members import Partitions
+from forebay.core.groups.consumer.migration import leave_classic, upgraded
+from forebay.core.groups.consumer.state import KEY_VERSIONS as CONSUMER_KEY_VERSIONS
+from forebay.core.groups.consumer.state import ConsumerState, Draft, read_record
 from forebay.core.groups.failures import failure
-from forebay.core.groups.fetches import Fetcher, as_groups, as_response
 from forebay.core.groups.group import Claim, Context, Group, SettingsOf, TopicInfo, TopicsView
-from forebay.core.groups.migration import leave_classic, upgraded
+from forebay.core.groups.offset_fetch import Fetcher, as_groups, as_response
 from forebay.core.groups.offsets import KEY_VERSIONS as OFFSET_KEY_VERSIONS
 from forebay.core.groups.offsets import Offsets
 from forebay.core.groups.sweep import SWEEP, Sweeper
@@ -195,10 +195,10 @@ class GroupShard:
         group = self.groups.get(request.group_id)
         error = self._check_commit(group, claim)
         if error == ErrorCode.STALE_MEMBER_EPOCH:
-            error = self._check_late(claim, group, commits.partitions_of(self._context, request, info))
+            error = self._check_late(claim, group, offset_commit.partitions_of(self._context, request, info))
         if group is not None and error == ErrorCode.NONE:
             group.committed(claim.member_id, now)
-        records, response = commits.commit(self._context, request, info, error, now)
+        records, response = offset_commit.commit(self._context, request, info, error, now)
         return self._done(Step(records=records, replies=[(ticket, response)]))
 
     def txn_offset_commit(
@@ -212,10 +212,10 @@ class GroupShard:
         group = self.groups.get(request.group_id)
         error = self._check_commit(group, claim)
         if error == ErrorCode.STALE_MEMBER_EPOCH:
-            error = self._check_late(claim, group, commits.partitions_of(self._context, request, info))
+            error = self._check_late(claim, group, offset_commit.partitions_of(self._context, request, info))
         if error == ErrorCode.STALE_MEMBER_EPOCH:
             error = ErrorCode.ILLEGAL_GENERATION
-        records, response = commits.commit_in_transaction(self._context, request, error, now)
+        records, response = offset_commit.commit_in_transaction(self._context, request, error, now)
         producer = (request.producer_id, request.producer_epoch) if records else None
         return self._done(Step(records=records, producer=producer, replies=[(ticket, response)]))
 
@@ -244,7 +244,7 @@ class GroupShard:
             error = ErrorCode.INVALID_GROUP_ID
         if group is None or error != ErrorCode.NONE:
             return self._fail(ticket, request, info, error)
-        records, response = commits.delete(self._context, self.offsets, group, request)
+        records, response = offset_commit.delete(self._context, self.offsets, group, request)
         return self._done(Step(records=records, replies=[(ticket, response)]))
 
     # -- administration ------------------------------------------------------------------------------

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forebay.broker.sockets import Address
+from forebay.broker.ports import Address
+from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
-from forebay.sim.actors.client import Client, Failed, Refused, TopicPartition, check
+from forebay.sim.actors.client import Client, Failed, Refused, check
 from forebay.sim.models.messages import Model
 from forebay.sim.world.virtual_time import World
 from forebay.wire.messages.alter_partition_reassignments import (

@@ -11,8 +11,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from forebay.broker.peer_connection import PeerConnection
-from forebay.broker.sockets import Address
+from forebay.broker.cluster.peer_connection import PeerConnection
+from forebay.broker.ports import Address
+from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
 from forebay.sim.actors.dialects import MODERN, POLITE, Dialect, Manners
 from forebay.sim.world.node import SimProcess
@@ -36,7 +37,6 @@ from forebay.wire.messages.produce import (
 )
 from forebay.wire.parts import FileRange
 
-TopicPartition = tuple[str, int]
 R = TypeVar("R", bound=Response)
 
 GROUP = 0

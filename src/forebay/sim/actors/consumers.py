@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from forebay.broker.sockets import Address
+from forebay.broker.ports import Address
+from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
-from forebay.sim.actors.client import GROUP, TRANSACTION, Client, Failed, Refused, TopicPartition, check
+from forebay.sim.actors.client import GROUP, TRANSACTION, Client, Failed, Refused, check
 from forebay.sim.actors.reading import messages
 from forebay.sim.actors.transactional import TransactionalProducer
 from forebay.sim.models.facts import Outcome, Transaction, name_of

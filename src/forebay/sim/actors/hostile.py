@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 
+from forebay.core.topic_partition import TopicPartition
 from forebay.sim.actors.actor import Actor
-from forebay.sim.actors.client import Client, Failed, Refused, TopicPartition
+from forebay.sim.actors.client import Client, Failed, Refused
 from forebay.sim.models.messages import Model
 from forebay.sim.world.virtual_time import World
 from forebay.wire.batch import (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from forebay.core.topic_partition import TopicPartition
 from forebay.sim.actors.actor import Actor
-from forebay.sim.actors.client import Client, TopicPartition
+from forebay.sim.actors.client import Client
 from forebay.sim.actors.producers import Batch, PipeliningProducer, Producer
 from forebay.sim.actors.reading import shown_records
 from forebay.sim.actors.transactional import ContinuingProducer

@@ -11,9 +11,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 
+from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
-from forebay.sim.actors.client import GROUP, Client, Failed, Refused, TopicPartition, check
+from forebay.sim.actors.client import GROUP, Client, Failed, Refused, check
 from forebay.sim.actors.consumers import fetch_offset
 from forebay.sim.actors.reading import messages
 from forebay.sim.models.facts import name_of

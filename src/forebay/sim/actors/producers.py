@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
-from forebay.sim.actors.client import Client, Failed, Refused, TopicPartition, check
+from forebay.sim.actors.client import Client, Failed, Refused, check
 from forebay.sim.models.facts import Sent, Transaction, name_of
 from forebay.sim.models.messages import Model
 from forebay.sim.world.virtual_time import World

@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode
-from forebay.sim.actors.client import TRANSACTION, Client, Failed, Refused, TopicPartition, check
+from forebay.sim.actors.client import TRANSACTION, Client, Failed, Refused, check
 from forebay.sim.actors.producers import Batch, Producer
 from forebay.sim.models.facts import Outcome, Transaction
 from forebay.sim.models.messages import Model

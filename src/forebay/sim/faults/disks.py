@@ -7,8 +7,8 @@ from collections.abc import Callable
 from random import Random
 
 from forebay.sim.faults.scene import LOOK_S, SHORT_S, Fault, Scene, Undo
-from forebay.sim.workload import BRIEF, KEYED
 from forebay.sim.world.node import DATA_DIR, SimNode
+from forebay.sim.world.places import BRIEF, KEYED
 
 _LOOK_SOON_S = 0.01
 _BEFORE_CRASH_S = (0.01, 0.3)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from forebay.sim.actors.client import TopicPartition
+from forebay.core.topic_partition import TopicPartition
 from forebay.sim.faults.scene import LOOK_S, SHORT_S, Fault, Scene, Undo
-from forebay.sim.workload import KEYED, SURE
 from forebay.sim.world.node import SimNode
+from forebay.sim.world.places import KEYED, SURE
 
 _CHANGES_BEFORE_DEATH_MAX = 30
 _ALONE_S_MAX = 14.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from forebay.core.image import PartitionState
-from forebay.sim.actors.client import TopicPartition
-from forebay.sim.workload import SURE
+from forebay.core.cluster.image import PartitionState
+from forebay.core.topic_partition import TopicPartition
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimNode
+from forebay.sim.world.places import SURE
 from forebay.sim.world.store import STORE_HOST, SimStore
 from forebay.sim.world.virtual_time import World
 

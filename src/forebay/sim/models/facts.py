@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-TopicPartition = tuple[str, int]
+from forebay.core.topic_partition import TopicPartition
 
 
 class Outcome(Enum):

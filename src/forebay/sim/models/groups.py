@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-TopicPartition = tuple[str, int]
+from forebay.core.topic_partition import TopicPartition
+
 _Place = tuple[str, TopicPartition]
 
 

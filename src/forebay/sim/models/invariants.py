@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 
-from forebay.broker.broker import Broker
-from forebay.broker.partition import Partition
-from forebay.core.image import ClusterImage, PartitionState
+from forebay.broker.node import Node
+from forebay.broker.partition.partition import Partition
+from forebay.core.cluster.image import ClusterImage, PartitionState
+from forebay.core.topic_partition import TopicPartition
 from forebay.errors import StorageError
-from forebay.sim.models.facts import TopicPartition
 from forebay.sim.models.upkeep import Upkeep
 from forebay.sim.world.node import SimNode
 from forebay.sim.world.store import SimStore
@@ -43,7 +43,7 @@ class Invariants:
 
     def check(self) -> None:
         for node, broker in self._brokers():
-            for partition in broker.replicas.all():
+            for partition in broker.partitions.all():
                 if partition.is_leader:
                     self._check_leader(node, partition)
                 if (partition.topic, partition.index) in self._lasting and not partition.closed:
@@ -56,7 +56,7 @@ class Invariants:
         if since is not None and since <= asked_at:
             self._world.fail(f"{host} acknowledged a batch, and was not sure of its lease since {since:.3f}")
 
-    def _brokers(self) -> Iterator[tuple[SimNode, Broker]]:
+    def _brokers(self) -> Iterator[tuple[SimNode, Node]]:
         for node in self._nodes:
             if node.ready and node.broker is not None:
                 yield node, node.broker
@@ -109,7 +109,7 @@ class Invariants:
             return False
         ends: dict[_Key, set[tuple[int, int]]] = {}
         for _, broker in self._brokers():
-            for partition in broker.replicas.all():
+            for partition in broker.partitions.all():
                 end = partition.log.end_offset, partition.high_watermark
                 ends.setdefault((partition.topic_id, partition.index), set()).add(end)
         return all(len(found) == 1 and min(found)[0] == min(found)[1] for found in ends.values())

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from forebay.sim.models.facts import Outcome, TopicPartition, Transaction, name_of
+from forebay.core.topic_partition import TopicPartition
+from forebay.sim.models.facts import Outcome, Transaction, name_of
 
 _Place = tuple[TopicPartition, bytes]
 

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 
-from forebay.sim.models.facts import Counts, Outcome, Sent, TopicPartition, Transaction, name_of
+from forebay.core.topic_partition import TopicPartition
+from forebay.sim.models.facts import Counts, Outcome, Sent, Transaction, name_of
 from forebay.sim.models.groups import Groups
 from forebay.sim.models.keyed import KeyedValues
 from forebay.sim.models.topics import Topics

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from forebay.broker.broker import Broker
-from forebay.broker.partition import Partition
+from forebay.broker.node import Node
+from forebay.broker.partition.partition import Partition
 from forebay.sim.world.node import SimNode
 from forebay.sim.world.virtual_time import World
 
@@ -42,7 +42,7 @@ class Upkeep:
                 self._check_start(node, broker)
             self._check_compactions(start, node, broker)
             self._check_patience(node)
-            for partition in broker.replicas.all():
+            for partition in broker.partitions.all():
                 self._check_size(node, partition)
 
     def _forgive(self, node: SimNode) -> None:
@@ -52,8 +52,8 @@ class Upkeep:
             key: since for key, since in self._too_large_since.items() if key[0] != node.node_id
         }
 
-    def _check_start(self, node: SimNode, broker: Broker) -> None:
-        for partition in broker.replicas.all():
+    def _check_start(self, node: SimNode, broker: Node) -> None:
+        for partition in broker.partitions.all():
             report, start = partition.log.report, partition.log.start_offset
             if node.kept_all and (report.truncated_bytes or report.removed_segments):
                 self._world.fail(
@@ -64,7 +64,7 @@ class Upkeep:
             if start < noted:
                 self._world.fail(f"{partition} begins at {start} again on {node.host}, and began at {noted}")
 
-    def _check_compactions(self, start: tuple[int, int], node: SimNode, broker: Broker) -> None:
+    def _check_compactions(self, start: tuple[int, int], node: SimNode, broker: Node) -> None:
         count = broker.metrics.logs_compacted
         before = self._compactions.get(start, count)
         self._compactions[start] = count
@@ -98,11 +98,11 @@ class Upkeep:
     def _dirty(self) -> Iterator[Partition]:
         for node in self._nodes:
             if node.broker is not None:
-                for partition in node.broker.replicas.all():
+                for partition in node.broker.partitions.all():
                     if partition.config.compacted and self._is_dirty(node.broker, partition):
                         yield partition
 
-    def _is_dirty(self, broker: Broker, partition: Partition) -> bool:
+    def _is_dirty(self, broker: Node, partition: Partition) -> bool:
         segments = partition.log.segments()
         clean_to = broker.data.first_dirty_offset(partition.topic, partition.index)
         dirty = sum(segment.size for segment in segments[:-1] if segment.next_offset > clean_to)

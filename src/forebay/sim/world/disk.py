@@ -17,13 +17,9 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from forebay.errors import ProtocolError
 from forebay.wire.batch import split
-
-if TYPE_CHECKING:
-    from forebay.sim.world.disk_handle import DiskHandle
 
 _DAMAGE_CHANCE = 0.3
 _DAMAGED_BYTES_MAX = 32
@@ -85,7 +81,7 @@ class SimDisk:
 
     def __init__(self, chance: random.Random) -> None:
         self.names: dict[str, Inode | None] = {}
-        self.locks: dict[str, tuple[DiskHandle, str]] = {}
+        self.locks: dict[str, tuple[object, str]] = {}
         self.fault: Callable[[str, str], None] | None = None
         """Called with an operation and a path before it is done; may raise OSError."""
         self.refused: Counter[tuple[str, str]] = Counter()

@@ -13,7 +13,7 @@ import errno
 from collections.abc import Callable
 from zlib import crc32
 
-from forebay.broker.sockets import Address, Stream
+from forebay.broker.ports import Address, Stream
 from forebay.sim.world.loop import ProcessLoop
 from forebay.sim.world.stream import SimStream
 from forebay.sim.world.virtual_time import World

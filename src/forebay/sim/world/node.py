@@ -9,12 +9,13 @@ from random import Random
 from typing import Any
 
 from forebay.broker.broker import Broker
-from forebay.broker.partition import Partition
-from forebay.broker.ports import Ports
-from forebay.broker.sockets import Address
+from forebay.broker.node import Node
+from forebay.broker.partition.partition import Partition
+from forebay.broker.ports import Address, Ports
 from forebay.config import BrokerConfig, broker_config
 from forebay.coordination.store import Store
-from forebay.core.image import PartitionState
+from forebay.core.cluster.image import PartitionState
+from forebay.core.topic_partition import TopicPartition
 from forebay.errors import KafkaError
 from forebay.sim.world.disk import SimDisk
 from forebay.sim.world.disk_handle import Died, DiskHandle
@@ -23,7 +24,7 @@ from forebay.sim.world.loop import ProcessLoop, SimThreads
 from forebay.sim.world.network import HostNetwork, SimNetwork
 from forebay.sim.world.store import SimStore
 from forebay.sim.world.virtual_time import World
-from forebay.storage.checkpoint import LOG_START_OFFSETS, TopicPartition, read_offsets
+from forebay.storage.checkpoint import LOG_START_OFFSETS, read_offsets
 
 PORT = 9092
 DATA_DIR = "/data"
@@ -87,7 +88,7 @@ class SimNode:
         self.address: Address = (self.host, PORT)
         self.disk = SimDisk(world.chance(f"disk/{self.host}"))
         self.clock = SimClock(world, world.chance(f"clock/{self.host}").randint(-200, 200))
-        self.broker: Broker | None = None
+        self._broker: Broker | None = None
         self.ready = False
         self.starts = 0
         self.powerless = False
@@ -115,6 +116,11 @@ class SimNode:
     # -- life --------------------------------------------------------------------------------------------
 
     @property
+    def broker(self) -> Node | None:
+        """The parts of its broker, once that has opened them."""
+        return None if self._broker is None else self._broker.node
+
+    @property
     def running(self) -> bool:
         return self._process is not None
 
@@ -127,15 +133,15 @@ class SimNode:
         """Whether its broker serves without partitions that it could not open or cut, and might now."""
         if self.broker is None or not self.ready or self.disk.fault is not None:
             return False
-        replicas = self.broker.replicas
-        return bool(replicas.damaged()) or any(each.log.offline_for_good for each in replicas.all())
+        partitions = self.broker.partitions
+        return bool(partitions.damaged()) or any(each.log.offline_for_good for each in partitions.all())
 
     def partition(self, at: TopicPartition) -> Partition | None:
         """Its replica of a partition, if that may be used at this moment."""
         if self.broker is None or not self.ready:
             return None
         try:
-            return self.broker.replicas.held(*at)
+            return self.broker.partitions.held(*at)
         except KafkaError:
             return None
 
@@ -188,7 +194,7 @@ class SimNode:
         return self._store.client(process.loop, self.host)
 
     async def _run(self, process: SimProcess, config: BrokerConfig, ports: Ports) -> None:
-        broker = self.broker = Broker(config, ports)
+        broker = self._broker = Broker(config, ports)
         try:
             await broker.run(self._on_ready)
             reason = "stopped"
@@ -228,7 +234,7 @@ class SimNode:
             self._store.end_watches(process.loop)
             process.end()
             self._note_starts()
-        self.broker = None
+        self._broker = None
         self.ready = False
 
     def _note_starts(self) -> None:
@@ -247,10 +253,10 @@ class SimNode:
 
     def stop(self) -> None:
         """SIGTERM."""
-        if self._process is not None and self.broker is not None:
+        if self._process is not None and self._broker is not None:
             self._world.note("node", f"{self.host} is told to stop")
             self.stopping = True
-            self._process.loop.call_soon(self.broker.stop)
+            self._process.loop.call_soon(self._broker.stop)
 
     def kill(self) -> None:
         """SIGKILL: the system keeps what the process gave it."""

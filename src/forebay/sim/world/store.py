@@ -29,7 +29,7 @@ from forebay.coordination.store import (
     TxnResult,
 )
 from forebay.coordination.translate import changes_of_range
-from forebay.core.image import ClusterImage
+from forebay.core.cluster.image import ClusterImage
 from forebay.sim.world.loop import ProcessLoop
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.virtual_time import World

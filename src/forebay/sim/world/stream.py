@@ -9,15 +9,12 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from forebay.broker.sockets import Address
+from forebay.broker.ports import Address
 from forebay.sim.world.disk_handle import SimFile
 from forebay.sim.world.loop import ProcessLoop
 from forebay.wire.parts import FileRange
-
-if TYPE_CHECKING:
-    from forebay.sim.world.network import SimNetwork
 
 _WINDOW_BYTES = 256 * 1024
 
@@ -25,10 +22,21 @@ _END = b"end"
 _RESET = b"reset"
 
 
+class Wire(Protocol):
+    """What a stream knows of the network that it is part of."""
+
+    def forget_if_done(self, stream: SimStream) -> None: ...
+    def split(self, piece: bytes) -> tuple[bytes, ...]: ...
+    def delay_s(self, source: str, target: str) -> float: ...
+    def is_cut(self, source: str, target: str) -> bool: ...
+    def is_dark(self, host: str) -> bool: ...
+    def note(self, stream: SimStream, piece: bytes) -> None: ...
+
+
 class SimStream:
     """One side of a connection."""
 
-    def __init__(self, network: SimNetwork, loop: ProcessLoop, local: Address, peer: Address) -> None:
+    def __init__(self, network: Wire, loop: ProcessLoop, local: Address, peer: Address) -> None:
         self.local = local
         self.peer = peer
         self.way = f"{local[0]}:{local[1]} > {peer[0]}:{peer[1]}"

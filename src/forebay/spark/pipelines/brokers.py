@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forebay.errors import ForebayError
-from forebay.spark.connection import Cluster
-from forebay.spark.lookup import offsets_at
-from forebay.spark.offsets import EARLIEST, LATEST, TopicPartition
+from forebay.spark.source.lookup import offsets_at
+from forebay.spark.source.offsets import EARLIEST, LATEST, TopicPartition
+from forebay.spark.wire.connections import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

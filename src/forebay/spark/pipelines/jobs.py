@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import StreamingQueryException
 
 from forebay.errors import ForebayError
-from forebay.spark.stream_reader import BACKLOG_KEY
+from forebay.spark.source.stream_reader import BACKLOG_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -1,0 +1,160 @@
+"""The controller: the broker that is elected to act when brokers come and go, and when replicas move.
+
+What to do is decided in `core/cluster/controller.py`; here it is done. Every image is looked at once, by one
+plan at a time, and each write is guarded by the election itself: a controller that was replaced without
+noticing writes nothing more. The election hangs on the broker's own lease, so it ends when the broker is
+given up; then another broker wins, looks at everything anew, and goes on where this one stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from forebay.broker.cluster.held_lease import HeldLease
+from forebay.broker.live_config import LiveConfig
+from forebay.coordination.election import campaign
+from forebay.coordination.metadata import Metadata
+from forebay.coordination.store import Compare, Lease, Store, StoreClosed, StoreError
+from forebay.core.cluster.controller import plan, prefer
+from forebay.core.cluster.image import Change, ClusterImage, PartitionPut
+from forebay.core.cluster.widening import Widening
+
+log = logging.getLogger(__name__)
+
+NOT_ELECTED = -1
+_RETRY_S = 0.2
+
+
+class Controller:
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        settings: LiveConfig,
+        metadata: Metadata,
+        store: Store,
+        lease: HeldLease,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._node_id = node_id
+        self._settings = settings
+        self._metadata = metadata
+        self._store = store
+        self._lease = lease
+        self._loop = loop
+        self._wake = asyncio.Event()
+        self._preferred_s = 0.0
+        """When leaders were last evened out, in the event loop's time."""
+        self._trouble = ""
+        self.epoch = NOT_ELECTED
+        """The create revision of the controller's key while it is this broker's."""
+
+    @property
+    def active(self) -> bool:
+        return self.epoch != NOT_ELECTED
+
+    async def run(self) -> None:
+        """Be elected, act, be replaced, and again; until cancelled, or the store is closed."""
+        while True:
+            lease = self._lease.current
+            if lease is None or not lease.valid():
+                # The broker is about to take another.
+                await asyncio.sleep(_RETRY_S)
+                continue
+            try:
+                await self._serve(lease)
+            except StoreClosed:
+                raise
+            except StoreError as error:
+                self._complain(error)
+                await asyncio.sleep(_RETRY_S)
+
+    def _complain(self, error: StoreError) -> None:
+        """Once for each trouble, though it is tried again several times a second."""
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            log.warning("an election or a plan failed, trying on", extra={"reason": self._trouble})
+
+    def follow(self, before: ClusterImage, after: ClusterImage) -> None:
+        same = (
+            before.brokers is after.brokers
+            and before.topics is after.topics
+            and before.topic_configs is after.topic_configs
+            and before.broker_configs is after.broker_configs
+        )
+        if not same:
+            self._wake.set()
+
+    async def _serve(self, lease: Lease) -> None:
+        me = str(self._node_id).encode()
+        epoch = await campaign(self._store, self._metadata.keys.controller, me, lease)
+        lost = asyncio.create_task(lease.lost.wait())
+        lost.add_done_callback(lambda _: self._wake.set())
+        try:
+            await self._metadata.wait_for(epoch)
+            self.epoch = epoch
+            log.info("this broker is the controller", extra={"epoch": epoch})
+            await self._govern(lease)
+        finally:
+            self.epoch = NOT_ELECTED
+            lost.cancel()
+
+    async def _govern(self, lease: Lease) -> None:
+        self._preferred_s = self._loop.time()
+        widening = Widening(self._metadata.image)
+        while lease.valid():
+            self._wake.clear()
+            image, config = self._metadata.image, self._settings.current
+            changes = plan(image, config.controller) or self.preferences()
+            wider = [] if changes else widening.plan(image, config.topics.replication_factor)
+            if not changes and not wider:
+                await self._until_something_changes()
+                continue
+            failed = await self._commit(changes or wider)
+            widening.begun(change for change in wider if change not in failed)
+            if failed and not await self._still_elected():
+                return
+
+    def preferences(self) -> list[PartitionPut]:
+        """Leaders that should go back to their first replicas, when it is time to look."""
+        if self.idle_s() > 0:
+            return []
+        self._preferred_s = self._loop.time()
+        percent = self._settings.current.controller.imbalance_percent_max
+        return prefer(self._metadata.image, imbalance_percent_max=percent)
+
+    def idle_s(self) -> float:
+        """How long nothing has to be done if nothing happens."""
+        config = self._settings.current.controller
+        if not config.rebalance_leaders:
+            return float(config.imbalance_check_interval_s)
+        return self._preferred_s + config.imbalance_check_interval_s - self._loop.time()
+
+    async def _until_something_changes(self) -> None:
+        try:
+            async with asyncio.timeout(self.idle_s()):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _commit(self, changes: list[PartitionPut]) -> list[Change]:
+        """Returns what failed: another writer was faster, or another broker is elected."""
+        metadata = self._metadata
+        failed = await metadata.change_all(changes, [Compare.created(metadata.keys.controller, self.epoch)])
+        self._trouble = ""
+        if len(failed) < len(changes):
+            log.info(
+                "partitions have new leaders, in-sync replicas or places",
+                extra={"partitions": len(changes) - len(failed)},
+            )
+        return failed
+
+    async def _still_elected(self) -> bool:
+        item = await self._store.get(self._metadata.keys.controller)
+        if item is None or item.create_revision != self.epoch:
+            log.warning("another broker is the controller now")
+            return False
+        # Then another writer was faster, and this broker's image will show it soon.
+        await asyncio.sleep(_RETRY_S)
+        return True

@@ -1,0 +1,82 @@
+"""Leaving in-sync sets: of everything when the broker goes, of what its disk lacks, of logs that do not open.
+
+What to write is decided in `core/cluster/controller.py`, on the image at hand. It is written until the image
+needs no further change, because other brokers may change the same partitions meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Container
+
+from forebay.broker.live_config import LiveConfig
+from forebay.coordination.metadata import Metadata
+from forebay.coordination.store import StoreError
+from forebay.core.cluster.controller import departure, withdrawal
+from forebay.core.cluster.image import PartitionPut
+from forebay.core.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS_MAX = 64
+_RETRY_S = 0.01
+
+
+class Departure:
+    def __init__(self, metadata: Metadata, settings: LiveConfig, node_id: int) -> None:
+        self._metadata = metadata
+        self._settings = settings
+        self._node_id = node_id
+
+    async def withdraw(self, partitions: Container[TopicPartition]) -> bool:
+        """Leave the in-sync sets of partitions that cannot be opened here, so that other replicas lead them.
+
+        Returns whether that is done; if not, it has to be tried again.
+        """
+        minimum = self._settings.current.controller.min_insync_replicas
+        try:
+            await self._write_all(
+                lambda: withdrawal(
+                    self._metadata.image, self._node_id, partitions, min_insync_replicas=minimum
+                )
+            )
+        except StoreError as error:
+            log.warning("cannot leave the in-sync sets of damaged logs", extra={"reason": str(error)})
+            return False
+        return True
+
+    async def depart(
+        self,
+        *,
+        unsynced: bool = False,
+        damaged: bool = False,
+        lost: bool = False,
+        only: Container[TopicPartition] | None = None,
+    ) -> None:
+        """Leave the in-sync sets of all partitions, or of those in `only`. Raises StoreError.
+
+        `unsynced`, `damaged` and `lost` say what this disk may lack, see `core/cluster/controller.py`.
+        """
+        await self._write_all(
+            lambda: departure(
+                self._metadata.image,
+                self._node_id,
+                unsynced=unsynced,
+                damaged=damaged,
+                lost=lost,
+                only=only,
+                min_insync_replicas=self._settings.current.controller.min_insync_replicas,
+            )
+        )
+
+    async def _write_all(self, plan: Callable[[], list[PartitionPut]]) -> None:
+        """Write what is planned, until there is nothing left to write."""
+        for _ in range(_ATTEMPTS_MAX):
+            changes = plan()
+            if not changes:
+                return
+            failed = await self._metadata.change_all(changes)
+            if failed:
+                await asyncio.sleep(_RETRY_S)  # another broker was faster: the image will show its change
+        raise StoreError("the cluster changes too fast to leave its in-sync sets; try again")

@@ -1,0 +1,236 @@
+"""One connection to another broker, for the requests that brokers send each other.
+
+Requests are pipelined and their answers matched by correlation id. A large answer, such as the fetch of a
+replica, is received straight into a buffer of its own, and what is decoded from it are views of that buffer:
+nothing is copied on the way to the log. A buffer that nobody looks at any more is filled again, because fresh
+memory costs a page fault for every 4 KB touched.
+
+There is one way to fail: the connection breaks, whatever the reason, and everyone who waits gets
+NETWORK_EXCEPTION. An answer that takes too long breaks it too, for those behind it would only wait longer.
+Who asked does not know then whether the peer has done what it was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from forebay.broker.ports import Stream
+from forebay.errors import ErrorCode, KafkaError, ProtocolError
+from forebay.wire.fields import Request, Response
+from forebay.wire.messages.api_versions import ApiVersionsRequest
+from forebay.wire.parts import FileRange, Part
+from forebay.wire.session import LENGTH_BYTES, Session
+
+Connect: TypeAlias = Callable[[str, int], Awaitable[Stream]]
+
+TIMEOUT_S = 30.0
+_OPEN_TIMEOUT_S = 5.0
+_UNANSWERED_MAX = 1000
+_STAGING_BYTES = 16 * 1024
+_SPARE_BYTES_MAX = 16 * 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    """The caller of a request in flight."""
+
+    answer: asyncio.Future[Any]
+    timer: asyncio.TimerHandle
+
+
+class PeerConnection:
+    """Make one with `await PeerConnection.open(...)`, which finds out what the peer speaks."""
+
+    def __init__(self, stream: Stream, *, client_id: str, response_bytes_max: int) -> None:
+        self.closed = False
+        self._stream = stream
+        self._loop = asyncio.get_running_loop()
+        host, port = stream.peer
+        self._session = Session(f"{host}:{port}", client_id=client_id, response_bytes_max=response_bytes_max)
+        self._waiters: dict[int, _Waiter] = {}
+        """By correlation id."""
+        self._output: list[memoryview] = []
+        self._staging = bytearray(_STAGING_BYTES)
+        self._staging_view = memoryview(self._staging)
+        self._staged = 0
+        self._body: memoryview | None = None  # of an answer that did not come whole
+        self._body_filled = 0
+        self._spare = bytearray()
+        stream.on_readable(self._on_readable)
+
+    @classmethod
+    async def open(
+        cls,
+        connect: Connect,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        response_bytes_max: int,
+        timeout_s: float = _OPEN_TIMEOUT_S,
+    ) -> PeerConnection:
+        """Connect and ask what the peer speaks; raises KafkaError NETWORK_EXCEPTION."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                stream = await connect(host, port)
+        except OSError as error:  # which a timeout is too
+            reason = str(error) or "it took too long"
+            raise _unreachable(f"{host}:{port} could not be reached: {reason}") from None
+        connection = cls(stream, client_id=client_id, response_bytes_max=response_bytes_max)
+        try:
+            await connection.ask(ApiVersionsRequest(), timeout_s=timeout_s)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def version(self, request: type[Request]) -> int:
+        """The highest version of an API that both sides know; raises KafkaError UNSUPPORTED_VERSION."""
+        return self._session.version(request)
+
+    # -- asking --------------------------------------------------------------------------------------
+
+    async def ask(
+        self, request: Request, version: int | None = None, *, timeout_s: float = TIMEOUT_S
+    ) -> Response:
+        """The peer's answer. Its `records` are views: who keeps them keeps the memory of the whole answer."""
+        if self.closed:
+            raise _unreachable(f"the connection to {self._peer} is closed")
+        if len(self._waiters) >= _UNANSWERED_MAX:
+            raise _unreachable(f"{_UNANSWERED_MAX} requests to {self._peer} are unanswered; try again later")
+        sent, parts = self._session.send(request, version)
+        answer: asyncio.Future[Response] = self._loop.create_future()
+        self._waiters[sent.correlation_id] = _Waiter(
+            answer, self._loop.call_later(timeout_s, self._break, f"no answer within {timeout_s:g} s")
+        )
+        self._send(parts)
+        return await answer
+
+    def _send(self, parts: list[Part]) -> None:
+        waiting = bool(self._output)
+        for part in parts:
+            assert not isinstance(part, FileRange), "requests have no records in files"
+            self._output.append(memoryview(part))
+        if not waiting:
+            self._flush()
+
+    def _flush(self) -> None:
+        output = self._output
+        try:
+            while output:
+                sent = self._stream.send(output[0] if len(output) == 1 else b"".join(output))
+                self._drop_sent(sent)
+        except BlockingIOError:
+            self._stream.on_writable(self._on_writable)
+        except OSError as error:
+            self._break(str(error))
+
+    def _drop_sent(self, sent: int) -> None:
+        output = self._output
+        while output and sent >= len(output[0]):
+            sent -= len(output.pop(0))
+        if sent:
+            output[0] = output[0][sent:]
+
+    def _on_writable(self) -> None:
+        self._stream.on_writable(None)
+        self._flush()
+
+    # -- answers -------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        try:
+            if self._body is None:
+                received = self._stream.recv_into(self._staging_view[self._staged :])
+            else:
+                received = self._stream.recv_into(self._body[self._body_filled :])
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._break(str(error))
+            return
+        if not received:
+            self._break("the peer has closed it")
+            return
+        try:
+            self._received(received)
+        except ProtocolError as error:
+            self._break(f"the peer sent what is no answer: {error}")
+
+    def _received(self, count: int) -> None:
+        if self._body is None:
+            self._staged = self._cut(self._staged + count)
+            return
+        self._body_filled += count
+        if self._body_filled == len(self._body):
+            body, self._body = self._body, None
+            self._answer(body)
+
+    def _cut(self, end: int) -> int:
+        """Take the answers out of what is staged; how many bytes of it stay for the next time."""
+        position = 0
+        while end - position >= LENGTH_BYTES and not self.closed:
+            start = position + LENGTH_BYTES
+            stop = start + self._session.frame_size(self._staging, position)
+            if stop > end:
+                self._begin_body(stop - start, self._staging_view[start:end])
+                return 0
+            self._answer(memoryview(bytes(self._staging_view[start:stop])))
+            position = stop
+        self._staging[: end - position] = self._staging[position:end]
+        return end - position
+
+    def _begin_body(self, size: int, present: memoryview) -> None:
+        if len(self._spare) < size or _in_use(self._spare):
+            self._spare = bytearray(size)
+        self._body = memoryview(self._spare)[:size]
+        self._body[: len(present)] = present
+        self._body_filled = len(present)
+        if len(self._spare) > _SPARE_BYTES_MAX:
+            self._spare = bytearray()  # the view keeps it for as long as it is needed
+
+    def _answer(self, frame: memoryview) -> None:
+        sent, response = self._session.receive(frame)
+        waiter = self._waiters.pop(sent.correlation_id)
+        waiter.timer.cancel()
+        if not waiter.answer.done():  # it is done when its caller was cancelled
+            waiter.answer.set_result(response)
+
+    # -- end -----------------------------------------------------------------------------------------
+
+    @property
+    def _peer(self) -> str:
+        return self._session.peer
+
+    def _break(self, reason: str) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._stream.close()
+        self._output.clear()
+        self._session.in_flight.clear()
+        waiters, self._waiters = self._waiters, {}
+        for waiter in waiters.values():
+            waiter.timer.cancel()
+            if not waiter.answer.done():
+                waiter.answer.set_exception(_unreachable(f"the connection to {self._peer} broke: {reason}"))
+
+    def close(self) -> None:
+        self._break("it was closed here")
+
+
+def _unreachable(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.NETWORK_EXCEPTION, message)
+
+
+def _in_use(buffer: bytearray) -> bool:
+    """Whether there are views of it: Python lets nobody change the size of such a buffer."""
+    try:
+        last = buffer.pop()  # not append, which would move all of it to where there is room for more
+    except BufferError:
+        return True
+    buffer.append(last)
+    return False

@@ -1,0 +1,171 @@
+"""The other brokers, as this one asks them: connections by node id, opened on first use.
+
+While a broker has a request that takes its time, it reads no further on that connection. So each API has a
+connection of its own to a peer: a marker that waits for its replicas does not hold up the verification of a
+transaction.
+
+Where a broker listens is what its registration in the image says. When that changes, or the broker is gone,
+its connections are closed, and their pending requests fail at once. A broker that could not be reached is
+left alone for a while that grows with each failure; requests to it fail at once meanwhile.
+
+A connection is given up with requests on it that the peer may not have read yet, and may read much later.
+Where that would do harm the peer asks `admit`: connections are numbered, in their client id, and once a
+broker has been heard on one, it is not listened to on those before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from forebay.broker.cluster.held_lease import HeldLease
+from forebay.broker.cluster.peer_connection import TIMEOUT_S, PeerConnection
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.ports import Network
+from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.image import BrokerRegistration, ClusterImage
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.fields import Request, Response
+from forebay.wire.frames import read_request_header
+
+OpenTo: TypeAlias = Callable[[BrokerRegistration], Awaitable[PeerConnection]]
+
+_CLIENT_ID = re.compile(r"forebay-broker-(\d{1,10})\.(\d{1,19})\.(\d{1,19})")
+_BROKERS = ("forebay-broker-", "forebay-replica-")
+"""How the client ids of brokers begin: those of this module, and those of fetchers."""
+_BACKOFF_S = 0.05
+_BACKOFF_S_MAX = 2.0
+
+
+def is_from_broker(request: memoryview) -> bool:
+    """Whether the sender of a request says that it is a broker."""
+    header, _ = read_request_header(request)
+    return (header.client_id or "").startswith(_BROKERS)
+
+
+class _Line:
+    """The way to one API of one registered broker."""
+
+    def __init__(self, registration: BrokerRegistration) -> None:
+        self.registration = registration
+        self._connection: PeerConnection | None = None
+        self._lock = asyncio.Lock()
+        self._backoff_s = _BACKOFF_S
+        self._retry_at = 0.0
+
+    async def connection(self, open_to: OpenTo) -> PeerConnection:
+        async with self._lock:  # requests that come while it is being opened use the same one
+            if self._connection is None or self._connection.closed:
+                self._check_backoff()
+                try:
+                    self._connection = await open_to(self.registration)
+                except KafkaError:
+                    self._back_off()
+                    raise
+                self._backoff_s = _BACKOFF_S
+            return self._connection
+
+    def _check_backoff(self) -> None:
+        left_s = self._retry_at - asyncio.get_running_loop().time()
+        if left_s > 0:
+            raise KafkaError(
+                ErrorCode.NETWORK_EXCEPTION,
+                f"broker {self.registration.id} could not be reached; next attempt in {left_s:.2f} s",
+            )
+
+    def _back_off(self) -> None:
+        self._retry_at = asyncio.get_running_loop().time() + self._backoff_s
+        self._backoff_s = min(2 * self._backoff_s, _BACKOFF_S_MAX)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+class Peers:
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        settings: LiveConfig,
+        metadata: Metadata,
+        lease: HeldLease,
+        network: Network,
+    ) -> None:
+        self._node_id = node_id
+        self._settings = settings
+        self._metadata = metadata
+        self._lease = lease
+        self._network = network
+        self._lines: dict[tuple[int, int], _Line] = {}
+        self._opened = 0
+        self._heard: dict[int, tuple[int, int]] = {}
+        """The newest connection of each broker that `admit` was asked about: its epoch and number."""
+
+    async def ask(
+        self, node_id: int, request: Request, *, version: int | None = None, timeout_s: float = TIMEOUT_S
+    ) -> Response:
+        """The answer of a broker, in the highest version that both speak unless one is given.
+
+        Raises KafkaError NETWORK_EXCEPTION when there is none; the request may have been carried out.
+        """
+        line = self._line(node_id, request.API_KEY)
+        connection = await line.connection(self._open)
+        if self._lines.get((node_id, request.API_KEY)) is not line:
+            connection.close()  # the broker has moved while the connection was being opened
+        return await connection.ask(request, version, timeout_s=timeout_s)
+
+    async def _open(self, registration: BrokerRegistration) -> PeerConnection:
+        self._opened += 1
+        return await PeerConnection.open(
+            self._network.connect,
+            registration.host,
+            registration.port,
+            client_id=self.client_id(self._opened),
+            response_bytes_max=self._settings.current.socket.request_max_bytes,
+        )
+
+    def client_id(self, number: int) -> str:
+        # Not what the image says: while this broker's lease is lost, that is nothing, and would seem old.
+        epoch = max(self._lease.epoch, 0)
+        return f"forebay-broker-{self._node_id}.{epoch}.{number}"
+
+    def admit(self, client_id: str | None) -> bool:
+        """Whether a request may be carried out: it did not come after one on a newer connection."""
+        match = _CLIENT_ID.fullmatch(client_id or "")
+        if match is None:
+            return True  # not from a broker
+        node_id, epoch, number = map(int, match.groups())
+        newest = self._heard.get(node_id, (-1, -1))
+        if (epoch, number) < newest:
+            return False
+        if node_id in self._metadata.image.brokers:  # which bounds what strangers can make us remember
+            self._heard[node_id] = epoch, number
+        return True
+
+    def _line(self, node_id: int, api_key: int) -> _Line:
+        registration = self._metadata.image.brokers.get(node_id)
+        if registration is None:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"broker {node_id} is not there")
+        line = self._lines.get((node_id, api_key))
+        if line is None or line.registration != registration:
+            if line is not None:
+                line.close()
+            line = self._lines[node_id, api_key] = _Line(registration)
+        return line
+
+    def follow(self, before: ClusterImage, after: ClusterImage) -> None:
+        """Close the connections to brokers that have gone or come back elsewhere."""
+        if after.brokers is before.brokers:
+            return
+        for key, line in list(self._lines.items()):
+            if after.brokers.get(key[0]) != line.registration:
+                del self._lines[key]
+                line.close()
+
+    def close(self) -> None:
+        lines, self._lines = self._lines, {}
+        for line in lines.values():
+            line.close()

@@ -1,0 +1,1 @@
+"""Group and transaction coordinators: one runtime, the machines it runs, and the markers they write."""

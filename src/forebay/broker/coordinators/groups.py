@@ -1,0 +1,119 @@
+"""The group coordinator on this broker: machines on __consumer_offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+from uuid import UUID
+
+from forebay.broker.coordinators.host import CoordinatorHost
+from forebay.broker.coordinators.loaded_shard import Ticket
+from forebay.broker.coordinators.runtime import Coordinator
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.net.dispatch import RequestContext
+from forebay.config import GroupsConfig, GroupSettings
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.groups.failures import failure
+from forebay.core.groups.shard import GroupShard, TopicInfo, TopicsView
+from forebay.core.step import Effect, Now, RequestInfo, Step
+from forebay.wire.fields import Request
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+Q = TypeVar("Q", bound=Request)
+Operation = Callable[[GroupShard, Ticket, Q, RequestInfo, Now], Step]
+
+
+class Groups:
+    def __init__(
+        self, host: CoordinatorHost, settings: LiveConfig, *, entropy: Callable[[int], bytes]
+    ) -> None:
+        """`entropy` gives random bytes, as many as asked for: ids of members are made of them."""
+        self._time = host.time
+        self._settings = settings
+        self._entropy = entropy
+        config = settings.current.groups
+        self._topics = _topics_view(host.metadata.image)
+        self._common = GroupSettings.resolve(config, {})
+        self._by_group = _settings_by_group(config, host.metadata.image)
+        """The settings of groups that have some of their own."""
+        self.coordinator = Coordinator(
+            host,
+            topic=OFFSETS_TOPIC,
+            partitions=config.offsets_partitions,
+            configs={
+                "cleanup.policy": "compact",
+                "segment.bytes": str(config.offsets_segment_bytes),
+                "compression.type": "producer",
+            },
+            make=lambda _: GroupShard(
+                config=config, new_id=self._new_id, topics=self._topics, settings_of=self._settings_of
+            ),
+            failure=failure,
+            perform=_no_effects,
+            end_transaction=GroupShard.end_transaction,
+            catch_up=self._show_topics,
+        )
+
+    async def ask(self, context: RequestContext, group_id: str, request: Q, operation: Operation[Q]) -> Any:
+        """The answer of the shard that looks after this group."""
+        info = context.info
+        return await self.coordinator.ask(
+            group_id,
+            request,
+            info,
+            lambda machine, ticket: operation(machine, ticket, request, info, self._time.now()),
+        )
+
+    async def ask_each(
+        self,
+        context: RequestContext,
+        group_ids: Iterable[str],
+        part: Callable[[list[str]], Q],
+        operation: Operation[Q],
+    ) -> list[Any]:
+        """The answers of all shards that look after these groups, each asked for its own by `part`."""
+        by_shard: dict[int, list[str]] = {}
+        for group_id in group_ids:
+            by_shard.setdefault(self.coordinator.partition_for(group_id), []).append(group_id)
+        return await asyncio.gather(
+            *(self.ask(context, own[0], part(own), operation) for own in by_shard.values())
+        )
+
+    def follow(self, before: ClusterImage, after: ClusterImage) -> None:
+        self.coordinator.follow()
+        if after.group_configs is not before.group_configs:
+            self._by_group = _settings_by_group(self._settings.current.groups, after)
+        if after.topics is before.topics:
+            return
+        topics = _topics_view(after)
+        if topics == self._topics:
+            return  # leaders and replicas change more often than topics do
+        self._topics = topics
+        for shard in self.coordinator.ready_shards():
+            self.coordinator.run(shard, "seeing changed topics", self._show_topics)
+
+    def _new_id(self) -> str:
+        return str(UUID(bytes=self._entropy(16), version=4))
+
+    def _settings_of(self, group_id: str) -> GroupSettings:
+        return self._by_group.get(group_id, self._common)
+
+    def _show_topics(self, machine: GroupShard) -> Step:
+        return machine.topics_changed(self._topics, self._time.now())
+
+
+def _topics_view(image: ClusterImage) -> TopicsView:
+    return {name: TopicInfo(topic.topic_id, len(topic.partitions)) for name, topic in image.topics.items()}
+
+
+def _settings_by_group(config: GroupsConfig, image: ClusterImage) -> dict[str, GroupSettings]:
+    return {
+        group_id: GroupSettings.resolve(config, stored.overrides)
+        for group_id, stored in image.group_configs.items()
+    }
+
+
+def _no_effects(effect: Effect) -> None:
+    raise AssertionError(f"groups have no effects: {effect}")

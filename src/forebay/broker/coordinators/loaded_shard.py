@@ -1,0 +1,99 @@
+"""One machine on one partition of an internal topic, for one term, and its pending requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from forebay.broker.partition.partition import Partition
+from forebay.core.step import Effect, Now, RequestInfo, StateRecord, Step
+from forebay.wire.batch import EndTxnMarker, read_marker, records
+from forebay.wire.fields import Request, Response
+
+
+class Machine(Protocol):
+    @property
+    def replay(self) -> Callable[..., None]:
+        """Change state as a record says. The producer id follows if the record is part of a transaction."""
+
+    def loaded(self, now: Now) -> Step: ...
+
+    def tick(self, now: Now) -> Step: ...
+
+
+M = TypeVar("M", bound=Machine)
+EndTransaction: TypeAlias = Callable[[M, EndTxnMarker], None]
+
+
+class Ticket:
+    """A request that waits for a machine's answer."""
+
+    __slots__ = ("answer", "info", "request")
+
+    def __init__(self, request: Request, info: RequestInfo, answer: asyncio.Future[Any]) -> None:
+        self.request = request
+        self.info = info
+        self.answer = answer
+
+    def resolve(self, response: Response) -> None:
+        if not self.answer.done():  # it is, when the broker is being stopped
+            self.answer.set_result(response)
+
+
+@dataclass(slots=True, eq=False)
+class Commit:
+    """Replies and effects that wait for records to be committed, and those that came after them."""
+
+    replies: list[tuple[Any, Response]]
+    effects: list[Effect]
+    followers: list[Commit] = field(default_factory=list)
+
+
+class Shard(Generic[M]):
+    """One partition of the internal topic, and the machine on it for one term."""
+
+    def __init__(self, partition: Partition, machine: M) -> None:
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.machine = machine
+        self.ready = False
+        """Whether the machine is loaded, and its term goes on."""
+        self.last: Commit | None = None
+        """The newest step whose records are not committed yet."""
+        self.tickets: dict[Ticket, None] = {}
+        """Requests that have not been answered, the oldest first."""
+        self.timer: asyncio.TimerHandle | None = None
+        self.deadline_ms: int | None = None
+        """When the machine wants its next tick, in monotonic time."""
+        self.began_s = 0.0
+        """When the machine was loaded, in the loop's time."""
+
+    @property
+    def in_term(self) -> bool:
+        """Whether this broker leads the partition as it did when the shard was made."""
+        return can_coordinate(self.partition) and self.partition.leader_epoch == self.leader_epoch
+
+    def replay_log(self, end_transaction: EndTransaction[M] | None) -> Iterator[None]:
+        """Rebuild the machine batch by batch, also from those that are appended meanwhile."""
+        log, machine = self.partition.log, self.machine
+        offset, seen = log.start_offset, -1
+        while seen < offset < log.end_offset:
+            seen = offset
+            for batch, header in log.scan(offset):
+                offset = header.next_offset
+                # Compaction may have left a control batch without its marker.
+                marker = read_marker(batch) if header.is_control and header.record_count else None
+                if marker is None:
+                    producer = (header.producer_id,) if header.is_transactional else ()
+                    for record in records(batch):
+                        machine.replay(StateRecord(record.key or b"", record.value), *producer)
+                elif end_transaction is not None:
+                    end_transaction(machine, marker)
+                yield
+
+
+def can_coordinate(partition: Partition) -> bool:
+    """Whether what is appended here can be committed, as far as this broker knows."""
+    return partition.is_leader and partition.enough_replicas and not partition.closed

@@ -1,0 +1,269 @@
+"""The transaction coordinator on this broker: machines on __transaction_state, and the markers they want."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from forebay.broker.cluster.peers import Peers
+from forebay.broker.coordinators.host import CoordinatorHost
+from forebay.broker.coordinators.loaded_shard import Shard
+from forebay.broker.coordinators.markers import BUMPS_EPOCH_FROM, MarkerWriter
+from forebay.broker.coordinators.producer_ids import ProducerIds
+from forebay.broker.coordinators.runtime import Coordinator
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.produce.verification import Verdict, Verification
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.step import Effect, RequestInfo
+from forebay.core.topic_partition import TopicPartition
+from forebay.core.transactions import replies
+from forebay.core.transactions.shard import TransactionShard, WriteMarkers
+from forebay.errors import ErrorCode, KafkaError, known_code
+from forebay.wire.batch import EndTxnMarker
+from forebay.wire.fields import Response
+from forebay.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+log = logging.getLogger(__name__)
+
+TRANSACTIONS_TOPIC = "__transaction_state"
+_RETRY_S = 0.1
+_RETRY_S_MAX = 1.0
+"""Short, because readers of committed messages stand still until the marker is there."""
+_VERIFY_TIMEOUT_S = 10.0
+
+
+class Transactions:
+    def __init__(
+        self,
+        host: CoordinatorHost,
+        settings: LiveConfig,
+        peers: Peers,
+        producer_ids: ProducerIds,
+        markers: MarkerWriter,
+    ) -> None:
+        self._host = host
+        self._peers = peers
+        self._producer_ids = producer_ids
+        self.markers = markers
+        config = settings.current.transactions
+        self.coordinator = Coordinator(
+            host,
+            topic=TRANSACTIONS_TOPIC,
+            partitions=config.log_partitions,
+            configs={
+                "cleanup.policy": "compact",
+                "segment.bytes": str(config.log_segment_bytes),
+                "compression.type": "uncompressed",
+            },
+            make=lambda leader_epoch: TransactionShard(config, coordinator_epoch=leader_epoch),
+            failure=lambda request, info, error: replies.failure(request, info.api_version, error),
+            perform=self._perform,
+        )
+        self._errands: dict[asyncio.Task[Any], None] = {}
+        """Tasks that write markers."""
+
+    def follow(self, _before: ClusterImage, _after: ClusterImage) -> None:
+        self.coordinator.follow()
+
+    def close(self) -> None:
+        """Give up what is under way: the next coordinator finds it in the log."""
+        self.coordinator.close()
+        for task in list(self._errands):
+            task.cancel()
+
+    async def fresh_producer_id(self, transactional_id: str) -> int:
+        """A producer id for an operation that may need one, else -1; raises KafkaError."""
+        shard = self._shard(transactional_id)
+        if shard is None or not shard.machine.wants_producer_id(transactional_id):
+            return -1
+        return await self._producer_ids.next()
+
+    # -- partitions that ask whether they take part ----------------------------------------------------
+
+    def verify(self, question: Verification, answer: Callable[[Verdict], None]) -> None:
+        """Whether partitions are in a producer's transaction.
+
+        A coordinator here answers at once, if all that it knows is committed. What is not, a failover may
+        forget: a batch let in for its sake would begin a transaction that nobody ends.
+        """
+        transactional_id = question.transactional_id
+        try:
+            leader = self.coordinator.leader_of(transactional_id)
+            shard = self._shard(transactional_id) if leader == self._host.node_id else None
+            if question.add or shard is None or shard.last is not None:
+                self._host.background.spawn(
+                    self._verify_later(leader, question, answer),
+                    f"verifying a transaction of {transactional_id!r}",
+                )
+                return
+        except KafkaError as error:
+            answer(dict.fromkeys(question.partitions, error))
+            return
+        identity, verify = (question.producer_id, question.producer_epoch), shard.machine.verify_partition
+        answer(_verdict({at: verify(transactional_id, identity, at) for at in question.partitions}))
+
+    async def _verify_later(
+        self, leader: int, question: Verification, answer: Callable[[Verdict], None]
+    ) -> None:
+        request = AddPartitionsToTxnRequest(transactions=[_transaction(question)])
+        try:
+            if leader == self._host.node_id:
+                response = await self._add(question.transactional_id, request)
+            else:
+                response = await self._peers.ask(
+                    leader,
+                    request,
+                    version=AddPartitionsToTxnRequest.MAX_VERSION,
+                    timeout_s=_VERIFY_TIMEOUT_S,
+                )
+        except KafkaError as error:
+            answer(dict.fromkeys(question.partitions, error))
+            return
+        except Exception:
+            unknown = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator could not be asked")
+            answer(dict.fromkeys(question.partitions, unknown))
+            raise
+        assert isinstance(response, AddPartitionsToTxnResponse)
+        answer(_verdict(_codes(response, question.partitions)))
+
+    async def _add(self, transactional_id: str, request: AddPartitionsToTxnRequest) -> Response:
+        info, time = RequestInfo(api_version=AddPartitionsToTxnRequest.MAX_VERSION), self._host.time
+        response: Response = await self.coordinator.ask(
+            transactional_id,
+            request,
+            info,
+            lambda machine, ticket: machine.add_partitions_to_txn(ticket, request, info, time.now()),
+        )
+        return response
+
+    # -- markers ---------------------------------------------------------------------------------------
+
+    def _perform(self, effect: Effect) -> None:
+        assert isinstance(effect, WriteMarkers)
+        self._host.background.spawn(self._run_errand(effect), _marking(effect))
+
+    async def _run_errand(self, effect: WriteMarkers) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._errands[task] = None
+        try:
+            await self._write_markers(effect)
+        finally:
+            del self._errands[task]
+
+    async def _write_markers(self, effect: WriteMarkers) -> None:
+        """Write the markers of a decided transaction, again and again until every partition has its own."""
+        left, delay_s = set(effect.partitions), _RETRY_S
+        while left and self._still_wanted(effect):
+            errors = await self._try_to_write(effect, sorted(left))
+            written = {at for at, error in errors.items() if self._is_settled(effect, at, error)}
+            left -= written
+            self._tell(effect, written)
+            if left:
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, _RETRY_S_MAX)
+
+    def _still_wanted(self, effect: WriteMarkers) -> bool:
+        """A machine that was loaded again has asked for its markers anew: the old errand must not go on."""
+        # A broker that is out of touch for a while keeps its machines, and they do not ask again.
+        shard = self._running(effect.transactional_id)
+        return shard is not None and shard.machine.still_marking(effect)
+
+    async def _try_to_write(
+        self, effect: WriteMarkers, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        try:
+            return await self._write_to(effect, partitions)
+        except Exception as error:  # a decided transaction gets its markers, whatever goes wrong on the way
+            self._host.background.failed(_marking(effect), error)
+            return {}
+
+    async def _write_to(
+        self, effect: WriteMarkers, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """The error code of each partition, once the markers are committed."""
+        marker = EndTxnMarker(
+            producer_id=effect.producer_id,
+            producer_epoch=effect.producer_epoch,
+            commit=effect.commit,
+            coordinator_epoch=effect.coordinator_epoch,
+        )
+        bumps_epoch = effect.transaction_version >= BUMPS_EPOCH_FROM
+        return await self.markers.write(
+            marker, partitions, bumps_epoch=bumps_epoch, wanted=lambda: self._still_wanted(effect)
+        )
+
+    def _is_settled(self, effect: WriteMarkers, at: TopicPartition, error: int) -> bool:
+        """Whether a partition needs the marker no more: it has it, is gone, or a newer epoch rules there."""
+        if error == ErrorCode.NONE:
+            return True
+        if error in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED):
+            log.warning(
+                "a partition refused the marker of a transaction that has been superseded",
+                extra={"partition": f"{at[0]}-{at[1]}", "transactional_id": effect.transactional_id},
+            )
+            return True
+        return self._host.metadata.image.partition(*at) is None
+
+    def _tell(self, effect: WriteMarkers, written: set[TopicPartition]) -> None:
+        shard = self._running(effect.transactional_id)
+        if shard is not None:
+            now = self._host.time.now()
+            self.coordinator.run(
+                shard, "noting markers", lambda machine: machine.markers_written(effect, written, now)
+            )
+
+    def _running(self, transactional_id: str) -> Shard[TransactionShard] | None:
+        return self.coordinator.running(self.coordinator.partition_for(transactional_id))
+
+    def _shard(self, transactional_id: str) -> Shard[TransactionShard] | None:
+        try:
+            return self.coordinator.at(self.coordinator.partition_for(transactional_id))
+        except KafkaError:
+            return None
+
+
+def _marking(effect: WriteMarkers) -> str:
+    return f"writing the markers of {effect.transactional_id!r}"
+
+
+def _verdict(errors: Mapping[TopicPartition, int]) -> Verdict:
+    return {
+        at: KafkaError(known_code(code), f"{at[0]}-{at[1]} is not in the transaction")
+        for at, code in errors.items()
+        if code != ErrorCode.NONE
+    }
+
+
+def _codes(
+    response: AddPartitionsToTxnResponse, partitions: list[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """What the coordinator says of each partition; silence is no consent."""
+    said = {
+        (topic.name, partition.partition_index): partition.partition_error_code
+        for result in response.results_by_transaction
+        for topic in result.topic_results
+        for partition in topic.results_by_partition
+    }
+    silent = response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR
+    return {at: said.get(at, silent) for at in partitions}
+
+
+def _transaction(question: Verification) -> AddPartitionsToTxnTransaction:
+    topics: dict[str, list[int]] = {}
+    for topic, index in question.partitions:
+        topics.setdefault(topic, []).append(index)
+    return AddPartitionsToTxnTransaction(
+        transactional_id=question.transactional_id,
+        producer_id=question.producer_id,
+        producer_epoch=question.producer_epoch,
+        verify_only=not question.add,
+        topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
+    )

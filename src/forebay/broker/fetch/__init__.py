@@ -1,0 +1,1 @@
+"""Reading: the fetches of consumers and followers, cold reads, offsets by time."""

@@ -1,0 +1,53 @@
+"""Reads that would wait for the device, kept off the event loop.
+
+Sending a range that is not in the page cache stalls the loop for as long as the device takes. So a slice is
+probed first, and what is cold is loaded by a small pool of threads, which also check the CRC of bytes that
+this process has not written itself; then it is sent like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+
+from forebay.broker.telemetry.metrics import Metrics
+from forebay.errors import KafkaError, StorageError
+from forebay.storage.log.log import Log, LogSlice
+
+log = logging.getLogger(__name__)
+
+Outcomes = list[KafkaError | None]
+"""What went wrong with each slice, in their order."""
+
+
+class ColdReads:
+    def __init__(self, loop: asyncio.AbstractEventLoop, metrics: Metrics, pool: Executor) -> None:
+        self._loop = loop
+        self._metrics = metrics
+        self._pool = pool
+
+    def load(self, slices: Sequence[tuple[Log, LogSlice]], done: Callable[[Outcomes], None]) -> None:
+        """Make slices ready to be sent, then call `done` on the loop, with what went wrong with each."""
+        self._metrics.cold_reads += len(slices)
+        self._pool.submit(self._load, slices, done)
+
+    def _load(self, slices: Sequence[tuple[Log, LogSlice]], done: Callable[[Outcomes], None]) -> None:
+        """Runs in a thread."""
+        outcomes = [_warm(log_, found) for log_, found in slices]
+        self._loop.call_soon_threadsafe(done, outcomes)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)
+
+
+def _warm(log_: Log, found: LogSlice) -> KafkaError | None:
+    try:
+        log_.warm(found)
+    except KafkaError as error:
+        return error
+    except Exception as error:
+        log.exception("a range could not be read")
+        return StorageError(f"a range could not be read: {error}")
+    return None

@@ -1,0 +1,194 @@
+"""What every fetch does: look at the partitions it names, and answer with ranges of files.
+
+Nothing is read here. A range whose bytes would have to come from the device first is loaded by a thread
+before the answer goes out; damaged bytes are never sent.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+
+from forebay.broker.fetch.cold_reads import Outcomes
+from forebay.broker.fetch.service import FetchService
+from forebay.broker.net.replies import Reply
+from forebay.broker.partition.partition import Partition
+from forebay.core.cluster.image import NO_LEADER
+from forebay.core.partition.fetch_session import FetchContext, FetchTarget
+from forebay.errors import ErrorCode, KafkaError, StorageError
+from forebay.storage.log.log import LogSlice
+from forebay.wire.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+
+log = logging.getLogger(__name__)
+
+NO_RECORDS = b""
+_LOOK_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class Fetch(ABC):
+    """One request. Derived classes say what may be read of a partition."""
+
+    __slots__ = ("_found", "_partitions", "_request", "_service", "_session", "_size", "_slices", "_urgent")
+
+    def __init__(self, service: FetchService, request: FetchRequest, session: FetchContext) -> None:
+        self._service = service
+        self._request = request
+        self._session = session
+
+    # -- reading -------------------------------------------------------------------------------------
+
+    def _read(self) -> bool:
+        """Look at every partition that the request wants; whether to answer without waiting for more.
+
+        That is when the answer holds something other than records, such as an error, and when it has no room
+        for all the records that there are: those left out count towards min_bytes, and only another request
+        can have them.
+        """
+        left = min(self._request.max_bytes, self._service.settings.current.fetch.max_bytes)
+        self._found: list[tuple[FetchTarget, PartitionData, int]] = []
+        self._partitions: list[Partition] = []
+        self._slices: list[tuple[Partition, LogSlice]] = []
+        self._size = 0
+        self._urgent = False
+        for target in self._session.targets:
+            try:
+                data, size = self._read_target(target, left)
+            except KafkaError as error:
+                data, size = self._failed(target, error), 0
+                self._urgent = True
+                self._service.metrics.fetch_failures += 1
+            self._found.append((target, data, size))
+            self._size += size
+            left -= size
+        return self._urgent
+
+    @abstractmethod
+    def _read_target(self, target: FetchTarget, left: int) -> tuple[PartitionData, int]:
+        """What there is for one partition, and its size; KafkaError with the code to answer with."""
+
+    def _slice(self, partition: Partition, target: FetchTarget, left: int, end: int) -> LogSlice:
+        """The batches below `end` that fit."""
+        wanted = target.request
+        max_bytes = min(wanted.partition_max_bytes, left)
+        found = partition.log.read(
+            wanted.fetch_offset, max(max_bytes, 0), min_one=self._size == 0, upper_offset=end
+        )
+        self._partitions.append(partition)
+        if found.more:
+            self._urgent = True
+        if found.range is not None:
+            self._slices.append((partition, found))
+        return found
+
+    # -- answering -----------------------------------------------------------------------------------
+
+    def _cold(self) -> list[tuple[Partition, LogSlice]]:
+        return [(p, found) for p, found in self._slices if not p.log.is_warm(found)]
+
+    def _load(self, reply: Reply) -> None:
+        """Have the device's bytes brought into memory and checked, then answer."""
+        cold = self._cold()
+
+        def done(outcomes: Outcomes) -> None:
+            if reply.abandoned:
+                return
+            try:
+                for (partition, found), error in zip(cold, outcomes, strict=True):
+                    if error is not None:
+                        self._give_up(partition, found, error)
+                reply.resolve(self._response())
+            except Exception:
+                log.exception("a fetch could not be answered")
+                reply.abort()
+
+        self._service.cold_reads.load([(p.log, found) for p, found in cold], done)
+
+    def _give_up(self, partition: Partition, unread: LogSlice, error: KafkaError) -> None:
+        """Bytes that are damaged, or gone with their log, are not sent: their partition has the error."""
+        if partition.closed:
+            error = partition.not_leader()  # the log was deleted or is being cut: look for another
+        for i, (target, data, size) in enumerate(self._found):
+            if data.records is unread.range:
+                self._found[i] = (target, self._failed(target, error), 0)
+                self._size -= size
+
+    def _response(self) -> FetchResponse:
+        session = self._session
+        topics: dict[str | bytes, list[PartitionData]] = {}
+        for target, data, size in self._found:
+            if session.must_answer(
+                target,
+                data.high_watermark,
+                data.log_start_offset,
+                size,
+                data.error_code,
+                forced=data.diverging_epoch.epoch >= 0,
+            ):
+                topics.setdefault(target.topic, []).append(data)
+        self._service.metrics.bytes_out += self._size
+        return FetchResponse(
+            session_id=session.session_id,
+            responses=[self._topic(topic, partitions) for topic, partitions in topics.items()],
+            node_endpoints=self._leaders(topics),
+        )
+
+    def _leaders(self, topics: dict[str | bytes, list[PartitionData]]) -> list[NodeEndpoint]:
+        """Where the leaders are that the answer names (KIP-951): a client need not ask for them."""
+        nodes = {data.current_leader.leader_id for found in topics.values() for data in found} - {-1}
+        brokers = self._service.metadata.image.brokers
+        known = (brokers[node] for node in sorted(nodes) if node in brokers)
+        return [NodeEndpoint(node_id=b.id, host=b.host, port=b.port, rack=b.rack) for b in known]
+
+    def _topic(self, topic: str | bytes, partitions: list[PartitionData]) -> FetchableTopicResponse:
+        if isinstance(topic, bytes):
+            return FetchableTopicResponse(topic_id=topic, partitions=partitions)
+        return FetchableTopicResponse(topic=topic, partitions=partitions)
+
+    def _failed(self, target: FetchTarget, error: KafkaError) -> PartitionData:
+        if isinstance(error, StorageError):  # everything else is between the client and us
+            log.warning(
+                "a fetch failed",
+                extra={"partition": target.request.partition, "code": error.code.name, "reason": str(error)},
+            )
+        data = PartitionData(
+            partition_index=target.request.partition,
+            error_code=error.code,
+            high_watermark=-1,
+            records=NO_RECORDS,
+        )
+        if error.code in _LOOK_ELSEWHERE:
+            data.current_leader = self._current_leader(target)
+        return data
+
+    def _topic_name(self, target: FetchTarget) -> str:
+        topic = target.topic
+        return topic if isinstance(topic, str) else self._service.partitions.name_of(topic)
+
+    def _current_leader(self, target: FetchTarget) -> LeaderIdAndEpoch:
+        image, topic = self._service.metadata.image, target.topic
+        name = image.topic_names.get(topic) if isinstance(topic, bytes) else topic
+        state = None if name is None else image.partition(name, target.request.partition)
+        if state is None or state.leader == NO_LEADER:
+            return LeaderIdAndEpoch()
+        return LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
+
+
+def diverging(partition: Partition, epoch: int, offset: int) -> EpochEndOffset | None:
+    """Where a reader has to go back to whose last epoch ended earlier than it believes; None: nowhere."""
+    if epoch < 0:
+        return None
+    known, end_offset = partition.epochs.end_offset_for(epoch, partition.log.end_offset)
+    if known == epoch and end_offset >= offset:
+        return None
+    if partition.log.report.missing_offsets:
+        # The reader may have what this disk has lost; nobody shall throw that away for it.
+        raise StorageError(partition.log.offline or f"synced messages of {partition} are missing")
+    return EpochEndOffset(epoch=known, end_offset=end_offset)

@@ -1,0 +1,36 @@
+"""What the fetches of consumers and followers need of the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from forebay.broker.broker_time import BrokerTime
+from forebay.broker.cluster.held_lease import HeldLease
+from forebay.broker.fetch.cold_reads import ColdReads
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.partition.long_polls import Arrivals
+from forebay.broker.partition.table import PartitionTable
+from forebay.broker.replication.followers import Followers
+from forebay.broker.replication.throttle import Throttle
+from forebay.broker.telemetry.metrics import Metrics
+from forebay.coordination.metadata import Metadata
+from forebay.core.partition.fetch_session import FetchSessions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FetchService:
+    node_id: int
+    settings: LiveConfig
+    metadata: Metadata
+    partitions: PartitionTable
+    sessions: FetchSessions
+    cold_reads: ColdReads
+    arrivals: Arrivals
+    followers: Followers
+    throttle: Throttle
+    """How fast followers that are not in sync may be filled from here."""
+    lease: HeldLease
+    metrics: Metrics
+    time: BrokerTime
+    loop: asyncio.AbstractEventLoop

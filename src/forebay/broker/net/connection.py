@@ -1,0 +1,382 @@
+"""One client connection: frames in, responses out in the order of their requests, and back-pressure.
+
+A read event takes what has arrived, handles every whole frame in it, and sends all their responses with
+one call. A request whose response is not ready yet (`Reply`) holds its place in the order.
+
+Back-pressure is one rule: while a connection is *busy*, nothing more is read from it. It is busy while
+its output does not drain, while a response is awaited that is not marked as pipelined (a long poll, an
+administrative request), or while too many responses, or too large ones, wait for their turn. TCP passes
+the pressure on to the client, and the memory it can cost stays bounded by what it may have in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import Protocol
+
+from forebay.broker.net.buffers import BufferPool
+from forebay.broker.net.replies import Reply
+from forebay.broker.net.sending import memory, send_bytes, send_range
+from forebay.broker.ports import Stream
+from forebay.errors import ProtocolError, UnservedRequest
+from forebay.wire.parts import FileRange, Part
+
+log = logging.getLogger(__name__)
+
+_SIZE = Struct(">i")
+_SIZE_BYTES = 4
+_REQUEST_BYTES_MIN = 8
+_OUTPUT_BYTES_MAX = 1024 * 1024
+
+
+class ConnectionHost(Protocol):
+    """What all connections of a broker share: `Server`."""
+
+    loop: asyncio.AbstractEventLoop
+    buffers: BufferPool
+    request_bytes_max: int
+    inflight_max: int
+    finish_requests: Callable[[], None]
+    """Called after the requests of one read event: writes what they appended."""
+    wake_waiters: Callable[[], None]
+    """Called after the responses of one read event are sent: serves the fetches that waited for the data."""
+
+    def drain_soon(self, connection: Connection) -> None:
+        """Call its `drain` in the next turn of the loop."""
+
+    def malformed(self) -> None: ...
+    def unserved(self) -> None: ...
+    def forget(self, connection: Connection) -> None:
+        """The connection is closed."""
+
+
+class Memo(Protocol):
+    """What a connection remembers of its last request: a shorter way for those like it."""
+
+    def repeat(
+        self, connection: Connection, buffer: bytearray, view: memoryview, start: int, stop: int
+    ) -> bool:
+        """Handle the request in buffer[start:stop] if it is like the last one; else change nothing."""
+
+
+class Connection:
+    __slots__ = (
+        "_blocked",
+        "_corked",
+        "_filled",
+        "_handle",
+        "_held_bytes",
+        "_input",
+        "_listening",
+        "_output",
+        "_output_bytes",
+        "_rest",
+        "_resuming",
+        "_server",
+        "_stream",
+        "closed",
+        "last_active",
+        "last_prefix",
+        "memo",
+        "replies",
+        "software",
+    )
+
+    def __init__(
+        self, stream: Stream, server: ConnectionHost, handle: Callable[[Connection, memoryview], None]
+    ) -> None:
+        """`handle` is called with each request that came whole."""
+        self._stream = stream
+        self._server = server
+        self._handle = handle
+        self.software = ""  # what the client calls itself, if it has said so
+        self._rest = b""  # received but not handled: part of a frame, or frames that are held back
+        self._input: bytearray | None = None  # borrowed while a large frame arrives
+        self._filled = 0
+        self.replies: deque[Reply] | None = None  # made when the first response has to wait
+        self._output: list[Part] = []
+        self._output_bytes = 0  # of responses whose turn has come
+        self._held_bytes = 0  # of responses that wait for their turn
+        self._blocked = False
+        self._corked = False  # while requests are handled, so that their responses leave together
+        self._listening = True
+        self._resuming = False
+        self.closed = False
+        self.last_active = server.loop.time()
+        self.memo: Memo | None = None
+        self.last_prefix: bytes | None = None
+        """How the last Produce request began; see produce/repeated_requests.py."""
+        stream.on_readable(self._on_readable)
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        return self._stream.peer
+
+    @property
+    def local(self) -> tuple[str, int]:
+        """The address the client came by."""
+        return self._stream.local
+
+    # -- input ---------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        if self._resuming:
+            return  # what was held back comes first
+        if self._busy():
+            # Only now is it worth a system call: most clients send nothing while they wait.
+            if self._stream.at_end():
+                self.close()
+            else:
+                self._listen(False)
+            return
+        self.last_active = self._server.loop.time()
+        try:
+            if self._input is None:
+                self._receive()
+            else:
+                self._receive_large(self._input)
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+
+    def _receive(self) -> None:
+        """Take what has arrived into the shared buffer, behind what was left of the last time."""
+        buffers, rest = self._server.buffers, self._rest
+        view = buffers.shared_view
+        if rest:
+            buffers.shared[: len(rest)] = rest
+            view = view[len(rest) :]
+        received = self._stream.recv_into(view)
+        if received:
+            self._consume(buffers.shared, len(rest) + received)
+        else:
+            self.close()
+
+    def _receive_large(self, buffer: bytearray) -> None:
+        """Go on with a frame that is larger than the shared buffer, in one of its own and not beyond it."""
+        total = _SIZE_BYTES + _SIZE.unpack_from(buffer)[0]
+        received = self._stream.recv_into(memoryview(buffer)[self._filled : total])
+        if not received:
+            self.close()
+            return
+        self._filled += received
+        if self._filled == total:
+            self._consume(buffer, total)
+            self._input = None
+            self._server.buffers.give(buffer)
+        elif self._filled == len(buffer):
+            self._borrow(memoryview(buffer), total)
+            self._server.buffers.give(buffer)
+
+    def _borrow(self, present: memoryview, total: int) -> None:
+        """Move the beginning of a large frame to a buffer that has room for more of it."""
+        self._input = self._server.buffers.take(total, len(present))
+        self._input[: len(present)] = present
+        self._filled = len(present)
+
+    def _consume(self, buffer: bytearray, end: int) -> None:
+        self._corked = True
+        try:
+            try:
+                position = self._handle_frames(buffer, end)
+            finally:
+                # After an error too: what was queued before it lies in a buffer that the next read fills.
+                self._server.finish_requests()
+        except UnservedRequest as error:
+            log.warning("closing a connection that asked for what is not served", extra=self._about(error))
+            self._server.unserved()
+            self.close()
+        except ProtocolError as error:
+            log.warning("closing a connection that sent a malformed request", extra=self._about(error))
+            self._server.malformed()
+            self.close()
+        except Exception:
+            log.exception("a request could not be handled", extra=self._about())
+            self.close()
+        else:
+            self._corked = False
+            if position < end:
+                self._keep(memoryview(buffer)[position:end])
+            else:
+                self._rest = b""
+            self.drain()
+        self._server.wake_waiters()
+
+    def _handle_frames(self, buffer: bytearray, end: int) -> int:
+        """Handle the whole frames in buffer[:end]; return where the rest begins."""
+        handle = self._handle
+        limit = self._server.request_bytes_max
+        view = memoryview(buffer)
+        position = 0
+        while end - position >= _SIZE_BYTES:
+            size = _SIZE.unpack_from(buffer, position)[0]
+            if not _REQUEST_BYTES_MIN <= size <= limit:
+                raise ProtocolError(
+                    f"a request of {size} bytes was announced; socket.request.max.bytes allows {limit}"
+                )
+            stop = position + _SIZE_BYTES + size
+            if stop > end:
+                break
+            memo, start = self.memo, position + _SIZE_BYTES
+            if memo is None or not memo.repeat(self, buffer, view, start, stop):
+                handle(self, view[start:stop])
+            position = stop
+            if self.closed or self._busy():
+                break
+        return position
+
+    def _keep(self, rest: memoryview) -> None:
+        """Remember what could not be handled yet: as it is, or as the beginning of a large frame."""
+        size = _SIZE.unpack_from(rest)[0] if len(rest) >= _SIZE_BYTES else 0
+        total = _SIZE_BYTES + size
+        if total > len(self._server.buffers.shared) and size <= self._server.request_bytes_max:
+            self._rest = b""
+            self._borrow(rest, total)
+        else:
+            self._rest = bytes(rest)
+
+    # -- responses -----------------------------------------------------------------------------------
+
+    def respond(self, parts: list[Part]) -> None:
+        """Queue a finished response behind those that are still awaited."""
+        if self.replies:
+            reply = Reply(self, (0, 0, 0), pipelined=True)
+            reply.fill(parts)
+            self.replies.append(reply)
+        else:
+            self._output += parts
+            self._output_bytes += memory(parts)
+
+    def respond_with(self, response: bytearray) -> None:
+        """The same for a response in one piece."""
+        if self.replies:
+            self.respond([response])
+        else:
+            self._output.append(response)
+            self._output_bytes += len(response)
+
+    def hold(self, parts: list[Part]) -> None:
+        """Count a response that is ready before its turn."""
+        self._held_bytes += memory(parts)
+
+    def defer(self, api_key: int, version: int, correlation_id: int, *, pipelined: bool = False) -> Reply:
+        """Hold the place of a response that comes later."""
+        reply = Reply(self, (api_key, version, correlation_id), pipelined=pipelined)
+        if self.replies is None:
+            self.replies = deque()
+        self.replies.append(reply)
+        return reply
+
+    def drain_soon(self) -> None:
+        if not self._corked:
+            self._server.drain_soon(self)
+
+    def drain(self) -> None:
+        """Send every response whose turn it is, then take up reading again if that was held back."""
+        if self.closed or self._corked:
+            return
+        replies = self.replies
+        if replies:
+            while replies and (parts := replies[0].parts) is not None:
+                self._output += parts
+                self._held_bytes -= memory(parts)
+                replies.popleft()
+        if self._output and not self._blocked:
+            self._send()
+        if (self._rest or not self._listening) and not self.closed and not self._busy():
+            self._resume()
+
+    def _busy(self) -> bool:
+        if self._blocked:
+            return True
+        replies = self.replies
+        if not replies:
+            return self._output_bytes > _OUTPUT_BYTES_MAX
+        return (
+            len(replies) >= self._server.inflight_max
+            or self._held_bytes > _OUTPUT_BYTES_MAX
+            or not replies[-1].pipelined
+        )
+
+    def _resume(self) -> None:
+        if self._rest and not self._resuming and self._has_frame():
+            self._resuming = True
+            self._server.loop.call_soon(self._handle_kept)
+        if not self._listening:
+            self._listen(True)
+
+    def _has_frame(self) -> bool:
+        """Whether what is left can be handled, if only to find that it is malformed."""
+        rest = self._rest
+        if len(rest) < _SIZE_BYTES:
+            return False
+        size = _SIZE.unpack_from(rest)[0]
+        valid = _REQUEST_BYTES_MIN <= size <= self._server.request_bytes_max
+        return not valid or len(rest) >= _SIZE_BYTES + size
+
+    def _handle_kept(self) -> None:
+        self._resuming = False
+        if not self.closed and not self._busy():
+            shared, rest = self._server.buffers.shared, self._rest
+            shared[: len(rest)] = rest
+            self._consume(shared, len(rest))
+
+    def _listen(self, on: bool) -> None:
+        self._listening = on
+        self._stream.on_readable(self._on_readable if on else None)
+
+    # -- output --------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        """Send until everything is out or the socket takes no more."""
+        stream, output = self._stream, self._output
+        try:
+            while output:
+                first = output[0]
+                if isinstance(first, FileRange):
+                    send_range(stream, output, first)
+                else:
+                    send_bytes(stream, output)
+            self._output_bytes = 0
+        except BlockingIOError:
+            if not self._blocked:
+                self._blocked = True
+                stream.on_writable(self._on_writable)
+        except OSError:
+            # The client has gone, or the segment behind a range was deleted while a slow client read it.
+            self.close()
+
+    def _on_writable(self) -> None:
+        self.last_active = self._server.loop.time()
+        self._blocked = False
+        self._stream.on_writable(None)
+        self.drain()
+
+    # -- end -----------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._stream.close()
+        self._output.clear()
+        replies, self.replies = self.replies, None
+        for reply in replies or ():
+            if reply.on_abandoned is not None:
+                reply.on_abandoned()
+        self._input = None
+        self._rest = b""
+        self.memo = None
+        self._server.forget(self)
+
+    def _about(self, error: Exception | None = None) -> dict[str, object]:
+        host, port = self.peer
+        about: dict[str, object] = {"client": f"{host}:{port}"}
+        if self.software:
+            about["software"] = self.software
+        return about if error is None else about | {"reason": str(error)}

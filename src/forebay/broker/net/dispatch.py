@@ -1,0 +1,114 @@
+"""From a frame to its handler and back.
+
+An endpoint is one API in the versions that are served, with its handler. A handler takes the context of a
+request and the request, and returns
+  - the response, which is sent at once;
+  - a coroutine that returns the response, for requests that have to wait for other parts;
+  - a Reply made by `context.defer()`, which is resolved later;
+  - None when the protocol has no response (produce with acks=0).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, NamedTuple
+
+from forebay.broker.background import Background
+from forebay.broker.net.connection import Connection
+from forebay.broker.net.replies import Reply
+from forebay.core.step import RequestInfo
+from forebay.errors import UnservedRequest
+from forebay.wire.codec import decoder
+from forebay.wire.frames import RequestHeader, read_request_header, response_frame
+from forebay.wire.messages import api, api_name
+
+log = logging.getLogger(__name__)
+
+API_VERSIONS_KEY = 18
+
+
+class Endpoint(NamedTuple):
+    api_key: int
+    min_version: int
+    max_version: int
+    handle: Callable[[RequestContext, Any], Any]
+    remember: Callable[[RequestContext, Any, memoryview], None] | None = None
+    """Called after `handle` with the frame, so that the next request like it can take a shorter way."""
+
+
+class RequestContext(NamedTuple):
+    """What a handler may want to know about the request besides its body."""
+
+    connection: Connection
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+    @property
+    def info(self) -> RequestInfo:
+        """The part of it that coordinators use, which know nothing of connections."""
+        return RequestInfo(self.api_version, self.client_id or "", self.connection.peer[0])
+
+    def defer(self, *, pipelined: bool = False) -> Reply:
+        return self.connection.defer(self.api_key, self.api_version, self.correlation_id, pipelined=pipelined)
+
+
+class Dispatcher:
+    """Hands each frame to the endpoint of its API."""
+
+    def __init__(self, endpoints: Mapping[int, Endpoint], background: Background) -> None:
+        self._endpoints = endpoints
+        self._background = background
+
+    def handle(self, connection: Connection, frame: memoryview) -> None:
+        header, position = read_request_header(frame)
+        endpoint = self._endpoints.get(header.api_key)
+        version = header.api_version
+        if endpoint is None or not endpoint.min_version <= version <= endpoint.max_version:
+            self._refuse(connection, header)
+            return
+        # Bytes behind the request are passed over, as Kafka does: librdkafka leaves some behind Metadata.
+        request, end = decoder(api(header.api_key).request, version)(frame, position)
+        context = RequestContext(connection, header.api_key, version, header.correlation_id, header.client_id)
+        outcome = endpoint.handle(context, request)
+        if endpoint.remember is not None and end == len(frame):
+            endpoint.remember(context, request, frame)
+        if outcome is None or isinstance(outcome, Reply):
+            return
+        if asyncio.iscoroutine(outcome):
+            self._background.spawn(answer_with(context.defer(), outcome), "answering a request")
+            return
+        connection.respond(response_frame(header.api_key, version, header.correlation_id, outcome))
+
+    def _refuse(self, connection: Connection, header: RequestHeader) -> None:
+        """ApiVersions is answered in its oldest form, so that any client can learn what is served here.
+
+        No other API has a response that a client could read in a version the two do not share: the
+        connection is closed, as Kafka does.
+        """
+        if header.api_key != API_VERSIONS_KEY:
+            raise UnservedRequest(self._unserved(header))
+        endpoint = self._endpoints[API_VERSIONS_KEY]
+        context = RequestContext(connection, API_VERSIONS_KEY, 0, header.correlation_id, header.client_id)
+        response = endpoint.handle(context, None)
+        connection.respond(response_frame(API_VERSIONS_KEY, 0, header.correlation_id, response))
+
+    def _unserved(self, header: RequestHeader) -> str:
+        """Which API in which version, and which versions of it there are."""
+        known = self._endpoints.get(header.api_key)
+        wanted = f"{api_name(header.api_key)} in version {header.api_version}"
+        if known is None:
+            return f"{wanted}: there is no such API here"
+        return f"{wanted}: served are {known.min_version} to {known.max_version}"
+
+
+async def answer_with(reply: Reply, work: Coroutine[Any, Any, Any]) -> None:
+    """Resolve a reply with what a coroutine returns."""
+    try:
+        reply.resolve(await work)
+    except Exception:
+        log.exception("a request could not be handled")
+        reply.abort()

@@ -1,0 +1,71 @@
+"""Responses that come later: each holds the place of its request in the order of its connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from forebay.wire.frames import response_frame
+from forebay.wire.parts import Part
+
+
+class RepliesInOrder(Protocol):
+    """What a reply needs of its connection."""
+
+    closed: bool
+
+    def hold(self, parts: list[Part]) -> None:
+        """Count a response that is ready before its turn."""
+
+    def drain(self) -> None:
+        """Send every response whose turn it is."""
+
+    def drain_soon(self) -> None:
+        """The same, together with all that become ready in this turn of the loop."""
+
+    def close(self) -> None: ...
+
+
+class Reply:
+    """The place of one response in its connection's order, filled when the response is known."""
+
+    __slots__ = ("_connection", "_key", "on_abandoned", "parts", "pipelined")
+
+    def __init__(self, connection: RepliesInOrder, key: tuple[int, int, int], *, pipelined: bool) -> None:
+        self._connection = connection
+        self._key = key
+        self.pipelined = pipelined
+        self.parts: list[Part] | None = None
+        self.on_abandoned: Callable[[], None] | None = None
+        """Called when the client goes before the response is known."""
+
+    @property
+    def abandoned(self) -> bool:
+        """The client has gone: nobody will read this response."""
+        return self._connection.closed
+
+    def resolve(self, response: Any) -> None:
+        """Fill in the response and send what has become ready. Resolving twice is a mistake of ours."""
+        self.fill(response_frame(*self._key, response))
+        self._connection.drain()
+
+    def resolve_soon(self, response: Any) -> None:
+        """The same, but the response leaves together with all that become ready in this turn of the loop."""
+        self.fill_soon(response_frame(*self._key, response))
+
+    def fill_soon(self, parts: list[Part]) -> None:
+        self.fill(parts)
+        self._connection.drain_soon()
+
+    def fill(self, parts: list[Part]) -> None:
+        assert self.parts is None, "a reply is resolved once"
+        self.parts = parts
+        self._connection.hold(parts)
+
+    def give_up(self) -> None:
+        """The request is handled, and the protocol has no response to it: those behind it may go on."""
+        self.fill_soon([])
+
+    def abort(self) -> None:
+        """No response can be given: the protocol's only way to say so is to close the connection."""
+        self._connection.close()

@@ -1,0 +1,168 @@
+"""All connections of a broker: accepting, limits, idle ones closed.
+
+Other brokers are served beyond the limits, or clients that leave no room would keep replicas from being
+followed. Who is a broker only its first request tells. So where there is no room, a few connections are taken
+for trial, and closed if they turn out to be a client's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+
+from forebay.broker.net.buffers import BufferPool
+from forebay.broker.net.connection import Connection
+from forebay.broker.ports import Address, Listening, Network, Stream
+from forebay.broker.telemetry.metrics import Metrics
+from forebay.config import SocketConfig
+
+log = logging.getLogger(__name__)
+
+_TRIAL_S = 5.0
+"""How long a connection for which there is no room may say nothing."""
+_PER_BROKER = 8
+"""Connections kept free for each other broker: one to fetch by, one for each kind of question it asks."""
+
+
+class Server:
+    def __init__(
+        self,
+        config: SocketConfig,
+        metrics: Metrics,
+        network: Network,
+        *,
+        descriptors: int,
+        handle: Callable[[Connection, memoryview], None],
+        finish_requests: Callable[[], None],
+        wake_waiters: Callable[[], None],
+        is_broker: Callable[[memoryview], bool],
+        other_brokers: Callable[[], int],
+    ) -> None:
+        """`is_broker` tells whether another broker sent a request; `other_brokers` how many there are."""
+        self.loop = asyncio.get_running_loop()
+        self.buffers = BufferPool()
+        self.finish_requests = finish_requests
+        self.wake_waiters = wake_waiters
+        self.request_bytes_max = config.request_max_bytes
+        self.inflight_max = config.inflight_requests_max
+        self._handle = handle
+        self._config = config
+        self._descriptors = descriptors
+        """As many connections are taken as the system allows beside the files of the logs."""
+        self._metrics = metrics
+        self._network = network
+        self.connections: dict[Connection, None] = {}
+        self._per_address: Counter[str] = Counter()
+        self._listener: Listening | None = None
+        self._to_drain: dict[Connection, None] = {}
+        self._is_broker = is_broker
+        self._other_brokers = other_brokers
+        self._beyond: dict[Connection, str | None] = {}
+        """Connections beyond the limits, and why a client could not have them; None for a broker's."""
+
+    def configure(self, config: SocketConfig) -> None:
+        self._config = config
+        self.request_bytes_max = config.request_max_bytes
+        self.inflight_max = config.inflight_requests_max
+
+    def listen(self, host: str, port: int) -> Address:
+        """Bind now; connections wait in the backlog until start()."""
+        self._listener = self._network.listen(host, port, self._accept)
+        return self.address
+
+    @property
+    def address(self) -> Address:
+        """What it is bound to, with the port that was chosen where any would do."""
+        assert self._listener is not None, "listen first"
+        return self._listener.address
+
+    def start(self) -> None:
+        assert self._listener is not None, "listen first"
+        self._listener.start()
+
+    def _accept(self, stream: Stream) -> None:
+        host = stream.peer[0]
+        reason = self._refusal(host)
+        if reason is not None and len(self._beyond) >= _PER_BROKER * self._other_brokers():
+            self._count_refused(host, reason)
+            stream.close()
+            return
+        connection = Connection(stream, self, self._handle if reason is None else self._handle_beyond)
+        if reason is not None:
+            self._beyond[connection] = reason
+            self.loop.call_later(_TRIAL_S, self._end_trial, connection)
+        self._per_address[host] += 1
+        self.connections[connection] = None
+        self._metrics.connections_accepted += 1
+
+    def _handle_beyond(self, connection: Connection, request: memoryview) -> None:
+        """A request on a connection beyond the limits: the first one shows whether it is a broker's."""
+        if self._beyond.get(connection) is not None:
+            if not self._is_broker(request):
+                self._end_trial(connection)
+                return
+            self._beyond[connection] = None
+        self._handle(connection, request)
+
+    def _end_trial(self, connection: Connection) -> None:
+        reason = self._beyond.get(connection)
+        if reason is not None:
+            self._count_refused(connection.peer[0], reason)
+            connection.close()
+
+    def _count_refused(self, host: str, reason: str) -> None:
+        log.warning("refusing a connection", extra={"client": host, "reason": reason})
+        self._metrics.connections_refused += 1
+
+    def _refusal(self, host: str) -> str | None:
+        if len(self.connections) >= self._config.max_connections:
+            return f"max.connections={self._config.max_connections} are open; raise it or close some"
+        if len(self.connections) >= self._descriptors:
+            return f"the limit of open files allows {self._descriptors} connections; raise ulimit -n"
+        if self._per_address[host] >= self._config.max_connections_per_ip:
+            return f"max.connections.per.ip={self._config.max_connections_per_ip} are open from this address"
+        return None
+
+    def forget(self, connection: Connection) -> None:
+        self.connections.pop(connection, None)
+        self._beyond.pop(connection, None)
+        host = connection.peer[0]
+        self._per_address[host] -= 1
+        if not self._per_address[host]:
+            del self._per_address[host]
+
+    def drain_soon(self, connection: Connection) -> None:
+        """Several acknowledgements come at once: one system call per connection sends them all."""
+        if not self._to_drain:
+            self.loop.call_soon(self._drain)
+        self._to_drain[connection] = None
+
+    def _drain(self) -> None:
+        connections, self._to_drain = self._to_drain, {}
+        for connection in connections:
+            connection.drain()
+
+    def malformed(self) -> None:
+        self._metrics.requests_malformed += 1
+
+    def unserved(self) -> None:
+        self._metrics.requests_unserved += 1
+
+    @property
+    def connection_count(self) -> int:
+        return len(self.connections)
+
+    def close_idle(self) -> None:
+        """Close connections on which nothing has moved for connections.max.idle.ms."""
+        oldest = self.loop.time() - self._config.idle_ms_max / 1000
+        for connection in [c for c in self.connections if c.last_active < oldest]:
+            self._metrics.connections_idle_closed += 1
+            connection.close()
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self.connections):
+            connection.close()

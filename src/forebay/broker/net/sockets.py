@@ -1,0 +1,179 @@
+"""The socket seam: the only code of the broker that talks to the operating system's network.
+
+A `Stream` (see `ports.py`) is a connected, non-blocking byte stream that calls back when it can be read or
+written. Raw sockets on the event loop's selector are used instead of asyncio's transports and streams: those
+copy every byte once more and cost more than twice the CPU on the produce and fetch path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from forebay.broker.ports import Address, Stream
+from forebay.wire.parts import FileRange
+
+Resolved = tuple[int, int, int, str, Any]
+"""What the system knows of one address of a name: family, kind, protocol, name, address."""
+
+_ADDRESS_S = 1.0
+"""An address that does not answer within this time is passed over while the name has others."""
+_NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
+
+class SocketStream:
+    """A TCP connection on the running event loop."""
+
+    __slots__ = ("_loop", "_socket", "local", "peer", "recv_into", "send")
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        sock.setblocking(False)
+        with contextlib.suppress(OSError):  # not every address family has it
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = sock
+        self._loop = loop
+        self.peer: Address = sock.getpeername()[:2]
+        self.local: Address = sock.getsockname()[:2]
+        # Bound once: these are called for every read event and need no wrapper.
+        self.recv_into = sock.recv_into
+        self.send = sock.send
+
+    def at_end(self) -> bool:
+        """Whether the client has gone, as far as can be told without reading what it sent."""
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def send_and_more(self, data: bytes | bytearray | memoryview) -> int:
+        return self._socket.send(data, socket.MSG_MORE)
+
+    def send_file(self, source: FileRange) -> int:
+        return os.sendfile(self._socket.fileno(), source.file.fileno(), source.position, source.length)
+
+    # The loop is given numbers. Of a socket that is not registered it first makes an error message, with two
+    # system calls for the addresses, and that is each time a connection begins to wait for its output.
+
+    def on_readable(self, callback: Callable[[], None] | None) -> None:
+        if callback is None:
+            self._loop.remove_reader(self._socket.fileno())
+        else:
+            self._loop.add_reader(self._socket.fileno(), callback)
+
+    def on_writable(self, callback: Callable[[], None] | None) -> None:
+        if callback is None:
+            self._loop.remove_writer(self._socket.fileno())
+        else:
+            self._loop.add_writer(self._socket.fileno(), callback)
+
+    def close(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+            self._socket.close()
+
+
+class SocketNetwork:
+    """The system's TCP."""
+
+    def listen(self, host: str, port: int, on_stream: Callable[[Stream], None]) -> Listener:
+        return Listener(host, port, on_stream)
+
+    async def connect(self, host: str, port: int) -> SocketStream:
+        """Tries every address that the name stands for, in the system's order. Raises OSError."""
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        problems: list[str] = []
+        for number, resolved in enumerate(found, 1):
+            try:
+                # The last one has as long as the caller gives it.
+                async with asyncio.timeout(_ADDRESS_S if number < len(found) else None):
+                    return await _connected(resolved)
+            except OSError as error:
+                problems.append(f"{resolved[4][0]}: {error or 'it took too long'}")
+        raise OSError("; ".join(problems) or f"{host} has no address")
+
+
+async def _connected(resolved: Resolved) -> SocketStream:
+    loop = asyncio.get_running_loop()
+    family, kind, protocol, _, address = resolved
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        await loop.sock_connect(sock, address)
+        return SocketStream(sock, loop)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket on the first address of the name that this machine has, of the older family first."""
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    found.sort(key=lambda resolved: resolved[0] != socket.AF_INET)
+    for number, (family, kind, protocol, _, address) in enumerate(found, 1):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+        except OSError as error:
+            sock.close()
+            # One that somebody else has must not be evaded: clients would find the other.
+            if error.errno not in _NOT_OURS or number == len(found):
+                raise
+        else:
+            return sock
+    raise OSError(f"{host} has no address")
+
+
+class Listener:
+    """Accepts connections on one address and hands each over as a Stream."""
+
+    def __init__(self, host: str, port: int, on_stream: Callable[[Stream], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_stream = on_stream
+        self._retry: asyncio.TimerHandle | None = None
+        self._socket = _bound(host, port)
+        try:
+            self._socket.listen(1024)
+            self._socket.setblocking(False)
+        except OSError:
+            self._socket.close()
+            raise
+        self.address: Address = self._socket.getsockname()[:2]
+
+    def start(self) -> None:
+        self._retry = None
+        self._loop.add_reader(self._socket, self._accept)
+
+    def _accept(self) -> None:
+        # A few per event, so that a storm of connections does not starve those already here.
+        for _ in range(64):
+            try:
+                sock, _peer = self._socket.accept()
+            except (BlockingIOError, ConnectionError):
+                return
+            except OSError:
+                # Out of descriptors: the connection stays in the backlog; try again a little later.
+                self._loop.remove_reader(self._socket)
+                self._retry = self._loop.call_later(0.1, self.start)
+                return
+            try:
+                stream = SocketStream(sock, self._loop)
+            except OSError:  # the client has gone already
+                sock.close()
+            else:
+                self._on_stream(stream)
+
+    def close(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket)
+            self._socket.close()

@@ -1,0 +1,369 @@
+"""Keeping the partitions of this broker in step with the cluster image: which are open, and in which role.
+
+The logs of partitions that cannot be opened keep their checkpoints as they are, and are checked whenever they
+are opened next, even if this broker stops cleanly. The same holds for directories of partitions that are not
+assigned to this broker.
+
+Partitions are opened in a thread, and the log of a partition that follows can be lent to a thread (`lend`):
+making files, checking a log after a crash and truncating it take longer than the loop may stand still. Nobody
+uses a partition that is being opened, or whose log is lent: the table refuses it, and it is `closed` for the
+parts that still hold it. What the image says of it meanwhile is done once it is back: it takes the role that
+it has by then, or is deleted. Until then no other partition of its name is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import Protocol, TypeVar
+
+from forebay.broker.background import Background
+from forebay.broker.broker_time import BrokerTime
+from forebay.broker.cluster.departure import Departure
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.partition.log_jobs import LogJobs
+from forebay.broker.partition.long_polls import release
+from forebay.broker.partition.opening import PartitionOpener
+from forebay.broker.partition.partition import Partition
+from forebay.broker.partition.producer_replay import save_producers
+from forebay.broker.partition.strays import sort_out_strays
+from forebay.broker.partition.table import PartitionTable
+from forebay.broker.signals import Signal
+from forebay.broker.worker_threads import WorkerThreads
+from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.image import ClusterImage, PartitionState, TopicImage
+from forebay.core.topic_partition import TopicPartition
+from forebay.errors import StorageError
+from forebay.storage.datadir import DataDir
+from forebay.storage.disk import Disk
+
+log = logging.getLogger(__name__)
+
+_OPENED_AT_ONCE = 16
+_WITHDRAW_AGAIN_S = 1.0
+
+T = TypeVar("T")
+_Opened = list[tuple[TopicImage, PartitionState, Partition | StorageError]]
+
+
+class Writes(Protocol):
+    """What the write cycle does for partitions that come, go and change their role."""
+
+    unsynced: dict[Partition, None]
+    """Partitions with writes that no flush has been asked for."""
+
+    def finish(self) -> None:
+        """Write what is queued, and settle the requests that wait for it."""
+
+    def finish_soon(self) -> None:
+        """Have that done soon, and wake fetches that wait."""
+
+
+class Assignment:
+    def __init__(
+        self,
+        table: PartitionTable,
+        *,
+        node_id: int,
+        settings: LiveConfig,
+        metadata: Metadata,
+        write_cycle: Writes,
+        data: DataDir,
+        disk: Disk,
+        opener: PartitionOpener,
+        opening_pool: Callable[[], Executor],
+        jobs: LogJobs,
+        workers: WorkerThreads,
+        background: Background,
+        departure: Departure,
+        time: BrokerTime,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """`opening_pool` makes the threads that open the partitions before the broker serves."""
+        self._table = table
+        self._node_id = node_id
+        self._settings = settings
+        self._metadata = metadata
+        self._write_cycle = write_cycle
+        self._data = data
+        self._disk = disk
+        self._opener = opener
+        self._opening_pool = opening_pool
+        self._jobs = jobs
+        self._workers = workers
+        self._background = background
+        self._departure = departure
+        self._uptime_ms = time.uptime_ms
+        self._loop = loop
+        self._unopened: dict[TopicPartition, None] = {}
+        """Assigned to this broker, and opened in their turn, a few at a time."""
+        self._opening = False
+        self._all_open = asyncio.Event()
+        self._all_open.set()
+        self._deleted: list[str] = []
+        """Directories moved out of the way, still to be removed."""
+        self.role_taken: Signal[Partition, PartitionState] = Signal()
+        """A partition leads or follows as this state says: a new role, or a new state in the same role."""
+        self.dropped: Signal[Partition] = Signal()
+        """A partition is out of use: deleted here, or its log is lent."""
+        self.opened: Signal[[]] = Signal()
+        """Partitions have come into use at another time than when the image changes."""
+
+    # -- following the image ---------------------------------------------------------------------------
+
+    def open_all(self, image: ClusterImage) -> None:
+        """Open what the image assigns to this broker. Blocks; done before the broker serves."""
+        wanted = list(self._assigned(image))
+        self._deleted += sort_out_strays(self._data, image, {(t.name, state.index) for t, state in wanted})
+        with self._opening_pool() as pool:
+            opened = list(pool.map(lambda item: self._opener.open(image, *item), wanted))
+        for found, (topic, state) in zip(opened, wanted, strict=True):
+            if isinstance(found, StorageError):
+                self._table.broken[topic.name, state.index] = found
+            else:
+                self._add((topic.name, state.index), found, image)
+
+    def follow(self, before: ClusterImage, after: ClusterImage) -> None:
+        """Make, drop and reconfigure partitions after a change of the image."""
+        if after.topics is not before.topics:
+            self._write_cycle.finish()  # what was appended in one term is written and waits in that term
+            self._drop_gone(after)
+            for topic, state in self._assigned(after, before):
+                key = (topic.name, state.index)
+                partition = self._table.usable.get(key)
+                if partition is not None:
+                    self._take_role(partition, state)
+                elif key not in self._table.lent:
+                    self._unopened[key] = None
+            self._open_some()
+            self._write_cycle.finish_soon()  # and wake what waited for the end of that term
+        if (
+            after.topic_configs is not before.topic_configs
+            or after.broker_configs is not before.broker_configs
+        ):
+            self._reconfigure(after)
+
+    async def all_open(self) -> None:
+        """Wait until every partition is open that the image assigns to this broker."""
+        await self._all_open.wait()
+
+    def _open_some(self) -> None:
+        """Have a few partitions opened in a thread, as the present image has them. The rest comes after."""
+        if self._opening or self._jobs.closed:
+            return
+        image, table = self._metadata.image, self._table
+        wanted: list[tuple[TopicImage, PartitionState]] = []
+        while self._unopened and len(wanted) < _OPENED_AT_ONCE:
+            key = next(iter(self._unopened))
+            del self._unopened[key]
+            state = image.partition(*key)
+            known = key in table.usable or key in table.lent
+            if state is not None and self._is_assigned(image, key) and not known:
+                wanted.append((image.topics[key[0]], state))
+        if not wanted:
+            self._all_open.set()
+            return
+        self._opening = True
+        self._all_open.clear()
+        open_ = self._opener.open
+        self._jobs.run(lambda: [(*item, open_(image, *item)) for item in wanted], self._take_over)
+
+    def _take_over(self, opened: Future[_Opened]) -> None:
+        """Put into use what a thread has opened; the image may have changed meanwhile."""
+        self._opening = False
+        image, table = self._metadata.image, self._table
+        for topic, state, found in opened.result():
+            key = (topic.name, state.index)
+            if self._jobs.closed:
+                if isinstance(found, Partition):
+                    table.usable[key] = found  # to be closed with the others
+            elif isinstance(found, StorageError):
+                table.broken[key] = found
+                self._withdraw(key)
+            elif self._still_here(image, found):
+                self._add(key, found, image)
+            else:
+                self._drop(found)
+        self._go_on()
+
+    def _withdraw(self, key: TopicPartition) -> None:
+        """Let other replicas lead what cannot be opened here."""
+        embedded = self._settings.current.cluster.embedded
+        if key in self._table.broken and not embedded and not self._jobs.closed:
+            doing = f"leaving the in-sync set of {key[0]}-{key[1]}"
+            self._background.spawn(self._leave_in_sync_set(key), doing)
+
+    async def _leave_in_sync_set(self, key: TopicPartition) -> None:
+        if not await self._departure.withdraw({key}):
+            self._loop.call_later(_WITHDRAW_AGAIN_S, self._withdraw, key)
+
+    def _add(self, key: TopicPartition, partition: Partition, image: ClusterImage) -> None:
+        """Put a partition into use, in the role that the image gives it."""
+        self._table.broken.pop(key, None)
+        self._table.usable[key] = partition
+        if partition.log.recovery_point < partition.log.end_offset:
+            # Written by a process that was killed, or just now by a thread: no append asks for its flush.
+            self._write_cycle.unsynced[partition] = None
+        self._reconfigure_one(partition, image)
+        state = image.partition(*key)
+        assert state is not None
+        self._take_role(partition, state)
+
+    def _still_here(self, image: ClusterImage, partition: Partition) -> bool:
+        topic = image.topic_by_id(partition.topic_id)
+        return topic is not None and self._node_id in topic.partitions[partition.index].replicas
+
+    def _go_on(self) -> None:
+        """Partitions have come into use: open the next, and have what depends on them look again."""
+        if not self._jobs.closed:
+            self._open_some()
+            self.opened.send()
+            self._write_cycle.finish_soon()
+
+    # -- lending ---------------------------------------------------------------------------------------
+
+    def lend(
+        self, partition: Partition, work: Callable[[], T], take_back: Callable[[Future[T]], float]
+    ) -> None:
+        """Let a thread work on the log of a partition that follows; nobody else uses it meanwhile.
+
+        `take_back` is then called on the loop with the outcome. It returns after how many seconds the
+        partition is to be used again.
+        """
+        assert not partition.is_leader, "a leader's log is in use"
+        key = (partition.topic, partition.index)
+        del self._table.usable[key]
+        self._table.lent[key] = partition
+        partition.closed = True
+        self.dropped.send(partition)
+        release(partition)
+
+        def done(outcome: Future[T]) -> None:
+            rest_s = take_back(outcome)
+            if rest_s and not self._jobs.closed:
+                self._loop.call_later(rest_s, self._returned, partition)
+            else:
+                self._returned(partition)
+
+        self._jobs.run(work, done)
+
+    def _returned(self, partition: Partition) -> None:
+        key = (partition.topic, partition.index)
+        if self._table.lent.pop(key, None) is None:
+            return  # the broker has been stopped
+        if self._jobs.closed:
+            self._table.usable[key] = partition  # to be closed with the others
+            return
+        image = self._metadata.image
+        if self._still_here(image, partition):
+            partition.closed = False
+            self._add(key, partition, image)
+        else:
+            self._drop(partition)
+            self._unopened[key] = None  # there may be another of its name
+        self._go_on()
+
+    def _assigned(
+        self, image: ClusterImage, before: ClusterImage | None = None
+    ) -> Iterator[tuple[TopicImage, PartitionState]]:
+        """What is assigned to this broker: everything, or what may have changed since an image before."""
+        for topic in image.topics.values():
+            if before is None or before.topics.get(topic.name) is not topic:
+                for state in topic.partitions:
+                    if self._node_id in state.replicas:
+                        yield topic, state
+
+    def _take_role(self, partition: Partition, state: PartitionState) -> None:
+        """Lead or follow, as the image says."""
+        me = self._node_id
+        if state.leader == me:
+            partition.lead(me, state, self._uptime_ms())
+        else:
+            partition.follow(state)
+        self.role_taken.send(partition, state)
+
+    def _drop_gone(self, image: ClusterImage) -> None:
+        """Partitions of deleted topics, and those that were moved away, are deleted here."""
+        table = self._table
+        for key, partition in list(table.usable.items()):
+            if not self._still_here(image, partition):
+                del table.usable[key]
+                self._drop(partition)
+        table.broken = {key: error for key, error in table.broken.items() if self._is_assigned(image, key)}
+
+    def _is_assigned(self, image: ClusterImage, key: TopicPartition) -> bool:
+        state = image.partition(*key)
+        return state is not None and self._node_id in state.replicas
+
+    def _drop(self, partition: Partition) -> None:
+        partition.close()
+        self.dropped.send(partition)
+        try:
+            self._deleted.append(self._data.delete_log(partition.topic, partition.index, partition.log))
+        except (OSError, StorageError):
+            log.exception("a deleted partition stays on the disk", extra={"partition": str(partition)})
+        release(partition)
+
+    def _reconfigure(self, image: ClusterImage) -> None:
+        for partition in self._table.usable.values():
+            self._reconfigure_one(partition, image)
+
+    def _reconfigure_one(self, partition: Partition, image: ClusterImage) -> None:
+        config = self._opener.topic_config(image, partition.topic)
+        if config != partition.config:
+            partition.configure(config, self._settings.current.storage.decompress_max_bytes)
+
+    # -- upkeep ----------------------------------------------------------------------------------------
+
+    async def remove_deleted(self) -> None:
+        """Remove the directories of deleted partitions, beside the loop."""
+        paths, self._deleted = self._deleted, []
+        for path in paths:
+            try:
+                await self._workers.run(partial(self._disk.remove_tree, path))
+            except OSError as error:
+                log.warning(
+                    "a deleted partition could not be removed yet",
+                    extra={"directory": path, "reason": str(error)},
+                )
+                self._deleted.append(path)
+
+    def checkpoint(self) -> None:
+        """Write down how far the logs have come. Blocks; any thread."""
+        partitions = dict(self._table.usable)
+        self._data.write_checkpoints(
+            {key: partition.log for key, partition in partitions.items()},
+            {key: partition.high_watermark for key, partition in partitions.items()},
+        )
+
+    def close_all(self) -> bool:
+        """Close every log; whether all of them were left in order. Blocks."""
+        clean = True
+        self._unopened.clear()
+        self._jobs.close()
+        table = self._table
+        table.usable |= table.lent
+        table.lent.clear()
+        for partition in table.usable.values():
+            partition.closed = True
+            try:
+                if partition.log.end_offset and not partition.log.offline_for_good:
+                    # For a log that is, the producers in memory may differ from those in it (truncation.py).
+                    save_producers(partition.log, partition.producers, sync=True)
+                partition.log.close()
+                if partition.log.offline_for_good:
+                    # What it wrote may be gone, or was never whole: an orderly stop does not change that.
+                    self._data.distrust(partition.topic, partition.index)
+            except (OSError, StorageError):
+                log.exception("a log did not close cleanly", extra={"partition": str(partition)})
+                clean = False
+        try:
+            if table.usable:
+                self.checkpoint()
+        except OSError:
+            log.exception("no checkpoints were written; the logs are looked at when the broker starts again")
+            clean = False
+        return clean

@@ -1,0 +1,391 @@
+"""One partition on this broker: its log, its role, the state of its producers, and who waits for it.
+
+The event loop owns it. An append is decided and given its offset at once, but written together with the
+other appends of the same event (`write`); only then may the high watermark move and may anyone be told.
+
+The broker leads the partition for a term, the leader epoch, or follows another that does (`lead`, `follow`);
+the object lives through all of them. Where nobody else need have it, what is written is committed. Otherwise
+the high watermark follows the slowest in-sync replica (`advance`), and acknowledgements of all replicas wait;
+while fewer are in sync than min.insync.replicas, it stands still.
+
+Readers of committed messages get what lies below the last stable offset: nothing there belongs to a
+transaction whose outcome is open. A partition without transactions does nothing for this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from forebay.broker.partition.client_batches import as_stored, refusal
+from forebay.broker.partition.long_polls import FetchWait
+from forebay.broker.partition.pending_acks import PendingAck, PendingDeletions, PendingQueue, complete
+from forebay.broker.partition.topic_policy import append_policy, log_config
+from forebay.config import TopicConfig
+from forebay.core.cluster.image import PartitionState
+from forebay.core.partition import admission
+from forebay.core.partition.admission import APPEND, Decision, Repeats
+from forebay.core.partition.batch_rules import AppendPolicy, patch_place, place, placed, restore, validate
+from forebay.core.partition.fetch_session import FetchTarget
+from forebay.core.partition.follower_progress import Leadership
+from forebay.core.partition.producers import ProducerTable
+from forebay.core.partition.verification import Verifications
+from forebay.errors import ErrorCode, KafkaError, StorageError
+from forebay.storage.log.epochs import LeaderEpochs
+from forebay.storage.log.log import Log
+from forebay.storage.log.txn_index import AbortedTxn
+from forebay.wire.batch import NO_TIMESTAMP, BatchHeader, EndTxnMarker, build_marker, read_header
+
+
+class Partition:
+    __slots__ = (
+        "_synced",
+        "_syncs_alone",
+        "_written",
+        "acks",
+        "closed",
+        "commits_at_once",
+        "commits_by_sync",
+        "config",
+        "deletions",
+        "enough_replicas",
+        "epochs",
+        "high_watermark",
+        "index",
+        "is_leader",
+        "leader_epoch",
+        "leadership",
+        "log",
+        "may_commit",
+        "on_marker",
+        "policy",
+        "producers",
+        "topic",
+        "topic_id",
+        "verifications",
+        "waits",
+        "watchers",
+    )
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        log: Log,
+        epochs: LeaderEpochs,
+        producers: ProducerTable,
+        config: TopicConfig,
+        policy: AppendPolicy,
+        high_watermark: int = 0,
+        syncs_alone: bool = False,
+    ) -> None:
+        """`syncs_alone`: where other replicas should have a message and none is in sync, the disk must."""
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.leader_epoch = -1
+        """The newest that this broker has heard of."""
+        self.is_leader = False
+        """Whether this broker leads it, in `leader_epoch`."""
+        self.leadership: Leadership | None = None
+        """What is known of the followers, while this broker leads."""
+        self.log = log
+        self.epochs = epochs
+        log.before_sync = epochs.datasync
+        log.on_start = epochs.forget_below
+        epochs.forget_below(log.start_offset)
+        self.producers = producers
+        self.config = config
+        self.policy = policy
+        self.enough_replicas = False
+        """Whether as many replicas are in sync as min.insync.replicas asks for acks=all."""
+        self.may_commit = False
+        """Whether the in-sync replicas are enough for the high watermark to move."""
+        self.commits_at_once = False
+        """Whether what is written is committed: no other replica is in sync, and none need be."""
+        self.commits_by_sync = False
+        """The same, but only once it is synced."""
+        self.high_watermark = min(max(high_watermark, log.start_offset), log.end_offset)
+        """Everything below it is committed."""
+        self._written = log.end_offset
+        self._synced = 0
+        self._syncs_alone = syncs_alone
+        self.acks: PendingQueue[PendingAck] = PendingQueue()
+        """Appends with acks=all that are not committed yet. The write cycle adds and completes them."""
+        self.deletions = PendingDeletions()
+        """Requests that wait until the in-sync replicas have deleted what the leader has."""
+        self.waits: dict[FetchWait, None] = {}
+        self.watchers: dict[FetchTarget, None] = {}
+        """Followers' fetches that have read to the end: told when there is more."""
+        self.verifications = Verifications()
+        self.on_marker: Callable[[EndTxnMarker], None] | None = None
+        """Told of every marker as soon as it is appended: a coordinator whose state this partition holds."""
+        self.closed = False
+        """Not served here: deleted, or its log is lent (`Assignment.lend`). Holders look it up again."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    def configure(self, config: TopicConfig, decompress_max_bytes: int) -> None:
+        self.config = config
+        self.policy = append_policy(config, decompress_max_bytes)
+        self.log.configure(log_config(config))
+        self.count_replicas()
+
+    # -- roles -----------------------------------------------------------------------------------------
+
+    def lead(self, me: int, state: PartitionState, now_ms: int) -> None:
+        """Take up the leadership of a new epoch, or hear of a new in-sync set in the same."""
+        if self.leadership is None or self.leader_epoch != state.leader_epoch:
+            self._end_term(state)
+            self.leadership = Leadership(me=me, state=state, end_offset=self.log.end_offset, now_ms=now_ms)
+            self.epochs.assign(state.leader_epoch, self.log.end_offset)
+            self.is_leader = True
+        elif self.leadership.update(state):
+            self.notify_followers()  # who has left and waits for more is there, and may join again
+        self.count_replicas()
+
+    def follow(self, state: PartitionState) -> None:
+        """Another leads, or nobody does."""
+        if self.is_leader or self.leader_epoch != state.leader_epoch:
+            self._end_term(state)
+            self.epochs.forget_from(self.log.end_offset)
+        self.count_replicas()
+
+    def _end_term(self, state: PartitionState) -> None:
+        self.is_leader = False
+        self.leadership = None
+        self.leader_epoch = state.leader_epoch
+        self._synced = 0
+        self.verifications = Verifications()
+        self.fail_acks(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.notify_followers()
+
+    def close(self) -> None:
+        """It is deleted here: clients that wait have to ask elsewhere whether it still exists."""
+        self.closed = True
+        self.is_leader = False
+        self.fail_acks(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def count_replicas(self) -> None:
+        """Find out anew whether enough replicas are in sync, and whether any other counts."""
+        leadership = self.leadership
+        if leadership is None:
+            self.enough_replicas = self.may_commit = self.commits_at_once = self.commits_by_sync = False
+            return
+        wanted = self.config.insync_replicas_min(len(leadership.state.original))
+        self.enough_replicas = len(leadership.isr) >= wanted
+        self.may_commit = leadership.may_commit(self.config.min_insync_replicas)
+        alone = self.may_commit and leadership.alone
+        self.commits_by_sync = alone and self._syncs_alone and len(leadership.state.replicas) > 1
+        self.commits_at_once = alone and not self.commits_by_sync
+
+    def advance(self) -> bool:
+        """Move the high watermark to where the in-sync replicas have come; whether it moved."""
+        if self.leadership is None or not self.may_commit:
+            return False
+        end_offset = min(self._synced, self._written) if self.commits_by_sync else self._written
+        high_watermark = self.leadership.high_watermark(end_offset)
+        if high_watermark <= self.high_watermark:
+            return False
+        self.high_watermark = high_watermark
+        return True
+
+    @property
+    def written_end_offset(self) -> int:
+        """The end of what is written; what is queued behind it nobody has yet."""
+        return self._written
+
+    def synced(self, leader_epoch: int, end_offset: int) -> None:
+        """Everything below this offset was made durable in that term."""
+        if self.is_leader and self.leader_epoch == leader_epoch:
+            self._synced = max(self._synced, end_offset)
+
+    def settle_deletions(self) -> None:
+        """Answer requests whose deletions the in-sync replicas have now made."""
+        if self.deletions and self.leadership is not None:
+            low_watermark = self.leadership.low_watermark(self.log.start_offset)
+            for deletion in self.deletions.take_reached(low_watermark):
+                deletion.done(ErrorCode.NONE)
+
+    def fail_acks(self, code: ErrorCode) -> None:
+        """This broker can no longer know what becomes of appends that wait for acks=all."""
+        for ack in self.acks.take_all():
+            complete(ack.request, ack.result, self.not_replicated(code))
+
+    def notify_followers(self, *, wake: bool = True) -> None:
+        """Have the fetches of followers look at this partition again: at once, or when they next do."""
+        for target in self.watchers:
+            target.changed(wake=wake)
+        if wake:
+            self.watchers.clear()
+
+    @property
+    def transactional(self) -> bool:
+        """Whether there has been any transaction here."""
+        return self.producers.transactional
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction is decided, and that is committed."""
+        high_watermark = self.high_watermark
+        if not self.producers.transactional:
+            return high_watermark
+        unstable = self.producers.transactions.first_unstable_offset(high_watermark)
+        if unstable is None:
+            return high_watermark
+        # The beginning of a transaction may have been deleted since.
+        return min(max(unstable, self.log.start_offset), high_watermark)
+
+    def append(
+        self,
+        records: memoryview | None,
+        now_ms: int,
+        *,
+        guard: object | None = None,
+        examined: AppendPolicy | None = None,
+    ) -> tuple[int, int]:
+        """Queue a client's batch for writing; its base offset and the append time (or -1).
+
+        A batch that begins a transaction needs the guard of its verification. Raises KafkaError with the code
+        to answer with, or Unexamined if the batch must be examined in a thread first; then nothing has
+        changed. `examined`: the policy under which it was.
+        """
+        if not self.is_leader:
+            raise self.not_leader()
+        log, policy = self.log, self.policy
+        header = validate(records, policy, now_ms)
+        assert records is not None
+        producer_id = header.producer_id
+        known = producer_id >= 0
+        if known:
+            verified = None if guard is None else self.verifications.verified_from(producer_id, guard)
+            decision = admission.admit(self.producers.find(producer_id), header, verified)
+            if decision is not APPEND:
+                if isinstance(decision, Repeats):
+                    return (
+                        decision.base_offset,
+                        decision.timestamp if policy.log_append_time else NO_TIMESTAMP,
+                    )
+                raise refusal(header, decision, asked=guard is not None, offline=log.offline)
+        received, sent = records, header
+        if not policy.stores_unread:
+            records, header = as_stored(records, header, policy, now_ms, examined)
+        base_offset = log.end_offset
+        patch_place(records, header, base_offset, self.leader_epoch)
+        try:
+            log.append_at(records, base_offset, base_offset + header[6], header[8])
+        except StorageError:
+            restore(received, sent)
+            raise
+        if known:
+            accepted = placed(header, base_offset, self.leader_epoch)
+            if header is not sent:
+                accepted = accepted._replace(crc=sent.crc)  # a repeat has what was sent, not what is stored
+            self.producers.accept(accepted)
+        return base_offset, now_ms if policy.log_append_time else NO_TIMESTAMP
+
+    def decide(self, header: BatchHeader) -> Decision:
+        """What would become of a client's batch whose transaction nobody has verified."""
+        return admission.admit(self.producers.find(header.producer_id), header)
+
+    def check_own(self, producer_id: int, producer_epoch: int) -> None:
+        """Raise KafkaError unless a coordinator may write for this producer in this epoch."""
+        admission.require(admission.admit_own(self.producers.find(producer_id), producer_epoch))
+
+    def append_own(self, batch: memoryview) -> int:
+        """Queue a batch that a coordinator on this broker has made, with a producer's id or without.
+
+        Its offset. Raises KafkaError when the producer's epoch is over or the log cannot be written.
+        """
+        if not self.is_leader:
+            raise self.not_leader()
+        header = read_header(batch)
+        known = header.producer_id >= 0
+        if known:
+            self.check_own(header.producer_id, header.producer_epoch)
+        header = place(batch, header, self.log.end_offset, self.leader_epoch)
+        self.log.append(batch, header)
+        if known:
+            self.producers.accept(header)
+        return header.base_offset
+
+    def append_marker(self, marker: EndTxnMarker, now_ms: int, *, bumps_epoch: bool = False) -> BatchHeader:
+        """Queue the end of a producer's transaction; the header of the control batch.
+
+        `bumps_epoch`: the marker carries the epoch after the transaction's (transaction version 2). Raises
+        KafkaError when the coordinator or the producer's epoch is no longer the one to speak.
+        """
+        if not self.is_leader:
+            raise self.not_leader()
+        producers, log = self.producers, self.log
+        admission.require(
+            admission.admit_marker(producers.find(marker.producer_id), marker, bumps_epoch=bumps_epoch)
+        )
+        batch = memoryview(build_marker(marker, timestamp=now_ms))
+        header = place(batch, read_header(batch), log.end_offset, self.leader_epoch)
+        log.append(batch, header)
+        self.verifications.ended(
+            marker.producer_id, next_epoch=marker.producer_epoch if bumps_epoch else None
+        )
+        producers.transactions.settle(self.high_watermark)
+        ended = producers.accept_marker(header, marker)
+        if ended is not None and not ended.commit:
+            log.append_aborted(
+                AbortedTxn(ended.producer_id, ended.first_offset, ended.last_offset, ended.last_stable_offset)
+            )
+        if self.on_marker is not None:
+            self.on_marker(marker)
+        return header
+
+    def write(self) -> int:
+        """Write what was queued, in one call; how many offsets it is.
+
+        Raises StorageError when the log went offline over it. What the high watermark makes of it is seen
+        to by `advance`, or here if nobody else counts.
+        """
+        before = self._written
+        try:
+            self.log.write_pending()
+        except StorageError:
+            self.producers.truncate(self.log.end_offset)
+            raise
+        else:
+            self.producers.written()
+        finally:
+            self._written = self.log.end_offset
+            if self.commits_at_once:
+                self.high_watermark = self._written
+        return self._written - before
+
+    def truncated(self) -> None:
+        """The log was cut: nothing beyond its end is written or committed."""
+        self._written = self.log.end_offset
+        self.high_watermark = min(max(self.high_watermark, self.log.start_offset), self.log.end_offset)
+
+    def not_leader(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {self}; ask for the metadata again"
+        )
+
+    def not_replicated(self, code: ErrorCode) -> KafkaError:
+        return KafkaError(code, f"not all in-sync replicas of {self} have it, or none can tell")
+
+    def check_end_known(self) -> None:
+        """A new leader does not tell where the log ends before its followers have said what is committed.
+
+        Until then its high watermark may lie below what the leader before has shown to consumers.
+        """
+        if self.leadership is not None and self.high_watermark < self.leadership.start_offset:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self} has a new leader; try again")
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """Refuse a client whose idea of the leadership is older or newer than ours; -1 means it has none."""
+        if epoch < 0 or epoch == self.leader_epoch:
+            return
+        if epoch < self.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {epoch} is over")
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {epoch} is not known here yet")

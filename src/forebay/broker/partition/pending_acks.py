@@ -1,0 +1,123 @@
+"""Waits of one partition that end when its replicas have come to some offset: acks=all, and deletions.
+
+An acknowledgement waits for the high watermark to reach the end of the log as it was after the append. Each
+is a value in a queue, and the part that takes it out completes it: the write cycle when it is committed or
+has timed out, the partition when its leadership ends. Appends come in the order of the log, so what is
+committed is always at the front.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from forebay.errors import ErrorCode, KafkaError
+
+
+class Waiting(Protocol):
+    """Something that waits for an offset, up to a time of the event loop."""
+
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def deadline_s(self) -> float: ...
+
+
+W = TypeVar("W", bound=Waiting)
+
+
+class PendingQueue(Generic[W]):
+    """What waits, in the order of its offsets. An item that is taken out waits no more."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[W] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, item: W) -> None:
+        self._waiting.append(item)
+
+    def take_reached(self, offset: int) -> list[W]:
+        """Take out what waited for this offset or one before it."""
+        waiting = self._waiting
+        reached: list[W] = []
+        while waiting and waiting[0].next_offset <= offset:
+            reached.append(waiting.popleft())
+        return reached
+
+    def take_expired(self, now_s: float) -> list[W]:
+        """Take out what has waited for too long."""
+        late = [item for item in self._waiting if item.deadline_s <= now_s]
+        if late:
+            self._waiting = deque(item for item in self._waiting if item.deadline_s > now_s)
+        return late
+
+    def take_all(self) -> deque[W]:
+        waiting, self._waiting = self._waiting, deque()
+        return waiting
+
+
+# -- acks=all ------------------------------------------------------------------------------------------
+
+
+class PendingResult(Protocol):
+    """What became of one append of a request."""
+
+    def fail(self, error: KafkaError) -> None: ...
+
+
+class PendingRequest(Protocol):
+    """A request whose response is sent once all of its appends have settled."""
+
+    def settle_one(self) -> None:
+        """One more append has settled. Does not raise."""
+
+
+class PendingAck(NamedTuple):
+    """One append of a request with acks=all."""
+
+    next_offset: int
+    """The end of the log after the append: what is below it has to be committed."""
+    deadline_s: float
+    request: PendingRequest
+    result: PendingResult
+
+
+def complete(request: PendingRequest, result: PendingResult, error: KafkaError | None) -> None:
+    """One append of a request is as safe as acks=all asks for, or has failed."""
+    if error is not None:
+        result.fail(error)
+    request.settle_one()
+
+
+# -- deletions -----------------------------------------------------------------------------------------
+
+
+class PendingDeletion(NamedTuple):
+    """A DeleteRecords request that waits until the in-sync replicas start at its offset, too."""
+
+    next_offset: int
+    deadline_s: float
+    done: Callable[[ErrorCode], None]
+
+
+class PendingDeletions(PendingQueue[PendingDeletion]):
+    __slots__ = ()
+
+    def wait(self, offset: int, deadline_s: float, done: Callable[[ErrorCode], None]) -> None:
+        """Call `done` once every in-sync replica starts at `offset`, or this can no longer be known."""
+        self.add(PendingDeletion(offset, deadline_s, done))
+
+    def expire(self, now_s: float) -> None:
+        """Answer those that have waited for too long. What they deleted stays deleted."""
+        for deletion in self.take_expired(now_s):
+            deletion.done(ErrorCode.REQUEST_TIMED_OUT)
+
+    def fail(self, code: ErrorCode) -> None:
+        """This broker can no longer know what the replicas have deleted."""
+        for deletion in self.take_all():
+            deletion.done(code)

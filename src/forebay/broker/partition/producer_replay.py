@@ -1,0 +1,93 @@
+"""The producers of a partition across restarts: a snapshot, and the batches behind it read again.
+
+Reading again also restores what a crash may have taken: leader epochs that were not yet in their file, and
+entries of the index of aborted transactions.
+Entries below the recovery point are on the disk. So the snapshot to begin with must not be newer than that
+point: every marker from there on has to be met. Nor may it be older than the first batch that is left:
+nobody knows what happened between the two.
+
+A log that was cut while it was in use has lost nothing of what is beside it, and the newest snapshot will do.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from forebay.core.partition.producers import ProducerTable
+from forebay.errors import ProtocolError
+from forebay.storage.log.epochs import UNDEFINED_EPOCH, LeaderEpochs
+from forebay.storage.log.log import Log
+from forebay.storage.log.txn_index import AbortedTxn
+from forebay.wire.batch import BatchHeader, read_marker
+
+log = logging.getLogger(__name__)
+
+
+def load_producers(log_: Log, epochs: LeaderEpochs) -> ProducerTable:
+    """The producers' state as of the end of the log. Blocks."""
+    offset, table = _newest_snapshot(log_, log_.recovery_point)
+    epochs.forget_from(log_.recovery_point)
+    if epochs.latest == UNDEFINED_EPOCH:
+        # Their file is gone, and without them nobody finds where this log differs from another.
+        offset, table = log_.begin_offset, ProducerTable()
+    if offset < log_.end_offset:
+        # Also what lies before the start of the log: whoever ended a transaction there has ended it.
+        for batch, header in log_.scan(offset):
+            epochs.assign(header.partition_leader_epoch, header.base_offset)
+            _replay(log_, table, batch, header)
+    return table
+
+
+def reload_producers(log_: Log) -> ProducerTable:
+    """The same of a log that was cut, or could not be written, while it was in use. Blocks."""
+    offset, table = _newest_snapshot(log_, log_.end_offset)
+    if offset < log_.end_offset:
+        for batch, header in log_.scan(offset):
+            _accept(table, batch, header)
+    return table
+
+
+def save_producers(log_: Log, producers: ProducerTable, *, sync: bool = False) -> None:
+    try:
+        log_.write_snapshot(producers.to_bytes(), sync=sync)
+    except OSError as error:
+        # Only a short cut is lost: the state can be had from the log.
+        log.warning("no producer snapshot", extra={"log": log_.directory, "reason": str(error)})
+
+
+def _newest_snapshot(log_: Log, offset_max: int) -> tuple[int, ProducerTable]:
+    begin_offset = log_.begin_offset
+    for taken_at, data in log_.snapshots():
+        if not begin_offset <= taken_at <= max(offset_max, begin_offset):
+            continue
+        try:
+            return taken_at, ProducerTable.from_bytes(data)
+        except ProtocolError as error:
+            log.warning("a producer snapshot is damaged", extra={"log": log_.directory, "reason": str(error)})
+    return begin_offset, ProducerTable()
+
+
+def _replay(log_: Log, table: ProducerTable, batch: memoryview, header: BatchHeader) -> None:
+    aborted = _accept(table, batch, header)
+    if aborted is not None:
+        log_.restore_aborted(aborted)
+
+
+def _accept(table: ProducerTable, batch: memoryview, header: BatchHeader) -> AbortedTxn | None:
+    aborted = accept_batch(table, batch, header)
+    table.written()
+    if header.is_control:
+        table.transactions.settle(header.next_offset)
+    return aborted
+
+
+def accept_batch(table: ProducerTable, batch: memoryview, header: BatchHeader) -> AbortedTxn | None:
+    """Take note of a batch that is in the log; the transaction that it aborted, if it is such a marker."""
+    if not header.is_control:
+        table.accept(header)
+        return None
+    marker = read_marker(batch) if header.record_count else None  # compaction leaves empty ones
+    ended = None if marker is None else table.accept_marker(header, marker)
+    if ended is None or ended.commit:
+        return None
+    return AbortedTxn(ended.producer_id, ended.first_offset, ended.last_offset, ended.last_stable_offset)

@@ -1,0 +1,95 @@
+"""The partitions that this broker holds, looked up by name or by id.
+
+A partition whose log cannot be opened is kept with the reason: requests for it are refused with that reason,
+and all other partitions are served. A partition that is still being opened, or whose log is lent to a thread,
+cannot be used: look-ups refuse it, and it is not among `all`. `assignment.py` writes this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from forebay.broker.partition.partition import Partition
+from forebay.coordination.metadata import Metadata
+from forebay.core.topic_partition import TopicPartition
+from forebay.errors import ErrorCode, KafkaError, StorageError
+
+
+class PartitionTable:
+    __slots__ = ("_may_lead", "_metadata", "broken", "lent", "usable")
+
+    def __init__(self, metadata: Metadata, *, may_lead: Callable[[], bool]) -> None:
+        """`may_lead` says whether this broker's lease holds at this moment."""
+        self._metadata = metadata
+        self._may_lead = may_lead
+        self.usable: dict[TopicPartition, Partition] = {}
+        """Open, and used by the event loop. Only `Assignment` writes this and the next two."""
+        self.lent: dict[TopicPartition, Partition] = {}
+        """Followed here, and a thread works on their logs."""
+        self.broken: dict[TopicPartition, StorageError] = {}
+        """Assigned to this broker, and why they could not be opened."""
+
+    # -- look-ups --------------------------------------------------------------------------------------
+
+    def get(self, topic: str, index: int) -> Partition:
+        """A partition that this broker leads; raises KafkaError with a code that sends clients elsewhere."""
+        partition = self.usable.get((topic, index))
+        if partition is None:
+            raise self._absent(topic, index)
+        if not partition.is_leader:
+            raise partition.not_leader()
+        return partition
+
+    def get_for_certain(self, topic: str, index: int) -> Partition:
+        """The same, refused while another broker may lead it without this broker's knowledge."""
+        partition = self.get(topic, index)
+        if not self._may_lead():
+            raise partition.not_leader()
+        return partition
+
+    def held(self, topic: str, index: int) -> Partition:
+        """A partition that this broker has a replica of, whichever broker leads it."""
+        partition = self.usable.get((topic, index))
+        if partition is None:
+            raise self._absent(topic, index)
+        return partition
+
+    def by_id(self, topic_id: bytes, index: int) -> Partition:
+        """Like `get`, for requests that name the topic by its id."""
+        return self.get(self.name_of(topic_id), index)
+
+    def name_of(self, topic_id: bytes) -> str:
+        topic = self._metadata.image.topic_names.get(topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id.hex()}")
+        return topic
+
+    def _absent(self, topic: str, index: int) -> KafkaError:
+        """Why there is no such partition to use here."""
+        broken = self.broken.get((topic, index))
+        if broken is not None:
+            return broken
+        if self._metadata.image.partition(topic, index) is not None:
+            return KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"partition {index} of topic {topic!r} is on other brokers, or not ready here; "
+                "ask for the metadata again",
+            )
+        return KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of topic {topic!r}"
+        )
+
+    # -- all of them -----------------------------------------------------------------------------------
+
+    def all(self) -> list[Partition]:
+        """The partitions that may be used at this moment."""
+        return list(self.usable.values())
+
+    def __len__(self) -> int:
+        """How many partitions are open here, those with lent logs included."""
+        return len(self.usable) + len(self.lent)
+
+    def damaged(self) -> set[TopicPartition]:
+        """Partitions that cannot be opened here, or that lack messages which no crash can have taken."""
+        lossy = {key for key, partition in self.usable.items() if partition.log.report.lacks_messages}
+        return lossy | self.broken.keys()

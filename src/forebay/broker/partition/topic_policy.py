@@ -1,0 +1,44 @@
+"""A topic's settings as those understand them who obey them: appending, and storage."""
+
+from __future__ import annotations
+
+from forebay.config import TopicConfig
+from forebay.core.partition.batch_rules import AppendPolicy
+from forebay.storage.log.writer import LogConfig
+from forebay.wire.compression import Codec
+
+_CODECS: dict[str, int | None] = {
+    "producer": None,
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+def append_policy(config: TopicConfig, decompress_max_bytes: int) -> AppendPolicy:
+    return AppendPolicy(
+        max_message_bytes=config.max_message_bytes,
+        log_append_time=config.log_append_time,
+        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        codec=_CODECS[config.compression_type],
+        compression_level=config.compression_level,
+        compacted=config.compacted,
+        max_output_bytes=decompress_max_bytes,
+    )
+
+
+def log_config(config: TopicConfig) -> LogConfig:
+    return LogConfig(
+        segment_bytes=config.segment_bytes,
+        # What is in the active segment is not compacted, so it has to close in time.
+        segment_ms=min(config.segment_ms, config.max_compaction_lag_ms)
+        if config.compacted
+        else config.segment_ms,
+        segment_jitter_ms=config.segment_jitter_ms,
+        index_interval_bytes=config.index_interval_bytes,
+        segment_index_bytes=config.segment_index_bytes,
+        file_delete_delay_ms=config.file_delete_delay_ms,
+    )

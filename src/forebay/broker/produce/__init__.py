@@ -1,0 +1,1 @@
+"""Writing: the write cycle, the flush, and the checks before a batch is appended."""

@@ -1,0 +1,62 @@
+"""Large batches whose records have to be read before they are appended, read in a thread.
+
+`core/partition/record_rules.py` says which those are. Requests that wait for it need no bounded queue: their
+connections are not read any further meanwhile, so a client has one request here at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeAlias
+
+from forebay.broker.pace import Pace, Stopped
+from forebay.clock import Clock
+from forebay.core.partition.batch_rules import AppendPolicy
+from forebay.core.partition.record_rules import examine
+from forebay.errors import ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+
+Outcome: TypeAlias = memoryview | KafkaError
+"""The batch as its topic stores it, or why it does not."""
+
+
+class Examiner:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, pool: Executor) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._pool = pool
+        self._pace = Pace(clock)
+        self._closed = False
+
+    def submit(self, batch: memoryview, policy: AppendPolicy, done: Callable[[Outcome], None]) -> None:
+        """Examine a batch, which nobody may change meanwhile; then call `done` on the loop."""
+        if not self._closed:
+            self._pool.submit(self._run, batch, policy, done)
+
+    def close(self) -> None:
+        """Stop the thread, and tell nobody any more. Blocks until the thread has noticed."""
+        self._closed = self._pace.stopped = True
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _run(self, batch: memoryview, policy: AppendPolicy, done: Callable[[Outcome], None]) -> None:
+        """In a thread."""
+        self._loop.call_soon_threadsafe(self._tell, done, self._examine(batch, policy))
+
+    def _examine(self, batch: memoryview, policy: AppendPolicy) -> Outcome:
+        try:
+            return examine(batch, policy, self._clock.now_ms(), self._pace.spend)
+        except KafkaError as error:
+            return error
+        except Stopped:
+            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is being stopped")
+        except Exception as error:
+            log.exception("a batch could not be examined")
+            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the batch could not be examined: {error}")
+
+    def _tell(self, done: Callable[[Outcome], None], outcome: Outcome) -> None:
+        if not self._closed:
+            done(outcome)

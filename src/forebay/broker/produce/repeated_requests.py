@@ -1,0 +1,259 @@
+"""A shorter way for the Produce requests that are like the one before.
+
+A producer sends the same bytes again and again: of two requests for one topic, only the correlation id, the
+partition's index and the batch differ. So a connection remembers the rest of its last request (the *prefix*)
+and the response to it. A request that begins with that prefix needs no decoding, and its response no
+encoding: the numbers are put into a copy.
+
+Nothing is decided here. The batch goes through Partition.append like any other, and so to the one decision
+of `core/partition/admission.py`; whatever is unusual (an error, an answer that must wait, an unknown
+partition, a batch that begins a transaction) is left to the ordinary way, before anything changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from struct import Struct
+
+from forebay.broker.net.connection import Connection
+from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.replies import Reply
+from forebay.broker.partition.partition import Partition
+from forebay.broker.partition.table import PartitionTable
+from forebay.broker.produce.service import ProduceService
+from forebay.broker.produce.write_cycle import ACKS_ALL, NUMBERS, Appended, Unacknowledged
+from forebay.core.cluster.topics import INTERNAL_TOPICS
+from forebay.errors import KafkaError
+from forebay.wire.batch import HEADER_SIZE
+from forebay.wire.fields import ZERO_UUID
+from forebay.wire.frames import response_frame
+from forebay.wire.layout import read_uvarint
+from forebay.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+_HEAD_BYTES = 4  # api key and version; the correlation id follows
+_PREFIX_START = 8
+_INDEX = Struct(">i")
+_CORRELATION_AT, _CORRELATION_END = 4, 8
+_REST_BYTES_MIN = 4 + 1 + HEADER_SIZE
+_REPEATED_FROM = 7
+"""Older versions refuse zstd, and before 5 a response has no log start offset beside the other numbers."""
+
+
+class RepeatedProduce:
+    __slots__ = (
+        "_acks_all",
+        "_find",
+        "_flexible",
+        "_head",
+        "_index_at",
+        "_metrics",
+        "_now_ms",
+        "_numbers_at",
+        "_partitions",
+        "_prefix",
+        "_response",
+        "_sync_on_ack",
+        "_tail",
+        "_timeout_ms",
+        "_topic",
+        "_version",
+        "_write_cycle",
+    )
+
+    def __init__(
+        self,
+        service: ProduceService,
+        version: int,
+        request: ProduceRequest,
+        head: bytes,
+        prefix: bytes,
+        tail: bytes,
+    ) -> None:
+        topic = request.topic_data[0]
+        self._topic = (topic.name, topic.topic_id)
+        self._now_ms = service.now_ms
+        self._write_cycle = service.write_cycle
+        self._metrics = service.metrics
+        self._acks_all = request.acks == ACKS_ALL
+        self._sync_on_ack = service.sync_on_ack
+        self._timeout_ms = max(request.timeout_ms, 0)
+        self._version = version
+        self._find = _finder(service.partitions, topic)
+        self._head = head
+        self._prefix = prefix
+        self._tail = tail
+        self._flexible = bool(tail)
+        self._index_at = _PREFIX_START + len(prefix)
+        self._partitions: dict[int, Partition] = {}
+        self._response, self._numbers_at = _response_template(version, topic.name, topic.topic_id)
+
+    def repeat(
+        self, connection: Connection, buffer: bytearray, view: memoryview, start: int, stop: int
+    ) -> bool:
+        """Handle the request in buffer[start:stop] if it is like the last one; else change nothing."""
+        if not (
+            buffer.startswith(self._head, start, stop)
+            and buffer.startswith(self._prefix, start + _PREFIX_START, stop)
+        ):
+            return False
+        position = start + self._index_at
+        # The last check of the frame: what lies between the index and the tail is the length and the batch.
+        if stop - position < _REST_BYTES_MIN or not buffer.endswith(self._tail, position, stop):
+            return False
+        (index,) = _INDEX.unpack_from(buffer, position)
+        position += 4
+        end = stop - len(self._tail)
+        if self._flexible:
+            low, high = buffer[position], buffer[position + 1]
+            if low >= 0x80 > high:
+                size = (low & 0x7F | high << 7) - 1
+                position += 2
+            else:
+                size, position = read_uvarint(view, position)
+                size -= 1
+        else:
+            (size,) = _INDEX.unpack_from(buffer, position)
+            position += 4
+        if position + size != end:
+            return False
+        partition = self._partitions.get(index)
+        if partition is None or partition.closed:  # it may have been deleted and made again
+            try:
+                partition = self._partitions[index] = self._find(index)
+            except KafkaError:
+                return False
+        if self._acks_all and not partition.enough_replicas:
+            return False
+        log = partition.log
+        end_offset = log.end_offset
+        try:
+            base_offset, append_time_ms = partition.append(view[position:end], self._now_ms())
+        except KafkaError:
+            return False  # the ordinary way meets the same error, and answers with it
+        self._metrics.produce_requests += 1
+        if base_offset < end_offset:
+            self._metrics.duplicates_dropped += 1
+            size = 0
+        response = bytearray(self._response)
+        correlation_at = start + _HEAD_BYTES
+        response[_CORRELATION_AT:_CORRELATION_END] = buffer[correlation_at : correlation_at + 4]
+        NUMBERS.pack_into(response, self._numbers_at, index, 0, base_offset, append_time_ms, log.start_offset)
+        if self._acks_all and (self._sync_on_ack or not partition.commits_at_once):
+            self._answer_later(connection, partition, size, response)
+        else:
+            connection.respond_with(response)
+            self._write_cycle.answered(partition, size, response, self._numbers_at)
+        return True
+
+    def _answer_later(
+        self, connection: Connection, partition: Partition, size: int, response: bytearray
+    ) -> None:
+        """The response is made, but leaves when the batch is as safe as acks=all asks for."""
+        if size:
+            self._write_cycle.queued(partition, size)
+        result = Appended(partition.index, partition)
+        (correlation_id,) = _INDEX.unpack_from(response, _CORRELATION_AT)
+        reply = connection.defer(ProduceRequest.API_KEY, self._version, correlation_id, pipelined=True)
+        late = _LateResponse(self, reply, response, result)
+        self._write_cycle.add(Unacknowledged([result], ACKS_ALL, late.settle, self._timeout_ms))
+
+    def failure(self, result: Appended) -> ProduceResponse:
+        """The response to a request whose batch was not acknowledged."""
+        refused = PartitionProduceResponse(
+            index=result.index,
+            error_code=result.error_code,
+            error_message=result.error_message,
+            base_offset=-1,
+            log_append_time_ms=-1,
+            log_start_offset=-1,
+        )
+        name, topic_id = self._topic
+        topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[refused])
+        return ProduceResponse(responses=[topic])
+
+
+class _LateResponse:
+    """A response that is made, and sent when its append has settled."""
+
+    __slots__ = ("_memo", "_reply", "_response", "_result")
+
+    def __init__(self, memo: RepeatedProduce, reply: Reply, response: bytearray, result: Appended) -> None:
+        self._memo = memo
+        self._reply = reply
+        self._response = response
+        self._result = result
+
+    def settle(self) -> None:
+        if self._result.error_code:
+            self._reply.resolve_soon(self._memo.failure(self._result))
+        else:
+            self._reply.fill_soon([self._response])
+
+
+def _finder(partitions: PartitionTable, topic: TopicProduceData) -> Callable[[int], Partition]:
+    """How this request finds its partitions: by id if it has one, for a new topic may have the name now."""
+    if topic.topic_id != ZERO_UUID:
+        return partial(partitions.by_id, topic.topic_id)
+    return partial(partitions.get, topic.name)
+
+
+def remember(
+    service: ProduceService, context: RequestContext, request: ProduceRequest, frame: memoryview
+) -> None:
+    """Take note of a request, so that the next like it can be repeated. The second time it pays."""
+    connection = context.connection
+    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        return
+    if context.api_version < _REPEATED_FROM or request.acks not in (1, ACKS_ALL):
+        return
+    records = request.topic_data[0].partition_data[0].records
+    if records is None:
+        return
+    tail = b"\0\0\0" if context.api_version >= ProduceRequest.FLEXIBLE_FROM else b""
+    size = len(records)
+    length_bytes = _uvarint_bytes(size + 1) if tail else 4
+    index_at = len(frame) - len(tail) - size - length_bytes - 4
+    if bytes(frame[len(frame) - len(tail) :]) != tail:
+        return  # tagged fields that we do not know
+    head, prefix = bytes(frame[:_HEAD_BYTES]), bytes(frame[_PREFIX_START:index_at])
+    if connection.last_prefix != prefix:
+        connection.last_prefix = prefix
+        return
+    topic, image = request.topic_data[0], service.metadata.image
+    name = image.topic_names.get(topic.topic_id, topic.name)
+    if name in image.topics and name not in INTERNAL_TOPICS:
+        connection.memo = RepeatedProduce(service, context.api_version, request, head, prefix, tail)
+
+
+def _uvarint_bytes(value: int) -> int:
+    return max(1, (value.bit_length() + 6) // 7)
+
+
+def _response_template(version: int, topic: str, topic_id: bytes) -> tuple[bytes, int]:
+    """The response with blank numbers, and where they go."""
+    blank = NUMBERS.pack(0x5EC0DED, 0, *([0x5EC0DED5EC0DED] * 3))
+    response = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic,
+                topic_id=topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(
+                        index=0x5EC0DED,
+                        base_offset=0x5EC0DED5EC0DED,
+                        log_append_time_ms=0x5EC0DED5EC0DED,
+                        log_start_offset=0x5EC0DED5EC0DED,
+                    )
+                ],
+            )
+        ]
+    )
+    template = b"".join(bytes(part) for part in response_frame(0, version, 0, response))  # type: ignore[arg-type]
+    return template, template.index(blank)

@@ -1,0 +1,28 @@
+"""What Produce requests need of the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from forebay.broker.partition.table import PartitionTable
+from forebay.broker.produce.record_checks import Examiner
+from forebay.broker.produce.verification import VerifyTransaction
+from forebay.broker.produce.write_cycle import WriteCycle
+from forebay.broker.telemetry.metrics import Metrics
+from forebay.coordination.metadata import Metadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceService:
+    partitions: PartitionTable
+    metadata: Metadata
+    write_cycle: WriteCycle
+    examiner: Examiner
+    verify_transaction: VerifyTransaction
+    """Asks the transaction coordinator whether partitions take part in a producer's transaction."""
+    metrics: Metrics
+    now_ms: Callable[[], int]
+    """Wall time, for the timestamps of messages."""
+    sync_on_ack: bool
+    """Whether acks=all waits for a flush where no other replica is in sync."""

@@ -1,0 +1,294 @@
+"""From appended to acknowledged.
+
+Appends of one read event are queued in their logs and written together, one system call per partition,
+before any of them is acknowledged. What an acknowledgement then still waits for depends on acks. With acks=1
+it waits for nothing. With acks=all it waits for the other in-sync replicas; where there are none, for a sync
+of the disk under `forebay.flush.policy=ack`. Where there should be others, consumers wait for that sync too.
+
+A broker acknowledges nothing while it cannot be sure of its lease: others may have taken its place.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from struct import Struct
+
+from forebay.broker.partition.long_polls import Arrivals, release
+from forebay.broker.partition.partition import Partition
+from forebay.broker.partition.pending_acks import PendingAck, complete
+from forebay.broker.produce.flush import GroupCommit
+from forebay.broker.signals import Signal
+from forebay.broker.telemetry.metrics import Metrics
+from forebay.errors import ErrorCode, InvalidRecords, KafkaError, StorageError
+
+log = logging.getLogger(__name__)
+
+ACKS_ALL = -1
+TIMEOUT_MS = 30_000
+
+NUMBERS = Struct(">ihqqq")
+"""Index, error code, base offset, append time, log start offset: neighbours in a Produce response."""
+
+
+@dataclass(slots=True, eq=False)
+class Appended:
+    """The outcome for one partition of a Produce request."""
+
+    index: int
+    partition: Partition | None = None
+    error_code: int = ErrorCode.NONE
+    error_message: str | None = None
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    bad_records: Mapping[int, str] | None = None
+    """If a batch was refused because of some of its records: which, and what is wrong with each."""
+
+    def fail(self, error: KafkaError) -> None:
+        self.error_code = error.code
+        self.error_message = error.message
+        self.bad_records = error.records if isinstance(error, InvalidRecords) else None
+        self.base_offset = self.log_append_time_ms = self.log_start_offset = -1
+
+
+@dataclass(slots=True, eq=False)
+class Unacknowledged:
+    """One Produce request whose appends are queued, and what to do once they have settled."""
+
+    results: list[Appended]
+    acks: int
+    settle: Callable[[], None]
+    timeout_ms: int = TIMEOUT_MS
+    """How long acks=all may wait for other replicas."""
+    waits_left: int = 0
+    """Appends with acks=all that have not settled yet."""
+
+    def settle_one(self) -> None:
+        """One more append has settled; the last one settles the request."""
+        self.waits_left -= 1
+        if self.waits_left:
+            return
+        try:
+            self.settle()
+        except Exception:  # other requests wait for the same flush or the same replicas, and must settle, too
+            log.exception("a request could not be acknowledged")
+
+
+class WriteCycle:
+    def __init__(
+        self,
+        flush: GroupCommit,
+        arrivals: Arrivals,
+        metrics: Metrics,
+        *,
+        sync_on_ack: bool,
+        may_lead: Callable[[], bool],
+    ) -> None:
+        """`may_lead` says whether this broker's lease holds at this moment."""
+        self._flush = flush
+        self._metrics = metrics
+        self._arrivals = arrivals
+        self._sync_on_ack = sync_on_ack
+        self._may_lead = may_lead
+        self.broken: Signal[Partition] = Signal()
+        """A partition could not be written."""
+        self._dirty: dict[Partition, int] = {}
+        self._requests: list[Unacknowledged] = []
+        self._answered: list[tuple[Partition, bytearray, int]] = []
+        self._scheduled = False
+        self.unsynced: dict[Partition, None] = {}
+        """Partitions with writes that no flush has been asked for."""
+        self._awaited: dict[Partition, None] = {}
+        """Partitions whose acknowledgements wait for other replicas."""
+
+    def queued(self, partition: Partition, size: int) -> None:
+        dirty = self._dirty
+        dirty[partition] = dirty.get(partition, 0) + size
+
+    def add(self, request: Unacknowledged) -> None:
+        self._requests.append(request)
+
+    def answered(self, partition: Partition, size: int, response: bytearray, numbers_at: int) -> None:
+        """A batch was queued whose response is made already, but not sent before `finish`."""
+        if size:
+            dirty = self._dirty
+            dirty[partition] = dirty.get(partition, 0) + size
+        self._answered.append((partition, response, numbers_at))
+
+    def finish(self) -> None:
+        """Write everything queued in this event, then settle its requests.
+
+        Repeats write nothing, and are acknowledged all the same: only with a lease.
+        """
+        if not (self._dirty or self._requests or self._answered):
+            return
+        failed = self._write()
+        if failed:
+            self._take_back(failed)
+        if not self._may_lead():
+            self._refuse()
+        self._answered.clear()
+        requests, self._requests = self._requests, []
+        for request in requests:
+            if failed:
+                for result in request.results:
+                    error = failed.get(result.partition) if result.partition else None
+                    if error is not None and result.error_code == ErrorCode.NONE:
+                        result.fail(error)
+            try:
+                if request.acks == ACKS_ALL:
+                    self._await(request)
+                else:
+                    request.settle()
+            except Exception:
+                log.exception("a request could not be acknowledged")
+
+    def finish_soon(self) -> None:
+        """Have `finish` called soon, for appends that do not come with a connection's requests."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._flush.loop.call_soon(self._finish_scheduled)
+
+    def _finish_scheduled(self) -> None:
+        self._scheduled = False
+        self.finish()
+        self._arrivals.wake()
+
+    def _write(self) -> dict[Partition, KafkaError]:
+        """Write what is queued in every partition, whatever happens to the others; the errors."""
+        failed: dict[Partition, KafkaError] = {}
+        dirty, self._dirty = self._dirty, {}
+        for partition, size in dirty.items():
+            try:
+                try:
+                    count = partition.write()
+                except StorageError as error:
+                    failed[partition] = error
+                    release(partition)
+                    self.broken.send(partition)
+                    continue
+                self.unsynced[partition] = None
+                self._metrics.bytes_in += size
+                self._metrics.messages_in += count
+                if partition.commits_at_once and partition.waits:
+                    self._arrivals.note(partition, size)
+                elif partition.commits_by_sync:
+                    self.sync_alone(partition)
+                if partition.watchers:
+                    partition.notify_followers()
+            except Exception:
+                log.exception("nobody was told of a write", extra={"partition": str(partition)})
+        return failed
+
+    def _refuse(self) -> None:
+        """Without a lease nothing is acknowledged, and nothing is refused for good: both are others' to say.
+
+        What was written stays, and its fate is decided later.
+        """
+        error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has lost touch with its cluster")
+        self._take_back({partition: error for partition, _, _ in self._answered})
+        for request in self._requests:
+            for result in request.results:
+                if result.partition is not None:
+                    result.fail(error)
+                    self._metrics.acks_refused += 1
+
+    def _take_back(self, failed: dict[Partition, KafkaError]) -> None:
+        for partition, response, numbers_at in self._answered:
+            if partition in failed:
+                NUMBERS.pack_into(response, numbers_at, partition.index, failed[partition].code, -1, -1, -1)
+
+    # -- acks=all --------------------------------------------------------------------------------------
+
+    def _await(self, request: Unacknowledged) -> None:
+        """Settle once every partition of the request is as safe as its in-sync replicas can make it."""
+        waiting = [
+            (result, result.partition)
+            for result in request.results
+            if result.partition is not None
+            and result.error_code == ErrorCode.NONE
+            and (self._sync_on_ack or not result.partition.commits_at_once)
+        ]
+        request.waits_left = len(waiting)
+        if not waiting:
+            request.settle()
+            return
+        deadline_s = self._flush.loop.time() + request.timeout_ms / 1000
+        for result, partition in waiting:
+            if not partition.is_leader:
+                complete(request, result, partition.not_leader())
+            elif partition.commits_at_once:
+                self._sync(partition, partial(complete, request, result))
+            else:
+                self._awaited[partition] = None
+                partition.acks.add(PendingAck(partition.log.end_offset, deadline_s, request, result))
+                self.advance(partition)
+
+    def _sync(self, partition: Partition, done: Callable[[KafkaError | None], None]) -> None:
+        self.unsynced.pop(partition, None)
+        self._flush.wait(partition.log, done)
+
+    def sync_alone(self, partition: Partition) -> None:
+        """Flush what no other replica has, and then commit it if no other replica has to have it."""
+        leader_epoch, end_offset = partition.leader_epoch, partition.written_end_offset
+        self._sync(partition, partial(self._synced_alone, partition, leader_epoch, end_offset))
+
+    def _synced_alone(
+        self, partition: Partition, leader_epoch: int, end_offset: int, error: KafkaError | None
+    ) -> None:
+        if error is not None:
+            partition.fail_acks(error.code)
+        else:
+            partition.synced(leader_epoch, end_offset)
+            self.advance(partition)
+        self.finish_soon()
+
+    def _committed(self, partition: Partition, ack: PendingAck) -> None:
+        """The high watermark has passed an append with acks=all."""
+        if not partition.enough_replicas:
+            code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            error = KafkaError(code, f"fewer replicas of {partition} are in sync than min.insync.replicas")
+            complete(ack.request, ack.result, error)
+        elif self._sync_on_ack and partition.commits_at_once:
+            # The other replicas have left the ISR meanwhile: the append is on this disk alone.
+            self._sync(partition, partial(complete, ack.request, ack.result))
+        else:
+            complete(ack.request, ack.result, None)
+
+    def advance(self, partition: Partition) -> None:
+        """A replica has come further, or one has left the ISR: complete what waited for it."""
+        moved = partition.advance()
+        if moved:
+            # Followers learn of it with their next response; their fetches are not woken for it.
+            partition.notify_followers(wake=False)
+            if partition.waits:
+                self._arrivals.note(partition, 1)
+        if partition.acks:
+            for ack in partition.acks.take_reached(partition.high_watermark):
+                self._committed(partition, ack)
+            if partition.is_leader and not partition.enough_replicas:
+                # The high watermark stands still until others are in sync again, and nobody knows when.
+                partition.fail_acks(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+    def expire(self) -> None:
+        """Answer requests that have waited for other replicas for too long.
+
+        What they appended stays, and may be committed later.
+        """
+        now_s = self._flush.loop.time()
+        for partition in list(self._awaited):
+            for ack in partition.acks.take_expired(now_s):
+                complete(ack.request, ack.result, partition.not_replicated(ErrorCode.REQUEST_TIMED_OUT))
+            if not partition.acks:
+                del self._awaited[partition]
+
+    def sync_all(self) -> None:
+        """Have everything written so far made durable in the background.
+
+        Also where nothing more can be written now: what was acknowledged before must not wait for room.
+        """
+        unsynced, self.unsynced = self.unsynced, {}
+        self._flush.sync_soon([each.log for each in unsynced if not each.log.offline_for_good])

@@ -1,0 +1,340 @@
+"""How a broker fetches from one leader: one connection, one fetch at a time, for all partitions it leads.
+
+The fetch session remembers at the leader what was asked for, so a request names only the partitions that have
+moved since the last. One that fails is taken out of the session and asked for again a little later; the
+others go on. When the connection or the session breaks, everything is named anew.
+
+The leader holds a fetch back until there is something to send. A partition that is added meanwhile would
+wait as long, which is when a leader has died: so the fetch is given up and made again with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from forebay.broker.cluster.held_lease import HeldLease
+from forebay.broker.cluster.peer_connection import PeerConnection
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.partition.partition import Partition
+from forebay.broker.ports import Network
+from forebay.broker.replication.fetch_size import AnswerSize
+from forebay.broker.replication.follower_append import FollowerAppend, last_fetched_epoch
+from forebay.broker.replication.throttle import Throttle
+from forebay.broker.telemetry.metrics import Metrics
+from forebay.config import is_throttled
+from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.image import BrokerRegistration
+from forebay.errors import ErrorCode, ForebayError, KafkaError, known_code
+from forebay.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+
+log = logging.getLogger(__name__)
+
+_NEWCOMER_DELAY_S = 0.02
+"""When a leader dies, many partitions are added at about the same time. The fetch is interrupted once for all
+that are added within this time."""
+
+_RESPONSE_BYTES_MAX = 2**31 - 1
+"""What an answer's length can say. It holds at least one batch, and how large that is only the leader knows:
+with any smaller limit a batch beyond it would keep all of the leader's partitions from being followed."""
+
+_PASSING = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""What a leader answers when it has heard of a change before its follower, or after it."""
+
+Key = tuple[bytes, int]
+
+
+class Fetcher:
+    def __init__(
+        self,
+        leader: int,
+        *,
+        node_id: int,
+        settings: LiveConfig,
+        metadata: Metadata,
+        lease: HeldLease,
+        network: Network,
+        appender: FollowerAppend,
+        throttle: Throttle,
+        metrics: Metrics,
+        loop: asyncio.AbstractEventLoop,
+        resume: Callable[[Partition], None],
+    ) -> None:
+        """`resume` is called when a partition that was left out for a while should be added again."""
+        self.leader = leader
+        self._node_id = node_id
+        self._settings = settings
+        self._metadata = metadata
+        self._lease = lease
+        self._network = network
+        self._appender = appender
+        self._throttle = throttle
+        self._metrics = metrics
+        self._loop = loop
+        self._resume = resume
+        self._partitions: dict[Key, Partition] = {}
+        self._named: dict[Key, int] = {}
+        """What the leader's session holds, and the leader epoch it was asked in."""
+        self._moved: dict[Key, None] = {}
+        """What the next request has to name."""
+        self._session_id = self._session_epoch = 0
+        self._broker_epoch = -1
+        """This broker's epoch when the session was begun."""
+        self._connection: PeerConnection | None = None
+        self._reached: BrokerRegistration | None = None
+        """Where the leader was when the connection was made."""
+        self._work = asyncio.Event()
+        self._interruption: asyncio.TimerHandle | None = None
+        self._interrupted = False
+        self._told_of_sessions = False
+        self._answer_size = AnswerSize()
+        self._refused_s: dict[Key, float] = {}
+        """Since when the leader refuses a partition for a reason that should pass."""
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def add(self, partition: Partition) -> None:
+        if partition.log.offline_for_good:
+            return  # it would be taken for in sync as long as nothing comes, and hold up what does
+        key = (partition.topic_id, partition.index)
+        if self._partitions.get(key) is partition and self._named.get(key) == partition.leader_epoch:
+            return
+        self._partitions[key] = partition
+        self._moved[key] = None
+        self._work.set()
+        if self._interruption is None:
+            self._interruption = self._loop.call_later(_NEWCOMER_DELAY_S, self._interrupt)
+
+    def remove(self, partition: Partition) -> None:
+        key = (partition.topic_id, partition.index)
+        if self._partitions.get(key) is partition:
+            del self._partitions[key]
+            self._moved.pop(key, None)
+            self._refused_s.pop(key, None)
+
+    def _interrupt(self) -> None:
+        self._interruption = None
+        if self._moved and self._connection is not None:
+            self._interrupted = True
+            self._hang_up()
+
+    def moved(self, registration: BrokerRegistration | None) -> None:
+        """The leader was started again, perhaps elsewhere. Its old address may never answer, nor hang up."""
+        if registration is not None and registration != self._reached and self._connection is not None:
+            self._interrupted = True
+            self._hang_up()
+
+    def close(self) -> None:
+        if self._interruption is not None:
+            self._interruption.cancel()
+        self._hang_up()
+
+    # -- running -------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        backoff_s = self._settings.current.replication.fetch_backoff_ms / 1000
+        while True:
+            if not self._partitions:
+                self._work.clear()
+                await self._work.wait()
+            try:
+                await self._fetch(await self._connected())
+            except Exception as error:
+                self._hang_up()
+                if not self._interrupted:
+                    self._tell(error)
+                    await asyncio.sleep(backoff_s)
+                self._interrupted = False
+                self._begin_anew()
+
+    def _tell(self, error: Exception) -> None:
+        if isinstance(error, KafkaError):
+            log.debug("no fetch", extra={"leader": self.leader, "reason": error.message})
+        else:  # a mistake of ours, but what other leaders send need not stop for it
+            log.error("a fetch failed", extra={"leader": self.leader}, exc_info=error)
+
+    async def _connected(self) -> PeerConnection:
+        if self._connection is None or self._connection.closed:
+            self._begin_anew()
+            registration = self._reached = self._registration()
+            self._connection = await PeerConnection.open(
+                self._network.connect,
+                registration.host,
+                registration.port,
+                client_id=f"forebay-replica-{self._node_id}",
+                response_bytes_max=_RESPONSE_BYTES_MAX,
+            )
+        return self._connection
+
+    def _registration(self) -> BrokerRegistration:
+        registration = self._metadata.image.brokers.get(self.leader)
+        if registration is None:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"broker {self.leader} is not there")
+        return registration
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _begin_anew(self) -> None:
+        self._session_id = self._session_epoch = 0
+        self._named.clear()
+        self._moved = dict.fromkeys(self._partitions)
+
+    # -- asking --------------------------------------------------------------------------------------
+
+    async def _fetch(self, connection: PeerConnection) -> None:
+        config = self._settings.current.replication
+        timeout_s = config.socket_timeout_ms / 1000
+        response = await connection.ask(self._request(), timeout_s=timeout_s)
+        assert isinstance(response, FetchResponse)
+        if response.error_code != ErrorCode.NONE:
+            raise KafkaError(known_code(response.error_code), f"broker {self.leader} refuses to be followed")
+        self._session_id = response.session_id
+        self._session_epoch = self._session_epoch + 1 if response.session_id else 0
+        metrics = self._metrics
+        size, batches_before = 0, metrics.replication_batches_in
+        for topic in response.responses:
+            for data in topic.partitions:
+                size += self._take((topic.topic_id, data.partition_index), data)
+        self._answer_size.taken(size, metrics.replication_batches_in - batches_before)
+        if not response.session_id:
+            await self._go_on_without_session(size)
+
+    async def _go_on_without_session(self, size: int) -> None:
+        """A leader that has no session for its follower does not hold the fetch back: a pause does."""
+        emptied = not self._named  # it ended with its last partition, as it should
+        self._begin_anew()
+        if not size:
+            if not emptied and not self._told_of_sessions:
+                self._told_of_sessions = True
+                log.warning(
+                    "a leader has no fetch session for this broker, which makes replication slow: "
+                    "raise max.incremental.fetch.session.cache.slots",
+                    extra={"leader": self.leader},
+                )
+            await asyncio.sleep(self._settings.current.replication.fetch_backoff_ms / 1000)
+
+    def _request(self) -> FetchRequest:
+        config = self._settings.current.replication
+        if self._broker_epoch != self._lease.epoch:
+            # What was fetched under the epoch before proves nothing: the request names all partitions again.
+            self._broker_epoch = self._lease.epoch
+            self._begin_anew()
+        gone = [key for key in self._named if key not in self._partitions]
+        for key in gone:
+            del self._named[key]
+        moved, self._moved = self._moved, {}
+        return FetchRequest(
+            replica_state=ReplicaState(replica_id=self._node_id, replica_epoch=self._broker_epoch),
+            max_wait_ms=config.fetch_wait_ms,
+            min_bytes=1,
+            max_bytes=self._answer_size.limit(config.fetch_response_max_bytes),
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            topics=[
+                FetchTopic(
+                    topic_id=topic_id, partitions=[self._wanted((topic_id, index)) for index in indexes]
+                )
+                for topic_id, indexes in _by_topic(moved).items()
+            ],
+            forgotten_topics_data=[
+                ForgottenTopic(topic_id=topic_id, partitions=indexes)
+                for topic_id, indexes in _by_topic(gone).items()
+            ]
+            if self._session_epoch
+            else [],
+        )
+
+    def _wanted(self, key: Key) -> FetchPartition:
+        partition = self._partitions[key]
+        self._named[key] = partition.leader_epoch
+        return FetchPartition(
+            partition=partition.index,
+            current_leader_epoch=partition.leader_epoch,
+            fetch_offset=partition.log.end_offset,
+            last_fetched_epoch=last_fetched_epoch(partition),
+            log_start_offset=partition.log.start_offset,
+            partition_max_bytes=self._settings.current.replication.fetch_max_bytes,
+        )
+
+    # -- taking --------------------------------------------------------------------------------------
+
+    def _take(self, key: Key, data: PartitionData) -> int:
+        """Apply the answer for one partition; returns how many bytes were appended."""
+        partition = self._partitions.get(key)
+        if partition is None or partition.closed or self._named.get(key) != partition.leader_epoch:
+            return 0  # it has another leader, or another term has begun: this answer is not for it any more
+        log_ = partition.log
+        before = log_.start_offset, log_.end_offset
+        try:
+            size = self._appender.take_over(partition, data)
+        except (ForebayError, OSError) as error:
+            log.log(
+                self._level(key, error),
+                "a partition cannot follow",
+                extra={"partition": str(partition), "reason": str(error)},
+            )
+            if not partition.closed:
+                self._pause(key, self._settings.current.replication.fetch_backoff_ms / 1000)
+            return 0
+        if self._refused_s:
+            self._refused_s.pop(key, None)
+        if partition.closed:
+            return 0  # its log is being cut; it is added again when that is done
+        moved = (log_.start_offset, log_.end_offset) != before
+        if moved or data.diverging_epoch.epoch >= 0 or data.error_code:
+            self._moved[key] = None
+        if size and self._is_throttled(partition):
+            wait_s = self._throttle.wait_s(size, self._loop.time())
+            if wait_s:
+                self._pause(key, wait_s)
+        return size
+
+    def _level(self, key: Key, error: Exception) -> int:
+        """The log level for a refusal. Some brokers hear of a change before others, and that passes."""
+        if not isinstance(error, KafkaError) or error.code not in _PASSING:
+            return logging.WARNING
+        now_s = self._loop.time()
+        lasted_s = now_s - self._refused_s.setdefault(key, now_s)
+        lasts = lasted_s * 1000 > self._settings.current.replication.lag_ms_max
+        return logging.WARNING if lasts else logging.DEBUG
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        """Whether the throttle applies: the replica is not in sync, and the topic's setting names it."""
+        state = self._metadata.image.partition(partition.topic, partition.index)
+        if self._throttle.rate is None or (state is not None and self._node_id in state.isr):
+            return False
+        return is_throttled(partition.config.follower_throttled_replicas, partition.index, self._node_id)
+
+    def _pause(self, key: Key, seconds: float) -> None:
+        """Leave a partition out for a while; the leader forgets it, and hears of it again then."""
+        partition = self._partitions.pop(key)
+        self._moved.pop(key, None)
+        self._loop.call_later(seconds, self._resume, partition)
+
+
+def _by_topic(keys: Iterable[Key]) -> dict[bytes, list[int]]:
+    topics: dict[bytes, list[int]] = {}
+    for topic_id, index in keys:
+        topics.setdefault(topic_id, []).append(index)
+    return topics

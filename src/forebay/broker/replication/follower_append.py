@@ -1,0 +1,124 @@
+"""What a follower does with the leader's answer: append the batches as they are, or cut off what differs.
+
+Cutting takes longer than the loop may stand still, and happens in a thread (`truncation.py`): then the
+partition is out of use when `take_over` returns.
+
+A follower's log is a copy: offsets, epochs and bytes are the leader's. The state that the leader keeps of its
+producers is rebuilt from the batches on the way in, so that the follower can take over at any moment.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+
+from forebay.broker.partition.long_polls import Arrivals
+from forebay.broker.partition.partition import Partition
+from forebay.broker.partition.producer_replay import accept_batch
+from forebay.broker.produce.write_cycle import WriteCycle
+from forebay.broker.replication.truncation import Truncation
+from forebay.broker.telemetry.metrics import Metrics
+from forebay.errors import ErrorCode, KafkaError, StorageError, known_code
+from forebay.wire.batch import BatchHeader, crc_ok, split
+from forebay.wire.messages.fetch import PartitionData
+
+
+def last_fetched_epoch(partition: Partition) -> int:
+    """The leader epoch of the last batch here; -1 if there is none."""
+    end_offset = partition.log.end_offset
+    return partition.epochs.epoch_at(end_offset - 1) if end_offset > partition.log.start_offset else -1
+
+
+class FollowerAppend:
+    __slots__ = ("_arrivals", "_metrics", "_truncation", "_write_cycle")
+
+    def __init__(
+        self, write_cycle: WriteCycle, arrivals: Arrivals, metrics: Metrics, truncation: Truncation
+    ) -> None:
+        self._write_cycle = write_cycle
+        self._arrivals = arrivals
+        self._metrics = metrics
+        self._truncation = truncation
+
+    def take_over(self, partition: Partition, data: PartitionData) -> int:
+        """Make the leader's answer the follower's; the bytes appended. Raises KafkaError if it cannot be."""
+        error_code = data.error_code
+        if error_code == ErrorCode.OFFSET_OUT_OF_RANGE and _has_nothing_of(partition, data.log_start_offset):
+            self._truncation.start_anew(partition, data.log_start_offset)
+            return 0
+        if error_code != ErrorCode.NONE:
+            code = known_code(error_code)
+            raise KafkaError(code, f"the leader of {partition} does not serve it: {code.name}")
+        if data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
+            self._truncation.truncate(partition, data.diverging_epoch)
+            return 0
+        size = self._append(partition, data)
+        if not partition.closed:
+            self._follow_watermarks(partition, data)
+        return size
+
+    def _append(self, partition: Partition, data: PartitionData) -> int:
+        records = data.records
+        if not records:
+            return 0
+        assert isinstance(records, memoryview)
+        batches = split(records)
+        for position, header in batches:  # all, before the first is taken: what is in the log is also written
+            if not crc_ok(records, position, header.size):
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE, f"a batch of {partition} came damaged from its leader"
+                )
+        first_position, first = batches[0]
+        if _begins_within(partition, first):
+            copy = bytes(records[first_position : first_position + first.size])
+            then = partial(self._follow_watermarks, partition, data)
+            self._truncation.begin_with(partition, copy, first, then)
+            return 0
+        if partition.log.refuses:
+            raise StorageError(partition.log.offline or "the log is offline")
+        try:
+            for position, header in batches:
+                if header.base_offset >= partition.log.end_offset:
+                    _append_batch(partition, records[position : position + header.size], header)
+            partition.write()
+        except Exception:
+            with suppress(StorageError):
+                partition.write()  # nothing stays queued, and a failed early write has been told
+            self._truncation.read_again(partition)
+            raise
+        self._write_cycle.unsynced[partition] = None
+        self._metrics.replication_bytes_in += len(records)
+        self._metrics.replication_batches_in += len(batches)
+        return len(records)
+
+    def _follow_watermarks(self, partition: Partition, data: PartitionData) -> None:
+        log_ = partition.log
+        high_watermark = min(data.high_watermark, log_.end_offset)
+        if high_watermark > partition.high_watermark:
+            partition.high_watermark = high_watermark
+            if partition.waits:
+                self._arrivals.note(partition, 1)
+                self._write_cycle.finish_soon()
+        if log_.start_offset < data.log_start_offset <= partition.high_watermark:
+            log_.advance_start(data.log_start_offset)
+
+
+def _has_nothing_of(partition: Partition, log_start_offset: int) -> bool:
+    """Whether this log ends before the leader's begins, or is empty, wherever that is."""
+    log_ = partition.log
+    return log_start_offset > log_.end_offset or log_.start_offset == log_.end_offset
+
+
+def _begins_within(partition: Partition, first: BatchHeader) -> bool:
+    """Whether this log is empty and the leader's begins in the middle of a batch."""
+    log_ = partition.log
+    return log_.start_offset == log_.end_offset and first.base_offset < log_.end_offset <= first.last_offset
+
+
+def _append_batch(partition: Partition, batch: memoryview, header: BatchHeader) -> None:
+    partition.epochs.assign(header.partition_leader_epoch, header.base_offset)
+    partition.log.append(batch, header)
+    partition.producers.transactions.settle(partition.high_watermark)
+    aborted = accept_batch(partition.producers, batch, header)
+    if aborted is not None:
+        partition.log.append_aborted(aborted)

@@ -1,0 +1,171 @@
+"""Cutting off what the leader does not have, in a thread.
+
+A follower whose log differs from its leader's goes back to where the two are the same. Files are removed and
+synced, and the state of the producers is read again from up to a whole segment: seconds, in which the loop
+must go on. So the log is lent to a thread (`Assignment.lend`), and the partition stands still meanwhile.
+
+Who owns what while the log is lent:
+
+- The thread: the log and its files, the leader epochs, and the checkpoints of this partition, which it
+  lowers first and under whose lock it cuts (`DataDir.lowered`). It gives a new table of producers back.
+- The loop: the partition itself. The loop takes it out of use before (no fetch, append, retention or
+  compaction finds it) and puts it back afterwards, with the table and the new end.
+- The thread that syncs may meet the log at any time. It is made for that: see `LogWriter.datasync`.
+
+The leader may change meanwhile, even to this broker. Whatever an earlier leader had cut off was not
+committed, so the cut is finished, and the partition then takes the role that the image gives it. A crash in
+the middle leaves a log that is cut again when it follows, with checkpoints that claim no more than it has.
+
+A failure before anything was changed is tried again a little later. After it the log is offline for good: it
+could only go on with a wrong idea of its producers. For readers the table from before the cut stays: it knows
+every transaction that is open. It is not kept for the next start, which reads the producers anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import TypeAlias
+
+from forebay.broker.background import Background
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.partition.partition import Partition
+from forebay.broker.partition.producer_replay import reload_producers
+from forebay.core.partition.producers import ProducerTable
+from forebay.errors import StorageError
+from forebay.storage.datadir import DataDir
+from forebay.wire.batch import BatchHeader
+from forebay.wire.messages.fetch import EpochEndOffset
+
+log = logging.getLogger(__name__)
+
+
+Work: TypeAlias = Callable[[], ProducerTable]
+Lend: TypeAlias = Callable[[Partition, Work, Callable[[Future[ProducerTable]], float]], None]
+"""Lends a log to a thread: see `Assignment.lend`."""
+
+
+class Truncation:
+    __slots__ = ("_background", "_data", "_lend_log", "_settings")
+
+    def __init__(self, data: DataDir, lend: Lend, settings: LiveConfig, background: Background) -> None:
+        self._data = data
+        self._lend_log = lend
+        self._settings = settings
+        self._background = background
+
+    def truncate(self, partition: Partition, leader: EpochEndOffset) -> None:
+        """Go back to where the leader's log and this one are the same for certain."""
+        log_ = partition.log
+        known, end_offset = partition.epochs.end_offset_for(leader.epoch, log_.end_offset)
+        if known < 0:
+            end_offset = partition.high_watermark  # the epochs say nothing; what is committed is the same
+        elif known == leader.epoch:
+            end_offset = min(end_offset, leader.end_offset)
+        end_offset = max(min(end_offset, log_.end_offset), log_.start_offset)
+        lost = partition.high_watermark - end_offset
+        report = log.warning if lost > 0 else log.info
+        report(
+            "cutting off what the leader does not have",
+            extra={
+                "partition": str(partition),
+                "from": end_offset,
+                "to": log_.end_offset,
+                "committed": max(lost, 0),
+            },
+        )
+        self._lend(partition, partial(_truncate, self._data, partition, end_offset))
+
+    def start_anew(self, partition: Partition, offset: int) -> None:
+        """Nothing of this log continues in the leader's: it begins where that one does."""
+        log.info("beginning anew", extra={"partition": str(partition), "offset": offset})
+        self._lend(partition, partial(_start_anew, self._data, partition, offset))
+
+    def begin_with(
+        self, partition: Partition, batch: bytes, header: BatchHeader, then: Callable[[], None]
+    ) -> None:
+        """Let an empty log begin with this batch: the leader's log begins in the middle of it.
+
+        It cannot be fetched by its offset, which the leader no longer has; so it is kept from the answer.
+        `then` is called on the loop when the batch is in the log.
+        """
+        first = batch, header
+        work = partial(_start_anew, self._data, partition, header.base_offset, first)
+        self._lend(partition, work, then=then)
+
+    def read_again(self, partition: Partition) -> None:
+        """The log could not be written: what was known of the batches that are not in it is forgotten."""
+        self._lend(partition, partial(_reload, partition), rest_s=self._backoff_s())
+
+    def _backoff_s(self) -> float:
+        return self._settings.current.replication.fetch_backoff_ms / 1000
+
+    def _lend(
+        self,
+        partition: Partition,
+        work: Work,
+        *,
+        then: Callable[[], None] = lambda: None,
+        rest_s: float = 0.0,
+    ) -> None:
+        backoff_s = self._backoff_s()
+
+        def take_back(outcome: Future[ProducerTable]) -> float:
+            error = outcome.exception()
+            if error is None:
+                partition.producers = outcome.result()
+                partition.truncated()
+                then()
+                return rest_s
+            if not isinstance(error, Exception):
+                raise error
+            doing = "cutting off what the leader does not have"
+            self._background.failed(doing, error, partition=str(partition))
+            if partition.log.offline_for_good:
+                partition.truncated()
+            return backoff_s
+
+        self._lend_log(partition, work, take_back)
+
+
+# -- in the thread ---------------------------------------------------------------------------------------
+
+
+def _truncate(data: DataDir, partition: Partition, offset: int) -> ProducerTable:
+    log_ = partition.log
+    end_offset = log_.end_below(offset)
+    with data.lowered(partition.topic, partition.index, end_offset):
+        log_.truncate_to(end_offset)
+    return _reload(partition)
+
+
+def _start_anew(
+    data: DataDir, partition: Partition, offset: int, first: tuple[bytes, BatchHeader] | None = None
+) -> ProducerTable:
+    log_ = partition.log
+    with data.lowered(partition.topic, partition.index, 0):
+        log_.truncate_fully_and_start_at(offset)
+    partition.epochs.forget_from(0)
+    if first is not None:
+        batch, header = first
+        with suppress(StorageError):  # it comes again; that the log cannot be written is known to the log
+            log_.append(memoryview(batch), header)
+            log_.write_pending()
+            partition.epochs.assign(header.partition_leader_epoch, header.base_offset)
+    return _reload(partition)
+
+
+def _reload(partition: Partition) -> ProducerTable:
+    log_ = partition.log
+    # Their file follows when the log is synced, and is not believed beyond that.
+    partition.epochs.forget_from(log_.end_offset)
+    try:
+        return reload_producers(log_)
+    except BaseException as error:
+        log_.take_offline(
+            f"the producers of {log_.directory} cannot be read: {error}; start the broker again"
+        )
+        raise

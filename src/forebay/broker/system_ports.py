@@ -1,0 +1,26 @@
+"""The ports of a broker that runs on the operating system."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+from forebay.broker.net.descriptors import share_descriptors
+from forebay.broker.net.sockets import SocketNetwork
+from forebay.broker.ports import Ports
+from forebay.clock import SystemClock
+from forebay.config import BrokerConfig
+from forebay.coordination.opening import open_store
+from forebay.storage.disk import RealDisk
+
+
+def real_ports(config: BrokerConfig) -> Ports:
+    """Must be called by the thread whose event loop runs the broker, because that thread owns the disk."""
+    return Ports(
+        clock=SystemClock(),
+        disk=RealDisk(share_descriptors(config.storage.open_files_max).files),
+        network=SocketNetwork(),
+        executor=lambda workers, prefix: ThreadPoolExecutor(workers, thread_name_prefix=prefix),
+        entropy=os.urandom,
+        open_store=open_store,
+    )

@@ -1,0 +1,59 @@
+"""Structured logs: a message and its facts, as key=value for people or as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+from forebay.broker.telemetry.log_writer import QueuedHandler
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def _facts(record: logging.LogRecord) -> dict[str, object]:
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+
+
+class TextFormatter(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        facts = " ".join(f"{key}={_quoted(value)}" for key, value in _facts(record).items())
+        line = super().formatMessage(record)
+        return f"{line} {facts}" if facts else line
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, object] = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        entry |= _facts(record)
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return json.dumps(text) if not text or any(c.isspace() or c in '"=' for c in text) else text
+
+
+def configure(log_format: str) -> logging.Handler:
+    """Send everything from this process to standard error, without ever waiting for who reads it.
+
+    The handler has to be closed, or the last lines may be lost.
+    """
+    formatter = JsonFormatter() if log_format == "json" else TextFormatter()
+    # A process that was started without one may come to use its number for another file.
+    has_stderr = sys.stderr is not None
+    handler = QueuedHandler(sys.stderr.fileno(), formatter) if has_stderr else logging.NullHandler()
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+    return handler

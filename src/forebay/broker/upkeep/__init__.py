@@ -1,0 +1,1 @@
+"""Work at intervals: flushing, retention, compaction, checkpoints."""

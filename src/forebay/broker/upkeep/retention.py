@@ -1,0 +1,52 @@
+"""Retention of one partition: segments that are too old or too many are deleted from its front."""
+
+from __future__ import annotations
+
+import logging
+
+from forebay.broker.broker_time import BrokerTime
+from forebay.broker.partition.partition import Partition
+from forebay.broker.telemetry.metrics import Metrics
+from forebay.core.partition.retention import RetentionPlan, RetentionPolicy, plan_retention
+
+log = logging.getLogger(__name__)
+
+
+class Retention:
+    def __init__(self, metrics: Metrics, time: BrokerTime) -> None:
+        self._metrics = metrics
+        self._time = time
+
+    def apply(self, partition: Partition) -> None:
+        """Delete what the topic's settings do not retain. Deleted files are removed from the disk later."""
+        log_ = partition.log
+        if log_.offline is not None:
+            return
+        plan = self._plan(partition)
+        if plan.roll_first:
+            log_.roll()
+        if plan.delete_count:
+            log_.delete_front(plan.delete_count)
+            self._metrics.segments_deleted += plan.delete_count
+            log.info(
+                "retention deleted segments",
+                extra={
+                    "partition": f"{partition.topic}-{partition.index}",
+                    "segments": plan.delete_count,
+                    "log_start_offset": log_.start_offset,
+                },
+            )
+
+    def _plan(self, partition: Partition) -> RetentionPlan:
+        config, log_ = partition.config, partition.log
+        return plan_retention(
+            log_.segments(),
+            RetentionPolicy(
+                retention_ms=config.retention_ms,
+                retention_bytes=config.retention_bytes,
+                deletes=config.deletes,
+            ),
+            now_ms=self._time.trusted_ms(),
+            log_start_offset=log_.start_offset,
+            high_watermark=partition.high_watermark,
+        )

@@ -1,0 +1,179 @@
+"""What has to be done at intervals: flushing, retention, compaction, checkpoints, idle connections.
+
+Each duty is a small step that decides on the loop and lets threads do what blocks. A duty that fails is
+logged and tried again at its next turn; the broker goes on. The same holds for each partition of a duty: what
+is wrong with one is no reason to neglect the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from forebay.broker.background import Background
+from forebay.broker.broker_time import BrokerTime
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.partition.assignment import Assignment
+from forebay.broker.partition.partition import Partition
+from forebay.broker.partition.table import PartitionTable
+from forebay.broker.produce.write_cycle import WriteCycle
+from forebay.broker.replication.isr import InSyncReplicas
+from forebay.broker.upkeep.compaction import Compactor
+from forebay.broker.upkeep.retention import Retention
+from forebay.broker.worker_threads import WorkerThreads
+from forebay.errors import StorageError
+from forebay.storage.disk import Disk
+
+_CHECKPOINT_INTERVAL_MS = 10_000
+_IDLE_CHECKS_PER_LIMIT = 4
+_IDLE_CHECK_MS_MAX = 60_000
+_REAP_INTERVAL_MS = 5_000
+_OFFLINE_CHECK_MS = 1_000
+_PARTITIONS_PER_STEP = 50
+"""After this many partitions a duty lets the loop serve requests."""
+
+Duty = Callable[[], Awaitable[None]]
+
+
+class Upkeep:
+    def __init__(
+        self,
+        *,
+        settings: LiveConfig,
+        partitions: PartitionTable,
+        assignment: Assignment,
+        write_cycle: WriteCycle,
+        retention: Retention,
+        compactor: Compactor,
+        isr: InSyncReplicas,
+        close_idle: Callable[[], None],
+        disk: Disk,
+        workers: WorkerThreads,
+        background: Background,
+        time: BrokerTime,
+    ) -> None:
+        """`close_idle` closes the connections that have been idle for too long."""
+        self._settings = settings
+        self._partitions = partitions
+        self._assignment = assignment
+        self._write_cycle = write_cycle
+        self._retention = retention
+        self._compactor = compactor
+        self._isr = isr
+        self._close_idle = close_idle
+        self._disk = disk
+        self._workers = workers
+        self._background = background
+        self._time = time
+        self._unremoved: list[str] = []
+        """Files of deleted segments that are still to be removed."""
+
+    # -- the schedule ----------------------------------------------------------------------------------
+
+    def start(self) -> list[asyncio.Task[None]]:
+        config = self._settings.current
+        storage, cleaner = config.storage, config.cleaner
+        idle_check_ms = min(config.socket.idle_ms_max // _IDLE_CHECKS_PER_LIMIT, _IDLE_CHECK_MS_MAX)
+        duties: list[tuple[int, Duty]] = [
+            (storage.flush_interval_ms, self.sync),
+            (storage.retention_check_interval_ms, self.apply_retention),
+            (_REAP_INTERVAL_MS, self.reap),
+            (_CHECKPOINT_INTERVAL_MS, self.checkpoint),
+            (_OFFLINE_CHECK_MS, self.bring_back),
+            (idle_check_ms, self.close_idle),
+            (storage.producer_id_expiration_check_interval_ms, self.expire_producers),
+        ]
+        if cleaner.enable:
+            duties.append((cleaner.backoff_ms, self.compact))
+        return [self._start(interval_ms, duty) for interval_ms, duty in duties]
+
+    def _start(self, interval_ms: int, duty: Duty) -> asyncio.Task[None]:
+        doing = f"housekeeping: {getattr(duty, '__name__', '')}"
+        return self._background.keep(lambda: self._every(interval_ms, duty, doing), doing)
+
+    async def _every(self, interval_ms: int, duty: Duty, doing: str) -> None:
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            try:
+                await duty()
+            except Exception as error:
+                self._background.failed(doing, error)
+
+    async def _for_each(self, duty: str, act: Callable[[Partition], object]) -> None:
+        for number, partition in enumerate(self._partitions.all()):
+            if number % _PARTITIONS_PER_STEP == 0:
+                await asyncio.sleep(0)
+            if partition.closed:
+                continue
+            try:
+                act(partition)
+            except Exception as error:
+                self._background.failed(f"housekeeping: {duty}", error, partition=str(partition))
+
+    # -- the duties ------------------------------------------------------------------------------------
+
+    async def sync(self) -> None:
+        """Bound what a loss of power can take of messages that were acknowledged before they were flushed."""
+        self._write_cycle.sync_all()
+
+    async def apply_retention(self) -> None:
+        await self._for_each("apply_retention", self._retention.apply)
+
+    async def compact(self) -> None:
+        await self._compactor.run()
+
+    async def reap(self) -> None:
+        """Remove from the disk what was deleted long enough ago that no reader is in it any more."""
+        await self._for_each("reap", lambda partition: self._unremoved.extend(partition.log.reap()))
+        if self._unremoved:
+            paths, self._unremoved = self._unremoved, []
+            self._unremoved += await self._workers.run(partial(self._remove_all, paths))
+        await self._assignment.remove_deleted()
+
+    def _remove_all(self, paths: list[str]) -> list[str]:
+        """Remove files, in a thread. Returns those that could not be removed."""
+        left: list[str] = []
+        for path in paths:
+            try:
+                self._disk.remove(path)
+            except OSError as error:
+                left.append(path)
+                self._background.failed("housekeeping: reap", error)
+        return left
+
+    async def checkpoint(self) -> None:
+        await self._workers.run(self._assignment.checkpoint)
+
+    async def bring_back(self) -> None:
+        """Look whether logs that could not be written can be written now.
+
+        An append would find out too. But where a leader is left alone, because the disks of all replicas were
+        full, acks=all is refused before anything is appended, and no replica could ever join it again.
+        """
+        offline: list[Partition] = []
+        await self._for_each(
+            "bring_back", lambda each: offline.append(each) if _may_come_back(each) else None
+        )
+        for partition in offline:
+            try:
+                await self._workers.run(partition.log.probe)
+                if not partition.closed:
+                    partition.log.come_back()
+                    self._isr.consider(partition)
+            except (OSError, StorageError):
+                continue  # it is known to be offline
+
+    async def close_idle(self) -> None:
+        self._close_idle()
+
+    async def expire_producers(self) -> None:
+        now_ms = self._time.uptime_ms()
+        expiration_ms = self._settings.current.storage.producer_id_expiration_ms
+        await self._for_each(
+            "expire_producers", lambda partition: partition.producers.expire(now_ms, expiration_ms)
+        )
+
+
+def _may_come_back(partition: Partition) -> bool:
+    return partition.log.offline is not None and not partition.log.offline_for_good

@@ -1,0 +1,23 @@
+"""Threads for blocking work that is in no hurry."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class WorkerThreads:
+    def __init__(self, loop: asyncio.AbstractEventLoop, pool: Executor) -> None:
+        self._loop = loop
+        self._pool = pool
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(self._pool, work)
+
+    def close(self) -> None:
+        """Blocks until the work under way has ended."""
+        self._pool.shutdown(wait=True)

@@ -1,0 +1,276 @@
+"""`forebay cluster`: a local cluster to try out, and the view and the balance of any cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forebay.cli.client import Client, CommandError, client_options
+from forebay.cli.cluster.start import start
+from forebay.cli.output import json_option, print_json, print_table
+from forebay.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from forebay.core.cluster.balancing import Move
+    from forebay.core.cluster.image import ClusterImage, PartitionState
+
+_SHOWN_MAX = 50
+"""Lines of a table of partitions; --json has them all."""
+
+
+@click.group()
+def cluster() -> None:
+    """Start a local cluster; see and balance any cluster."""
+
+
+cluster.add_command(start)
+
+
+def moving_options(command: Any) -> Any:
+    """The options of the commands that move partitions."""
+    for option in (
+        click.option("--dry-run", is_flag=True, help="Only show what would be moved."),
+        click.option(
+            "--at-once",
+            type=click.IntRange(1, 10_000),
+            default=20,
+            show_default=True,
+            help="How many partitions are moved at the same time.",
+        ),
+        click.option(
+            "--seconds-max",
+            type=click.IntRange(1),
+            default=3600,
+            show_default=True,
+            help="Give up waiting after so long; moves that have begun go on.",
+        ),
+        json_option,
+    ):
+        command = option(command)
+    return command
+
+
+@cluster.command()
+@json_option
+@client_options
+def describe(as_json: bool, client: Client) -> None:
+    """Show brokers, their share of the work, and partitions that are not as they should be."""
+    from forebay.cli.cluster.view import read_image
+    from forebay.cli.wire import WireConnection
+
+    with WireConnection.open(client) as connection:
+        image = read_image(connection)
+    if as_json:
+        print_json(_description(image))
+    else:
+        _print_description(image)
+
+
+@cluster.command()
+@moving_options
+@client_options
+def rebalance(dry_run: bool, at_once: int, seconds_max: int, as_json: bool, client: Client) -> None:
+    """Spread partitions and leaders evenly over all brokers, also those that have just joined."""
+    from forebay.core.cluster.balancing import rebalance as decide
+
+    moves = _move(client, decide, dry_run, at_once, seconds_max, as_json)
+    if not as_json and not dry_run:
+        click.echo(f"{_count(moves)} moved; the cluster is balanced" if moves else "nothing to move")
+
+
+@cluster.command()
+@click.argument("node", metavar="NODE", type=click.IntRange(0))
+@click.option("--fewer-replicas", is_flag=True, help="Do without a replica that no other broker can take.")
+@click.option("--undo", is_flag=True, help="Let the broker have partitions again.")
+@moving_options
+@client_options
+def drain(
+    node: int,
+    fewer_replicas: bool,
+    undo: bool,
+    dry_run: bool,
+    at_once: int,
+    seconds_max: int,
+    as_json: bool,
+    client: Client,
+) -> None:
+    """Move everything away from the broker NODE, so that it can be taken out for good.
+
+    From then on it gets no new partitions either, until it is started again, or by --undo.
+    """
+    from forebay.core.cluster.balancing import drain as decide
+
+    if undo:
+        _take_back(client, node)
+        return
+
+    def decide_drain(image: ClusterImage) -> list[Move]:
+        try:
+            return decide(image, node, fewer_replicas=fewer_replicas)
+        except KafkaError as error:
+            hint = "; or do without it by --fewer-replicas"
+            cannot = error.code is ErrorCode.INVALID_REPLICATION_FACTOR and not fewer_replicas
+            raise CommandError(error.message + (hint if cannot else "")) from None
+
+    moves = _move(client, decide_drain, dry_run, at_once, seconds_max, as_json, drained=node)
+    if not as_json and not dry_run:
+        click.echo(f"{_count(moves)} moved; broker {node} holds nothing and can be stopped for good")
+
+
+def _take_back(client: Client, node: int) -> None:
+    from forebay.cli.cluster.view import mark_drained
+    from forebay.cli.wire import WireConnection
+
+    with WireConnection.open(client) as connection:
+        mark_drained(connection, node, drained=False)
+    click.echo(f"broker {node} gets partitions again; its share by `forebay cluster rebalance`")
+
+
+def _move(
+    client: Client,
+    decide: Callable[[ClusterImage], list[Move]],
+    dry_run: bool,
+    at_once: int,
+    seconds_max: int,
+    as_json: bool,
+    drained: int | None = None,
+) -> Sequence[Move]:
+    from forebay.cli.cluster.moving import carry_out
+    from forebay.cli.cluster.view import mark_drained, read_image
+    from forebay.cli.wire import WireConnection
+
+    with WireConnection.open(client) as connection:
+        image = read_image(connection)
+        moves = decide(image)
+        if as_json:
+            print_json([_move_json(image, move) for move in moves])
+        elif dry_run:
+            _print_moves(image, moves)
+        if drained is not None and not dry_run:
+            mark_drained(connection, drained, drained=True)
+        away = sorted({node for move in moves for node in move.replicas if node not in image.brokers})
+        if away:
+            click.echo(f"moves of partitions on broker {_list(away)} wait until it is back", err=True)
+        if moves and not dry_run:
+            carry_out(connection, moves, at_once=at_once, seconds_max=seconds_max)
+    return moves
+
+
+# -- what is shown ---------------------------------------------------------------------------------------
+
+
+def _description(image: ClusterImage) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from forebay.cli.cluster.view import broker_loads, moving, states, under_replicated
+
+    return {
+        "cluster_id": image.cluster_id,
+        "controller": image.controller if image.controller in image.brokers else None,
+        "brokers": [asdict(load) for load in broker_loads(image)],
+        "partitions": sum(1 for _ in states(image)),
+        "leaderless": [_place(name, state) for name, state in states(image) if state.leader < 0],
+        "under_replicated": [_partition_json(name, state) for name, state in under_replicated(image)],
+        "reassignments": [_partition_json(name, state) for name, state in moving(image)],
+    }
+
+
+def _partition_json(topic: str, state: PartitionState) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "partition": state.index,
+        "leader": state.leader if state.leader >= 0 else None,
+        "replicas": list(state.replicas),
+        "isr": list(state.isr),
+        "adding": list(state.adding),
+        "removing": list(state.removing),
+    }
+
+
+def _print_description(image: ClusterImage) -> None:
+    from forebay.cli.cluster.view import broker_loads, moving, states, under_replicated
+
+    everything = list(states(image))
+    leaderless = sum(state.leader < 0 for _, state in everything)
+    behind, under_way = under_replicated(image), moving(image)
+    controller = f"broker {image.controller}" if image.controller in image.brokers else "none"
+    click.echo(f"cluster {image.cluster_id}  controller: {controller}")
+    click.echo(
+        f"{len(everything)} partitions, {leaderless} without leader, {len(behind)} under-replicated, "
+        f"{len(under_way)} being moved"
+    )
+    rows = [
+        (
+            each.id,
+            f"{each.address} (drained)" if each.drained else each.address,
+            each.rack,
+            each.leaders,
+            each.replicas,
+            each.out_of_sync,
+        )
+        for each in broker_loads(image)
+    ]
+    print_table(("BROKER", "ADDRESS", "RACK", "LEADERS", "REPLICAS", "OUT OF SYNC"), rows)
+    if behind:
+        _print_partitions("under-replicated", behind)
+    if under_way:
+        _print_partitions("being moved", under_way)
+
+
+def _print_partitions(title: str, partitions: Sequence[tuple[str, PartitionState]]) -> None:
+    more = len(partitions) - _SHOWN_MAX
+    click.echo(f"{title}:")
+    rows = [
+        (
+            _place(name, state),
+            state.leader if state.leader >= 0 else None,
+            _list(state.replicas),
+            _list(state.isr),
+            _list(state.adding),
+            _list(state.removing),
+        )
+        for name, state in partitions[:_SHOWN_MAX]
+    ]
+    print_table(("PARTITION", "LEADER", "REPLICAS", "ISR", "ADDING", "REMOVING"), rows)
+    if more > 0:
+        click.echo(f"... and {more} more; --json shows all")
+
+
+def _print_moves(image: ClusterImage, moves: Sequence[Move]) -> None:
+    if not moves:
+        click.echo("nothing to move")
+        return
+    rows = [
+        (f"{move.topic}-{move.partition}", _list(_before(image, move)), _list(move.replicas))
+        for move in moves
+    ]
+    print_table(("PARTITION", "REPLICAS", "BECOME"), rows)
+
+
+def _move_json(image: ClusterImage, move: Move) -> dict[str, Any]:
+    return {
+        "topic": move.topic,
+        "partition": move.partition,
+        "from": list(_before(image, move)),
+        "to": list(move.replicas),
+    }
+
+
+def _before(image: ClusterImage, move: Move) -> Sequence[int]:
+    state = image.partition(move.topic, move.partition)
+    assert state is not None
+    return state.target
+
+
+def _place(topic: str, state: PartitionState) -> str:
+    return f"{topic}-{state.index}"
+
+
+def _list(nodes: Sequence[int]) -> str:
+    return ",".join(map(str, nodes)) or "-"
+
+
+def _count(moves: Sequence[Move]) -> str:
+    return "1 partition" if len(moves) == 1 else f"{len(moves)} partitions"

@@ -1,0 +1,160 @@
+"""`forebay group list|describe|reset-offsets|delete`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forebay.cli import deletion
+from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, settle
+from forebay.cli.group.lag import PartitionLag, Place, describe_group, group_lag, group_state, word
+from forebay.cli.group.reset_offsets import reset_offsets
+from forebay.cli.output import json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import ConsumerGroupDescription, MemberDescription
+
+
+@click.group()
+def group() -> None:
+    """List, describe, reset and delete consumer groups."""
+
+
+@group.command(name="list")
+@json_option
+@client_options
+def list_(as_json: bool, client: Client) -> None:
+    """List the groups."""
+    admin = client.admin()
+    found = settle(admin.list_consumer_groups(request_timeout=REQUEST_SECONDS)).valid or ()
+    rows = [
+        {
+            "group": each.group_id,
+            "state": group_state(each),
+            "type": word(each.type),
+            "simple": each.is_simple_consumer_group,
+        }
+        for each in sorted(found, key=lambda each: each.group_id)
+    ]
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_table(("GROUP", "STATE", "TYPE"), [list(row.values())[:3] for row in rows])
+    else:
+        click.echo("no groups yet: one begins when a consumer joins it or commits for it", err=True)
+
+
+@group.command()
+@click.argument("name")
+@json_option
+@client_options
+def describe(name: str, as_json: bool, client: Client) -> None:
+    """Show the members of a group, and how far it is behind: in messages and in seconds."""
+    admin = client.admin()
+    found = describe_group(admin, name)
+    owners = _owners(found)
+    lags = group_lag(client, admin, name, owners)
+    if not lags and not found.members and group_state(found) == "Dead":
+        raise no_group(name)
+    described = _as_dict(found, lags, owners)
+    if as_json:
+        print_json(described)
+    else:
+        _print_description(described)
+
+
+group.add_command(reset_offsets)
+
+
+@group.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@client_options
+def delete(names: tuple[str, ...], yes: bool, client: Client) -> None:
+    """Delete groups without members, with their offsets."""
+    if not yes:
+        deletion.confirm(names, "every offset committed there")
+    admin = client.admin()
+    futures = admin.delete_consumer_groups(list(names), request_timeout=REQUEST_SECONDS)
+    deletion.settle_each("group", futures)
+
+
+def no_group(name: str) -> CommandError:
+    return CommandError(f"there is no group {name}: `forebay group list` shows what there is")
+
+
+def _owners(found: ConsumerGroupDescription) -> dict[Place, str]:
+    return {
+        (place.topic, place.partition): member.member_id
+        for member in found.members
+        for place in _assigned(member)
+    }
+
+
+def _assigned(member: MemberDescription) -> list[Any]:
+    return (member.assignment.topic_partitions if member.assignment else None) or []
+
+
+def _as_dict(
+    found: ConsumerGroupDescription, lags: Sequence[PartitionLag], owners: Mapping[Place, str]
+) -> dict[str, Any]:
+    seconds = [each.lag_seconds for each in lags if each.lag_seconds is not None]
+    return {
+        "group": found.group_id,
+        "state": group_state(found),
+        "type": word(found.type),
+        "assignor": found.partition_assignor or None,
+        "coordinator": found.coordinator.id if found.coordinator else None,
+        "members": [
+            {
+                "member": member.member_id,
+                "client": member.client_id,
+                "host": member.host,
+                "instance": member.group_instance_id,
+                "partitions": len(_assigned(member)),
+            }
+            for member in found.members
+        ],
+        "partitions": [_lag_dict(each, owners.get((each.topic, each.partition))) for each in lags],
+        "lag": sum(each.lag or 0 for each in lags),
+        "lag_seconds": max(seconds, default=None),
+    }
+
+
+def _lag_dict(lag: PartitionLag, member: str | None) -> dict[str, Any]:
+    return {
+        "topic": lag.topic,
+        "partition": lag.partition,
+        "committed": lag.committed,
+        "end_offset": lag.end_offset,
+        "lag": lag.lag,
+        "lag_seconds": lag.lag_seconds,
+        "member": member,
+    }
+
+
+def _print_description(group: Mapping[str, Any]) -> None:
+    assignor = f"  assignor {group['assignor']}" if group["assignor"] else ""
+    click.echo(f"group {group['group']}  {group['state']}  {group['type']}{assignor}")
+    if group["members"]:
+        rows = [list(member.values()) for member in group["members"]]
+        print_table(("MEMBER", "CLIENT", "HOST", "INSTANCE", "PARTITIONS"), rows)
+        click.echo()
+    headers = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "SECONDS", "MEMBER")
+    rows = [
+        [*list(each.values())[:5], _seconds(each["lag_seconds"]), each["member"]]
+        for each in group["partitions"]
+    ]
+    print_table(headers, rows)
+    click.echo(f"total lag: {_amount(group)}")
+
+
+def _amount(group: Mapping[str, Any]) -> str:
+    messages = f"{group['lag']:,} message{'' if group['lag'] == 1 else 's'}"
+    return messages if group["lag_seconds"] is None else f"{messages}, {_seconds(group['lag_seconds'])} s"
+
+
+def _seconds(value: float | None) -> str | None:
+    return None if value is None else f"{value:.1f}"

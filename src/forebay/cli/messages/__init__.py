@@ -1,0 +1,1 @@
+"""`forebay produce` and `forebay consume`."""

@@ -1,0 +1,1 @@
+"""Every setting by name: type, default, bounds, documentation."""

@@ -1,0 +1,306 @@
+"""Every setting of a broker, with Kafka's name and meaning; `ignored_keys.py` has those that nothing heeds.
+
+Defaults are Kafka's except where its own are unsafe or useless for a single process: retention is two
+weeks, the listener is loopback only, and replication factor and minimum in-sync replicas follow the
+size of the cluster instead of being 1.
+"""
+
+from __future__ import annotations
+
+from forebay.config.keys.cleaner import CLEANER_KEYS
+from forebay.config.keys.cluster import CLUSTER_KEYS
+from forebay.config.keys.controller import CONTROLLER_KEYS
+from forebay.config.keys.group import GROUP_KEYS
+from forebay.config.keys.ignored import IGNORED_BROKER_KEYS
+from forebay.config.keys.replication import REPLICATION_KEYS
+from forebay.config.keys.transaction import TRANSACTION_KEYS
+from forebay.config.listeners import validate_advertised, validate_listeners, validate_metrics_listener
+from forebay.config.values import INT_MAX, LONG_MAX, ConfigType, Definition, Value, int_key, long_key
+
+COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+CLEANUP_POLICIES = ("delete", "compact")
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+
+
+def validate_cleanup_policy(value: Value) -> None:
+    if not value:
+        raise ValueError("name delete, compact or both")
+
+
+def _not_zero(value: Value) -> None:
+    if value == 0:
+        raise ValueError("0 is not allowed, use -1 or a count from 1")
+
+
+def _one_directory(value: Value) -> None:
+    if not isinstance(value, tuple) or len(value) != 1:
+        raise ValueError(
+            "exactly one data directory per broker process; start another broker for another disk"
+        )
+
+
+def _gzip_level(value: Value) -> None:
+    if value == 0:
+        raise ValueError("0 is not allowed, use -1 for the default or a level from 1 to 9")
+
+
+def _bool(name: str, default: bool, doc: str, dynamic: bool = False) -> Definition:
+    return Definition(name=name, type=ConfigType.BOOLEAN, default=default, doc=doc, dynamic=dynamic)
+
+
+def _choice(name: str, default: str, doc: str, choices: tuple[str, ...], dynamic: bool = False) -> Definition:
+    return Definition(
+        name=name, type=ConfigType.STRING, default=default, doc=doc, choices=choices, dynamic=dynamic
+    )
+
+
+_IDENTITY = (
+    int_key(
+        "node.id",
+        1,
+        "The number of this broker, unique in its cluster. A broker of a forebay.cluster that is given none "
+        "gets one, and remembers it in its data directory.",
+        0,
+    ),
+    Definition(
+        name="broker.rack",
+        type=ConfigType.STRING,
+        default=None,
+        doc="The failure domain of this broker, told to clients and used to keep replicas apart.",
+    ),
+    Definition(
+        name="log.dirs",
+        type=ConfigType.LIST,
+        default=("./forebay-data",),
+        validate=_one_directory,
+        doc="The directory that holds this broker's data.",
+    ),
+    Definition(
+        name="listeners",
+        type=ConfigType.LIST,
+        default=("PLAINTEXT://127.0.0.1:9092",),
+        validate=validate_listeners,
+        doc="The address to listen on, host:port; no host means every interface, port 0 any free port.",
+    ),
+    Definition(
+        name="advertised.listeners",
+        type=ConfigType.LIST,
+        default=(),
+        validate=validate_advertised,
+        doc="The address told to clients; when empty, each client is told the address that it came by.",
+    ),
+    Definition(
+        name="forebay.metrics.listener",
+        type=ConfigType.STRING,
+        default=None,
+        validate=validate_metrics_listener,
+        doc="Where metrics are served for Prometheus, host:port, under /metrics; nowhere unless it is set.",
+    ),
+)
+
+_CONNECTIONS = (
+    int_key("socket.request.max.bytes", 104857600, "The largest request taken from a client.", 1024),
+    int_key(
+        "max.connections",
+        INT_MAX,
+        "The most connections at any time, besides those of brokers.",
+        0,
+        dynamic=True,
+    ),
+    int_key("max.connections.per.ip", INT_MAX, "The most connections from one address.", 0, dynamic=True),
+    long_key("connections.max.idle.ms", 600_000, "Connections idle for this long are closed.", 1000),
+    int_key(
+        "forebay.connection.max.inflight.requests",
+        1000,
+        "Requests of one connection that may wait for an answer before no more are read from it.",
+        1,
+        100_000,
+    ),
+    int_key("fetch.max.bytes", 57671680, "The most data that one Fetch response carries.", 1024),
+    int_key(
+        "max.incremental.fetch.session.cache.slots",
+        1000,
+        "Fetch sessions kept for clients; beyond it the oldest makes room.",
+        0,
+    ),
+)
+
+_TOPICS = (
+    int_key("num.partitions", 1, "Partitions of a topic that is created without a count.", 1, 10_000),
+    Definition(
+        name="default.replication.factor",
+        type=ConfigType.INT,
+        default=-1,
+        minimum=-1,
+        maximum=32767,
+        validate=_not_zero,
+        doc="Replicas of a topic that is created without a count; -1 means three, or all brokers if fewer.",
+    ),
+    Definition(
+        name="min.insync.replicas",
+        type=ConfigType.INT,
+        default=-1,
+        minimum=-1,
+        maximum=32767,
+        validate=_not_zero,
+        doc="Replicas that must hold a message before acks=all is answered; -1 means a majority of them.",
+        dynamic=True,
+    ),
+    _bool("auto.create.topics.enable", True, "Create a topic when a client asks for an unknown one."),
+    _bool("delete.topic.enable", True, "Whether topics can be deleted."),
+    int_key("message.max.bytes", 1048588, "The largest record batch that a topic takes.", 0, dynamic=True),
+    _choice(
+        "compression.type",
+        "producer",
+        "How batches are stored; producer keeps them as they were sent.",
+        COMPRESSION_TYPES,
+        dynamic=True,
+    ),
+    Definition(
+        name="compression.gzip.level",
+        type=ConfigType.INT,
+        default=-1,
+        minimum=-1,
+        maximum=9,
+        validate=_gzip_level,
+        doc="The level at which batches are compressed when compression.type is gzip; -1 is gzip's default.",
+        dynamic=True,
+    ),
+    int_key(
+        "compression.lz4.level",
+        9,
+        "The level when compression.type is lz4; 9, the default, is the fast one, as in Kafka.",
+        1,
+        17,
+        dynamic=True,
+    ),
+    int_key(
+        "compression.zstd.level", 3, "The level when compression.type is zstd.", -131_072, 22, dynamic=True
+    ),
+    _choice(
+        "log.message.timestamp.type",
+        "CreateTime",
+        "Whether a message carries the producer's time or the time of its append.",
+        TIMESTAMP_TYPES,
+        dynamic=True,
+    ),
+    long_key(
+        "log.message.timestamp.before.max.ms",
+        LONG_MAX,
+        "How far a producer's timestamp may lie in the past.",
+        0,
+        dynamic=True,
+    ),
+    long_key(
+        "log.message.timestamp.after.max.ms",
+        3_600_000,
+        "How far a producer's timestamp may lie in the future.",
+        0,
+        dynamic=True,
+    ),
+    int_key(
+        "producer.id.expiration.ms",
+        86_400_000,
+        "An idempotent producer that appends nothing to a partition for this long is forgotten there. The "
+        "broker's own time counts, from its start on; timestamps of messages do not.",
+        1,
+        dynamic=True,
+    ),
+    int_key(
+        "producer.id.expiration.check.interval.ms",
+        600_000,
+        "How often to look for producers that are to be forgotten.",
+        1,
+    ),
+    int_key(
+        "forebay.decompress.max.bytes",
+        64 * 1024 * 1024,
+        "The most that one batch may unpack to, where the broker has to unpack it.",
+        1024,
+    ),
+)
+
+_LOG = (
+    Definition(
+        name="log.cleanup.policy",
+        type=ConfigType.LIST,
+        default=("delete",),
+        choices=CLEANUP_POLICIES,
+        validate=validate_cleanup_policy,
+        doc="delete drops old segments by age and size; compact keeps the last value of each key.",
+        dynamic=True,
+    ),
+    long_key("log.retention.ms", None, "How long messages are kept; -1 means for ever.", -1, dynamic=True),
+    int_key("log.retention.minutes", None, "Used when log.retention.ms is not set.", -1),
+    int_key("log.retention.hours", 336, "Used when neither log.retention.ms nor .minutes is set.", -1),
+    long_key(
+        "log.retention.bytes",
+        -1,
+        "The size at which a partition drops old segments; -1 means none.",
+        -1,
+        dynamic=True,
+    ),
+    long_key("log.retention.check.interval.ms", 300_000, "How often retention is looked at.", 1),
+    int_key("log.segment.bytes", 1073741824, "The size at which a segment is closed.", 14, dynamic=True),
+    long_key("log.roll.ms", None, "The age at which a segment is closed.", 1, dynamic=True),
+    int_key("log.roll.hours", 168, "Used when log.roll.ms is not set.", 1),
+    long_key(
+        "log.roll.jitter.ms",
+        None,
+        "Segments are closed up to this much earlier, each by another time, so that not all are at once.",
+        0,
+        dynamic=True,
+    ),
+    int_key("log.roll.jitter.hours", 0, "Used when log.roll.jitter.ms is not set.", 0),
+    int_key(
+        "log.index.interval.bytes", 4096, "Data between two entries of the offset index.", 0, dynamic=True
+    ),
+    int_key(
+        "log.index.size.max.bytes",
+        10485760,
+        "The size at which an index closes its segment.",
+        12,
+        dynamic=True,
+    ),
+    long_key(
+        "log.segment.delete.delay.ms",
+        60_000,
+        "How long the files of a deleted segment stay on disk, for readers in flight.",
+        0,
+        dynamic=True,
+    ),
+    _choice(
+        "forebay.flush.policy",
+        "ack",
+        "When data is forced to disk: ack before acks=all is answered, interval every log.flush.interval.ms.",
+        ("ack", "interval"),
+    ),
+    long_key(
+        "log.flush.interval.ms",
+        1000,
+        "The longest that appended data waits for the disk, whatever the flush policy.",
+        1,
+    ),
+    int_key("forebay.open.files.max", 512, "Log files held open at a time.", 16),
+    _choice("forebay.log.format", "text", "How the broker's own log lines look.", ("text", "json")),
+)
+
+BROKER_KEYS: dict[str, Definition] = {
+    definition.name: definition
+    for definition in (
+        *_IDENTITY,
+        *CLUSTER_KEYS,
+        *_CONNECTIONS,
+        *_TOPICS,
+        *_LOG,
+        *CLEANER_KEYS,
+        *GROUP_KEYS,
+        *TRANSACTION_KEYS,
+        *REPLICATION_KEYS,
+        *CONTROLLER_KEYS,
+        *IGNORED_BROKER_KEYS,
+    )
+}
+
+ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
+"""Other names that Kafka's users write for the same key."""

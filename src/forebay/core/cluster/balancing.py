@@ -1,0 +1,223 @@
+"""Which partitions to move so that the brokers share the work: after one joined, before one leaves.
+
+A replica moves only if that helps: where two brokers differ by two or more, the fuller gives one to the
+emptier. First each topic is evened out, as its clients work on all of its partitions at once; then the
+whole cluster, without undoing that. No move puts two replicas into one rack that were apart. Last, leaders
+are evened out by the order of replicas, which moves no data.
+
+Replicas on brokers that are away stay: those may come back any moment. Brokers that were drained are given
+nothing. Partitions that are being moved already are left alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from forebay.core.cluster.image import ClusterImage, PartitionState
+from forebay.core.cluster.placement import level_leaders, racks_of, staying
+from forebay.errors import ErrorCode, KafkaError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    """In the order they are preferred as leaders; a move may change the order alone."""
+
+
+def rebalance(image: ClusterImage) -> list[Move]:
+    """Spreads partitions over all live brokers, with as few copies as that takes."""
+    room = _Room(image)
+    free = [seat for seat in room.seats if not seat.moving]
+    for seat in free:
+        room.spread_racks(seat)
+    for seats in _by_topic(free).values():
+        room.level(seats, Counter(replica for seat in seats for replica in seat.replicas))
+    room.level(free, room.load, keeps_topics_level=True)
+    _level_leaders(image, room.seats)
+    return _moves(free)
+
+
+def drain(image: ClusterImage, node_id: int, *, fewer_replicas: bool = False) -> list[Move]:
+    """Every replica away from one broker.
+
+    One that no other broker can take is an error, or with `fewer_replicas` given up, if another is left.
+    """
+    if node_id not in image.brokers and not _holds_any(image, node_id):
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {node_id}")
+    room = _Room(image)
+    room.close(node_id)
+    leaving = [seat for seat in room.seats if node_id in seat.replicas]
+    for seat in leaving:
+        if fewer_replicas and len(seat.replicas) > 1 and not room.takers(seat, node_id):
+            room.give_up(seat, node_id)
+        else:
+            room.replace(seat, node_id)
+    return _moves(leaving)
+
+
+class _Seat:
+    """A partition and the replicas it should have."""
+
+    __slots__ = ("before", "moving", "partition", "replicas", "topic")
+
+    def __init__(self, topic: str, state: PartitionState) -> None:
+        self.topic = topic
+        self.partition = state.index
+        self.before = state.target
+        self.replicas = list(state.target)
+        self.moving = bool(state.adding or state.removing)
+
+
+class _Room:
+    """The live brokers, what they hold, and the partitions to seat."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.seats = [
+            _Seat(topic.name, state) for topic in image.topics.values() for state in topic.partitions
+        ]
+        # Partition by partition over all topics, so that no topic gives more than its share.
+        self.seats.sort(key=lambda seat: (seat.partition, seat.topic))
+        self.load = Counter(replica for seat in self.seats for replica in seat.replicas)
+        self._held = Counter((seat.topic, replica) for seat in self.seats for replica in seat.replicas)
+        self._racks = racks_of(staying(image))
+
+    def close(self, broker: int) -> None:
+        """Nothing more goes to this broker."""
+        self._racks.pop(broker, None)
+
+    # -- a single replica ------------------------------------------------------------------------------
+
+    def move(self, seat: _Seat, giver: int, taker: int) -> None:
+        seat.replicas[seat.replicas.index(giver)] = taker
+        for broker, change in ((giver, -1), (taker, 1)):
+            self.load[broker] += change
+            self._held[seat.topic, broker] += change
+
+    def takers(self, seat: _Seat, giver: int) -> list[int]:
+        """The brokers that could have this replica instead."""
+        return [broker for broker in self._racks if broker not in seat.replicas and broker != giver]
+
+    def give_up(self, seat: _Seat, giver: int) -> None:
+        seat.replicas.remove(giver)
+        self.load[giver] -= 1
+        self._held[seat.topic, giver] -= 1
+
+    def replace(self, seat: _Seat, giver: int) -> None:
+        """Moves a replica to wherever it is best off."""
+        staying = [replica for replica in seat.replicas if replica != giver]
+        free = self.takers(seat, giver)
+        if not free:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"{seat.topic}-{seat.partition} has {len(seat.replicas)} replicas, and no other live broker "
+                f"can take that of broker {giver}: start another broker, or reassign it to fewer replicas",
+            )
+        self.move(seat, giver, min(free, key=lambda broker: self._cost(seat, broker, staying)))
+
+    def spread_racks(self, seat: _Seat) -> None:
+        """Puts replicas that share a rack into racks that have none of them."""
+        for giver in reversed(seat.replicas.copy()):
+            staying = [replica for replica in seat.replicas if replica != giver]
+            used = {self._racks.get(replica) for replica in staying}
+            free = [broker for broker, rack in self._racks.items() if rack not in used and broker != giver]
+            if giver in self._racks and self._racks[giver] in used and free:
+                self.move(seat, giver, min(free, key=lambda broker: self._cost(seat, broker, staying)))
+
+    def _cost(self, seat: _Seat, broker: int, staying: Sequence[int]) -> tuple[int, ...]:
+        rack = self._racks[broker]
+        shared = sum(self._racks.get(replica) == rack for replica in staying)
+        return shared, self._held[seat.topic, broker], self.load[broker], broker
+
+    # -- many --------------------------------------------------------------------------------------------
+
+    def level(self, seats: Sequence[_Seat], load: Counter[int], *, keeps_topics_level: bool = False) -> None:
+        """Moves replicas between live brokers until `load`, which counts these seats, is even."""
+
+        def fits(seat: _Seat, giver: int, taker: int) -> bool:
+            held = self._held
+            useful = not keeps_topics_level or held[seat.topic, giver] > held[seat.topic, taker]
+            return useful and self._keeps_racks(seat, giver, taker)
+
+        if not self._racks:
+            return
+        total = sum(load[broker] for broker in self._racks)
+        least, most = total // len(self._racks), -(-total // len(self._racks))
+        # From who has too much to who has too little, as long as there are both: else a replica could go to
+        # a broker that then has to pass another one on. Only racks can make the last step necessary.
+        for keeps, wants in ((most, least), (least, least), (most, most), (0, total)):
+            # Each move makes two brokers more alike, so the sweeps end; one without a move is the last.
+            while any(
+                self._sweep(seats, load, giver, keeps, wants, fits) for giver in self._fullest_first(load)
+            ):
+                pass
+
+    def _fullest_first(self, load: Counter[int]) -> list[int]:
+        return sorted(self._racks, key=lambda broker: (-load[broker], -self.load[broker], broker))
+
+    def _sweep(
+        self,
+        seats: Iterable[_Seat],
+        load: Counter[int],
+        giver: int,
+        keeps: int,
+        wants: int,
+        fits: Callable[[_Seat, int, int], bool],
+    ) -> bool:
+        """One pass over what a broker could give; False when nobody was better off.
+
+        The giver keeps so many at least, and nobody takes who has as many as a broker wants.
+        """
+        moved = False
+        for seat in seats:
+            enough = min(load[giver] - 1, wants)
+            takers = [broker for broker in self._racks if load[broker] < enough]
+            if load[giver] <= keeps or not takers:
+                break
+            if giver not in seat.replicas:
+                continue
+            able = [b for b in takers if b not in seat.replicas and fits(seat, giver, b)]
+            if able:
+                taker = min(able, key=lambda broker: (load[broker], self.load[broker], broker))
+                self.move(seat, giver, taker)
+                if load is not self.load:
+                    load[giver] -= 1
+                    load[taker] += 1
+                moved = True
+        return moved
+
+    def _keeps_racks(self, seat: _Seat, giver: int, taker: int) -> bool:
+        staying = [self._racks.get(replica) for replica in seat.replicas if replica != giver]
+        return self._racks[taker] not in staying or self._racks[giver] in staying
+
+
+def _by_topic(seats: Iterable[_Seat]) -> dict[str, list[_Seat]]:
+    topics: dict[str, list[_Seat]] = {}
+    for seat in seats:
+        topics.setdefault(seat.topic, []).append(seat)
+    return topics
+
+
+def _level_leaders(image: ClusterImage, seats: Sequence[_Seat]) -> None:
+    """Evens out first replicas; those on brokers that are away, and moving partitions, stay as they are."""
+    free = [seat for seat in seats if not seat.moving and all(r in image.brokers for r in seat.replicas)]
+    chosen = set(map(id, free))
+    level_leaders(
+        [seat.replicas for seat in free],
+        Counter(seat.replicas[0] for seat in seats if id(seat) not in chosen),
+    )
+
+
+def _holds_any(image: ClusterImage, node_id: int) -> bool:
+    return any(node_id in state.replicas for topic in image.topics.values() for state in topic.partitions)
+
+
+def _moves(seats: Iterable[_Seat]) -> list[Move]:
+    return [
+        Move(topic=seat.topic, partition=seat.partition, replicas=tuple(seat.replicas))
+        for seat in seats
+        if tuple(seat.replicas) != seat.before
+    ]

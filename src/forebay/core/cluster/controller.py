@@ -1,0 +1,228 @@
+"""What the controller does, decided on an image: who leads, who is in sync, when a move has ended.
+
+Three rules keep every acknowledged message. Only a member of the in-sync set is elected, or where none is
+alive an eligible replica (`in_sync.py`), since each of them has everything that was acknowledged with
+acks=all (an unclean election breaks this, and has to be wished for). A partition never loses its last such
+replicas by their death: they stay listed without a leader until one of them is back. And whenever the leader
+changes the leader epoch rises, so that what an earlier leader still says can be told from what the new one
+says.
+
+`settle` is the whole decision for one partition, and has nothing more to do on its own result. Nothing is
+written here: each new state carries the partition epoch of the state it was made from, and the store
+refuses it when somebody was faster.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterator
+from dataclasses import replace
+
+from forebay.config import ControllerConfig, validate_topic_override
+from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionPut, PartitionState, TopicImage
+from forebay.core.cluster.in_sync import MAJORITY, is_last, min_insync, with_heir, with_isr, without
+
+_UNCLEAN = "unclean.leader.election.enable"
+
+
+def plan(image: ClusterImage, config: ControllerConfig) -> list[PartitionPut]:
+    """What has to change now that these brokers are alive; nothing, when all is as it should be."""
+    alive = image.brokers
+    changes: list[PartitionPut] = []
+    for topic in image.topics.values():
+        unclean = _may_be_unclean(image, config, topic.name)
+        minimum = min_insync(image, topic.name, config.min_insync_replicas)
+        for state in topic.partitions:
+            after = settle(state, alive, unclean=unclean, minimum=minimum)
+            if after is not state:
+                changes.append(PartitionPut(topic_id=topic.topic_id, state=after))
+    return changes
+
+
+def prefer(image: ClusterImage, *, imbalance_percent_max: int = 0) -> list[PartitionPut]:
+    """Leadership back to first replicas, for brokers that lead too few of the partitions meant for them."""
+    meant: Counter[int] = Counter()
+    missed: Counter[int] = Counter()
+    for _, state in _settled(image):
+        meant[state.replicas[0]] += 1
+        missed[state.replicas[0]] += state.leader != state.replicas[0]
+    return [
+        PartitionPut(topic_id=topic.topic_id, state=lead(state, state.replicas[0]))
+        for topic, state in _settled(image)
+        if can_lead(state, state.replicas[0], image.brokers)
+        and state.leader != state.replicas[0]
+        and missed[state.replicas[0]] * 100 > imbalance_percent_max * meant[state.replicas[0]]
+    ]
+
+
+def departure(
+    image: ClusterImage,
+    node_id: int,
+    *,
+    unsynced: bool = False,
+    damaged: bool = False,
+    lost: bool = False,
+    only: Container[tuple[str, int]] | None = None,
+    min_insync_replicas: int = MAJORITY,
+) -> list[PartitionPut]:
+    """What has to change before a broker goes away, or before it comes back with less than it had.
+
+    A broker that is about to stop leaves the in-sync sets where another live replica can take over, and that
+    one leads. Elsewhere it stays.
+
+    With `unsynced` it may lack what was not yet on its disk when the power failed; a broker that is not
+    registered is treated so too. It leaves wherever another is listed who has everything, dead or alive,
+    unless all of its own is known to be synced; and it leads nothing before a new election: two histories in
+    one leader epoch could not be told apart. With `damaged` it may lack even what was synced. With `lost` it
+    has nothing left, and leaves even where it was the last. `only` names the partitions (topic and index)
+    that are meant, if not all are.
+    """
+    others = image.brokers.keys() - {node_id}
+    stops = node_id in image.brokers and not (unsynced or damaged or lost)
+
+    def leave(topic: str, state: PartitionState) -> PartitionState:
+        minimum = min_insync(image, topic, min_insync_replicas)
+        if stops:
+            return _leave(state, node_id, others, minimum)
+        stays = not lost and (is_last(state, node_id) or (_is_synced(state, node_id) and not damaged))
+        return _step_down(state if stays else without(state, node_id), node_id, others, minimum)
+
+    return _changes(image, leave, only)
+
+
+def withdrawal(
+    image: ClusterImage,
+    node_id: int,
+    only: Container[tuple[str, int]],
+    *,
+    min_insync_replicas: int = MAJORITY,
+) -> list[PartitionPut]:
+    """What has to change when a registered broker cannot open these partitions: others lead, if they can.
+
+    It goes on leading where nobody else has the messages. If it stepped down there, it would be elected
+    again at once, and try and fail to open them again, as fast as elections can be written.
+    """
+    changes = departure(image, node_id, damaged=True, only=only, min_insync_replicas=min_insync_replicas)
+    return [change for change in changes if not can_lead(change.state, node_id, image.brokers)]
+
+
+# -- one partition ----------------------------------------------------------------------------------------
+
+
+def settle(
+    state: PartitionState, alive: Container[int], *, unclean: bool = False, minimum: int = MAJORITY
+) -> PartitionState:
+    """The state this partition should be in; the same object if it is in it."""
+    if state.leader in alive and not state.adding and not state.removing:
+        # Nearly all partitions nearly always.
+        for member in state.isr:
+            if member not in alive:
+                break
+        else:
+            if state.leader in state.isr:
+                return state
+    return _elect(_finish_move(_in_sync(state, alive, minimum, unclean=unclean), alive), alive)
+
+
+def can_lead(state: PartitionState, broker_id: int, alive: Container[int]) -> bool:
+    return broker_id in state.isr and broker_id in alive
+
+
+def first_able(state: PartitionState, alive: Container[int]) -> int:
+    """The replica to elect: in sync, alive, and as early in the list as possible."""
+    return next((replica for replica in state.replicas if can_lead(state, replica, alive)), NO_LEADER)
+
+
+def lead(state: PartitionState, leader: int) -> PartitionState:
+    return replace(state, leader=leader, leader_epoch=state.leader_epoch + 1)
+
+
+def hand_over(
+    state: PartitionState, node_id: int, alive: Container[int], *, minimum: int = MAJORITY
+) -> PartitionState | None:
+    """Another leads, because this one can no longer be trusted with the log; None when nobody else can."""
+    after = _elect(_in_sync(without(state, node_id), alive, minimum), alive)
+    return None if after.leader in (NO_LEADER, node_id) else after
+
+
+def _in_sync(
+    state: PartitionState, alive: Container[int], minimum: int, *, unclean: bool = False
+) -> PartitionState:
+    isr = tuple(member for member in state.isr if member in alive)
+    if isr:
+        return state if isr == state.isr else with_isr(state, isr, minimum)
+    # With no member alive all of them stay listed: each has every acknowledged message, and may come back.
+    after = with_heir(state, alive, minimum)
+    if after is not state or not unclean:
+        return after
+    # What the first of these has is what the partition holds from now on.
+    isr = tuple(replica for replica in state.replicas if replica in alive)[:1]
+    return replace(state, isr=isr, eligible=(), synced=False) if isr else state
+
+
+def _finish_move(state: PartitionState, alive: Container[int]) -> PartitionState:
+    if not state.adding and not state.removing:
+        return state
+    target = state.target
+    if not all(can_lead(state, replica, alive) for replica in target):
+        return state
+    isr = tuple(member for member in state.isr if member in target)
+    return replace(state, replicas=target, isr=isr, adding=(), removing=(), eligible=(), synced=False)
+
+
+def _elect(state: PartitionState, alive: Container[int]) -> PartitionState:
+    if can_lead(state, state.leader, alive):
+        return state
+    leader = first_able(state, alive)
+    return state if leader == state.leader else lead(state, leader)
+
+
+# -- leaving ----------------------------------------------------------------------------------------------
+
+
+def _leave(state: PartitionState, node_id: int, others: Container[int], minimum: int) -> PartitionState:
+    if node_id not in state.isr or not any(node in others for node in (*state.isr, *state.eligible)):
+        return state
+    isr = tuple(member for member in state.isr if member != node_id)
+    return _step_down(with_isr(state, isr, minimum), node_id, others, minimum)
+
+
+def _step_down(state: PartitionState, node_id: int, others: Container[int], minimum: int) -> PartitionState:
+    if state.leader != node_id:
+        return state
+    after = with_heir(state, others, minimum)
+    return lead(after, first_able(after, others))
+
+
+def _is_synced(state: PartitionState, node_id: int) -> bool:
+    return state.synced and state.isr == (node_id,)
+
+
+# -- whole images -----------------------------------------------------------------------------------------
+
+
+def _changes(
+    image: ClusterImage,
+    change: Callable[[str, PartitionState], PartitionState],
+    only: Container[tuple[str, int]] | None = None,
+) -> list[PartitionPut]:
+    return [
+        PartitionPut(topic_id=topic.topic_id, state=after)
+        for topic in image.topics.values()
+        for state in topic.partitions
+        if (only is None or (topic.name, state.index) in only)
+        and (after := change(topic.name, state)) is not state
+    ]
+
+
+def _settled(image: ClusterImage) -> Iterator[tuple[TopicImage, PartitionState]]:
+    """Partitions that are not being moved."""
+    for topic in image.topics.values():
+        for state in topic.partitions:
+            if not state.adding and not state.removing:
+                yield topic, state
+
+
+def _may_be_unclean(image: ClusterImage, config: ControllerConfig, topic: str) -> bool:
+    text = image.topic_config(topic).overrides.get(_UNCLEAN)
+    return config.unclean_election if text is None else bool(validate_topic_override(_UNCLEAN, text))

@@ -1,0 +1,145 @@
+"""The text in which each part of an image is stored: small JSON objects that people can read with etcdctl.
+
+A reader ignores names that it does not know, so a newer broker may add some. A value that lacks a needed
+name, or is no JSON at all, is a ProtocolError: the store does not hold what we wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from forebay.core.cluster.image import BrokerRegistration, PartitionState, TopicRecord
+from forebay.errors import ProtocolError
+
+T = TypeVar("T")
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """A topic id as Kafka's tools print it."""
+    return urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def parse_topic_id(text: str) -> bytes:
+    try:
+        topic_id = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        topic_id = b""
+    if len(topic_id) != 16:
+        raise ProtocolError(f"{text!r} is not a topic id")
+    return topic_id
+
+
+def encode_topic(record: TopicRecord) -> bytes:
+    replicas = max((len(replicas) for replicas in record.assignment), default=0)
+    return _dump(
+        {
+            "id": topic_id_text(record.topic_id),
+            "partitions": len(record.assignment),
+            "replication_factor": replicas,
+            "assignment": record.assignment,
+        }
+    )
+
+
+def decode_topic(name: str, value: bytes) -> TopicRecord:
+    def read(fields: Mapping[str, Any]) -> TopicRecord:
+        assignment = tuple(_ids(replicas) for replicas in fields["assignment"])
+        if not assignment or not all(assignment):
+            raise ValueError("a partition without replicas")
+        return TopicRecord(name=name, topic_id=parse_topic_id(fields["id"]), assignment=assignment)
+
+    return _load(f"topic {name}", value, read)
+
+
+def encode_partition(state: PartitionState) -> bytes:
+    fields: dict[str, Any] = {
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "isr": state.isr,
+        "replicas": state.replicas,
+    }
+    if state.adding or state.removing:
+        fields |= {"adding": state.adding, "removing": state.removing}
+    if state.eligible:
+        fields |= {"eligible": state.eligible}
+    if state.synced:
+        fields |= {"synced": True}
+    return _dump(fields)
+
+
+def decode_partition(index: int, value: bytes, mod_revision: int) -> PartitionState:
+    def read(fields: Mapping[str, Any]) -> PartitionState:
+        return PartitionState(
+            index=index,
+            leader=int(fields["leader"]),
+            leader_epoch=int(fields["leader_epoch"]),
+            isr=_ids(fields["isr"]),
+            replicas=_ids(fields["replicas"]),
+            partition_epoch=mod_revision,
+            adding=_ids(fields.get("adding", ())),
+            removing=_ids(fields.get("removing", ())),
+            eligible=_ids(fields.get("eligible", ())),
+            synced=bool(fields.get("synced", False)),
+        )
+
+    return _load(f"state of partition {index}", value, read)
+
+
+def encode_overrides(overrides: Mapping[str, str]) -> bytes:
+    return _dump(dict(sorted(overrides.items())))
+
+
+def decode_overrides(name: str, value: bytes) -> dict[str, str]:
+    def read(fields: Mapping[str, Any]) -> dict[str, str]:
+        if not all(isinstance(text, str) for text in fields.values()):
+            raise ValueError("a setting that is not text")
+        return dict(fields)
+
+    return _load(f"settings of {name}", value, read)
+
+
+def encode_broker(registration: BrokerRegistration) -> bytes:
+    return _dump(
+        {
+            "host": registration.host,
+            "port": registration.port,
+            "rack": registration.rack,
+            "directory": registration.directory,
+        }
+    )
+
+
+def decode_broker(broker_id: int, value: bytes, create_revision: int) -> BrokerRegistration:
+    def read(fields: Mapping[str, Any]) -> BrokerRegistration:
+        rack = fields["rack"]
+        return BrokerRegistration(
+            id=broker_id,
+            host=str(fields["host"]),
+            port=int(fields["port"]),
+            rack=None if rack is None else str(rack),
+            directory=str(fields.get("directory", "")),
+            epoch=create_revision,
+        )
+
+    return _load(f"broker {broker_id}", value, read)
+
+
+def _ids(values: Any) -> tuple[int, ...]:
+    return tuple(int(value) for value in values)
+
+
+def _dump(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _load(what: str, value: bytes, read: Callable[[Mapping[str, Any]], T]) -> T:
+    try:
+        fields = json.loads(value)
+        if not isinstance(fields, dict):
+            raise ValueError("no JSON object")
+        return read(fields)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ProtocolError(f"the stored {what} cannot be read: {error!r}") from None

@@ -1,0 +1,80 @@
+"""How the in-sync set of a partition changes, and who besides its members may lead.
+
+A message is committed when every in-sync replica has it, but not while fewer are in sync than
+min.insync.replicas. So when the set shrinks below that number, those who leave it have everything that is
+committed, and go on having it: they are *eligible*, and may lead when no in-sync member is there. They stop
+being eligible when enough replicas are in sync again: from then on messages are committed without them.
+
+Why it matters: a machine that has lost its power looks alive until its lease ends. If the others stop
+meanwhile, it is the last in-sync member, and does not have what it had not synced. The others do.
+
+A leader that is left alone syncs its log and says so in the state (`synced`). From then on not even a loss of
+its power takes anything, and it need not give way to eligible replicas of which that is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import replace
+
+from forebay.config import validate_topic_override
+from forebay.core.cluster.image import ClusterImage, PartitionState
+
+MAJORITY = -1
+"""The value of min.insync.replicas that means a majority of the replicas."""
+_MIN_INSYNC = "min.insync.replicas"
+
+
+def min_insync(image: ClusterImage, topic: str, default: int = MAJORITY) -> int:
+    """What the topic says about min.insync.replicas, or else the default."""
+    text = image.topic_config(topic).overrides.get(_MIN_INSYNC)
+    return default if text is None else int(str(validate_topic_override(_MIN_INSYNC, text)))
+
+
+def needed(state: PartitionState, minimum: int) -> int:
+    """How many replicas must be in sync for anything to be committed; never more than there are."""
+    count = len(state.original)
+    return min(minimum, count) if minimum > 0 else count // 2 + 1
+
+
+def commits(state: PartitionState, minimum: int) -> bool:
+    """Whether the in-sync replicas may commit messages. Not while the store names others as eligible."""
+    return not state.eligible and len(state.isr) >= needed(state, minimum)
+
+
+def with_isr(state: PartitionState, isr: tuple[int, ...], minimum: int) -> PartitionState:
+    """The state with another in-sync set, of which everybody who leaves has what is committed."""
+    if isr == state.isr and not state.eligible and not state.synced:
+        return state
+    enough = len(isr) >= needed(state, minimum)
+    candidates = (*state.eligible, *state.isr)
+    return replace(
+        state,
+        isr=isr,
+        eligible=() if enough else tuple(node for node in dict.fromkeys(candidates) if node not in isr),
+        synced=state.synced and not enough and set(isr) == set(state.isr),
+    )
+
+
+def without(state: PartitionState, node: int) -> PartitionState:
+    """The state when a replica does not have what it should: neither in sync nor eligible."""
+    if node not in state.isr:
+        return state if node not in state.eligible else replace(state, eligible=_less(state.eligible, node))
+    return replace(state, isr=_less(state.isr, node), eligible=_less(state.eligible, node), synced=False)
+
+
+def with_heir(state: PartitionState, alive: Container[int], minimum: int) -> PartitionState:
+    """Where no in-sync member is alive, an eligible replica that is takes their place."""
+    if any(member in alive for member in state.isr):
+        return state
+    heir = next((node for node in state.replicas if node in state.eligible and node in alive), None)
+    return state if heir is None else with_isr(state, (heir,), minimum)
+
+
+def is_last(state: PartitionState, node: int) -> bool:
+    """Whether there is nobody else whom the committed messages could be had from."""
+    return all(other == node for other in (*state.isr, *state.eligible))
+
+
+def _less(nodes: tuple[int, ...], node: int) -> tuple[int, ...]:
+    return tuple(each for each in nodes if each != node)

@@ -1,0 +1,172 @@
+"""What can have settings, by its type in the protocol: topics, brokers and groups.
+
+A `Kind` knows which names of its type exist, where their settings are in an image, which settings there are,
+and the change that replaces them. `settings.py` decides with it what an administrator's request changes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from enum import IntEnum
+
+from forebay.config import (
+    BrokerConfig,
+    Definition,
+    broker_definition,
+    check_group_overrides,
+    format_value,
+    group_definition,
+    topic_key,
+    validate_broker_override,
+)
+from forebay.core.cluster.image import (
+    ALL_BROKERS,
+    BrokerConfigPut,
+    Change,
+    ClusterImage,
+    GroupConfigPut,
+    TopicConfigPut,
+)
+from forebay.core.cluster.topics import existing_topic, validate_topic_name
+from forebay.errors import ErrorCode, KafkaError
+
+_ID_DIGITS_MAX = 10
+
+
+class ResourceType(IntEnum):
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Kind(ABC):
+    @abstractmethod
+    def find(self, image: ClusterImage, name: str, /) -> str:
+        """The name that the settings are kept under; raises KafkaError when there is no such resource."""
+
+    @abstractmethod
+    def overrides(self, image: ClusterImage, name: str) -> Mapping[str, str]: ...
+
+    @abstractmethod
+    def definition(self, key: str) -> Definition:
+        """Raises ConfigError for a setting that does not exist."""
+
+    @abstractmethod
+    def put(self, name: str, overrides: Mapping[str, str]) -> Change: ...
+
+    @abstractmethod
+    def inherited(self, image: ClusterImage, name: str, key: str, /) -> str:
+        """The value of a setting that is not given, from what all brokers share: no config file counts."""
+
+    def validate(self, key: str, value: str) -> None:
+        """Raises ConfigError for a value that is not allowed."""
+        self.definition(key).parse(value)
+
+    def check(self, config: BrokerConfig, overrides: Mapping[str, str], /) -> None:  # noqa: B027 most need none
+        """Raises ConfigError when values do not go together."""
+
+
+class TopicKind(Kind):
+    def find(self, image: ClusterImage, name: str, /) -> str:
+        validate_topic_name(name)
+        return existing_topic(image, name).name
+
+    def overrides(self, image: ClusterImage, name: str) -> Mapping[str, str]:
+        return image.topic_config(name).overrides
+
+    def definition(self, key: str) -> Definition:
+        return topic_key(key).definition
+
+    def put(self, name: str, overrides: Mapping[str, str]) -> Change:
+        return TopicConfigPut(name=name, overrides=overrides)
+
+    def inherited(self, image: ClusterImage, _: str, key: str, /) -> str:
+        found = topic_key(key)
+        if not found.fallbacks:
+            return format_value(found.definition.default) or ""
+        return _of_all_brokers(image, broker_definition(found.fallbacks[0][0]))
+
+
+class BrokerKind(Kind):
+    def find(self, image: ClusterImage, name: str, /) -> str:
+        broker_id = parse_broker_id(name) if name else None
+        if broker_id is not None and broker_id not in image.brokers:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no broker {broker_id}")
+        return ALL_BROKERS if broker_id is None else str(broker_id)
+
+    def overrides(self, image: ClusterImage, name: str) -> Mapping[str, str]:
+        return image.broker_config(name).overrides
+
+    def definition(self, key: str) -> Definition:
+        return broker_definition(key)
+
+    def put(self, name: str, overrides: Mapping[str, str]) -> Change:
+        return BrokerConfigPut(name=name, overrides=overrides)
+
+    def inherited(self, image: ClusterImage, name: str, key: str, /) -> str:
+        definition = self.definition(key)
+        if name == ALL_BROKERS:
+            return format_value(definition.default) or ""
+        return _of_all_brokers(image, definition)
+
+    def validate(self, key: str, value: str) -> None:
+        validate_broker_override(key, value)
+
+
+class GroupKind(Kind):
+    def find(self, _: ClusterImage, name: str, /) -> str:
+        # A group need not exist: its settings wait for it.
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the group's name must not be empty")
+        return name
+
+    def overrides(self, image: ClusterImage, name: str) -> Mapping[str, str]:
+        return image.group_config(name).overrides
+
+    def definition(self, key: str) -> Definition:
+        return group_definition(key)
+
+    def put(self, name: str, overrides: Mapping[str, str]) -> Change:
+        return GroupConfigPut(name=name, overrides=overrides)
+
+    def inherited(self, _: ClusterImage, __: str, key: str, /) -> str:
+        return format_value(self.definition(key).default) or ""
+
+    def check(self, config: BrokerConfig, overrides: Mapping[str, str], /) -> None:
+        check_group_overrides(config.groups, overrides)
+
+
+_KINDS: dict[int, Kind] = {
+    ResourceType.TOPIC: TopicKind(),
+    ResourceType.BROKER: BrokerKind(),
+    ResourceType.GROUP: GroupKind(),
+}
+
+
+def kind_of(resource_type: int) -> Kind:
+    kind = _KINDS.get(resource_type)
+    if kind is None:
+        raise unsupported(resource_type)
+    return kind
+
+
+def unsupported(resource_type: int) -> KafkaError:
+    known = resource_type in list(ResourceType)
+    named = ResourceType(resource_type).name if known else f"resource type {resource_type}"
+    usable = ", ".join(ResourceType(each).name for each in _KINDS)
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"{named} has no settings to do this with; use {usable}")
+
+
+def parse_broker_id(name: str) -> int:
+    """Any spelling of a broker's number, such as "01"; raises KafkaError for what is none."""
+    if not (name.isascii() and name.isdigit() and len(name) <= _ID_DIGITS_MAX):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name[:50]!r} is not the id of a broker")
+    return int(name)
+
+
+def _of_all_brokers(image: ClusterImage, definition: Definition) -> str:
+    common = image.broker_config(ALL_BROKERS).overrides.get(definition.name)
+    return common if common is not None else format_value(definition.default) or ""

@@ -1,0 +1,231 @@
+"""What an administrator asks of topics, decided on an image: the changes to write, or the error to answer.
+
+Nothing is written here. A plan may be made twice (when another writer was faster) or thrown away (when
+the client only wanted to know whether it would work).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from forebay.config import BrokerConfig, validate_topic_override
+from forebay.core.cluster.image import (
+    Change,
+    ClusterImage,
+    TopicConfigPut,
+    TopicDeleted,
+    TopicImage,
+    TopicPut,
+    TopicRecord,
+)
+from forebay.core.cluster.placement import Assignment, place, staying
+from forebay.errors import ConfigError, ErrorCode, KafkaError
+
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+"""The brokers' own: what groups and transactions are made of."""
+NAME_LENGTH_MAX = 249
+PARTITIONS_MAX = 10_000
+"""Of one topic."""
+DEFAULT = -1
+"""Asks for the broker's default count."""
+_REPLICAS_WANTED = 3
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    name: str
+    topic_id: bytes
+    num_partitions: int = DEFAULT
+    replication_factor: int = DEFAULT
+    assignment: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Partition to replicas, when the administrator chose them."""
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+def validate_topic_name(name: str) -> None:
+    if not name:
+        raise _invalid_name("a topic name cannot be empty")
+    if name in (".", ".."):
+        raise _invalid_name(f"a topic cannot be called {name!r}")
+    if len(name) > NAME_LENGTH_MAX:
+        raise _invalid_name(f"a topic name has at most {NAME_LENGTH_MAX} characters, this one {len(name)}")
+    if not _NAME.fullmatch(name):
+        raise _invalid_name(f"{name!r}: a topic name is made of ASCII letters, digits, '.', '_' and '-'")
+
+
+def create_topic(image: ClusterImage, broker: BrokerConfig, new: NewTopic) -> list[Change]:
+    validate_topic_name(new.name)
+    if new.name in image.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {new.name!r} exists already")
+    _check_collision(image, new.name)
+    overrides = _check_configs(new.configs)
+    record = TopicRecord(name=new.name, topic_id=new.topic_id, assignment=_assignment(image, broker, new))
+    changes: list[Change] = [TopicPut(record=record)]
+    if overrides or image.topic_config(new.name).overrides:
+        changes.append(TopicConfigPut(name=new.name, overrides=overrides))
+    return changes
+
+
+def delete_topic(image: ClusterImage, broker: BrokerConfig, name: str) -> list[Change]:
+    check_deletion(broker)
+    topic = existing_topic(image, name)
+    changes: list[Change] = [TopicDeleted(name=name, topic_id=topic.topic_id)]
+    if image.topic_config(name).overrides:
+        changes.append(TopicConfigPut(name=name, overrides={}))
+    return changes
+
+
+def check_deletion(broker: BrokerConfig) -> None:
+    if not broker.topics.delete_enable:
+        raise KafkaError(
+            ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted: delete.topic.enable=false"
+        )
+
+
+def create_partitions(
+    image: ClusterImage, name: str, count: int, assignment: Sequence[Sequence[int]] | None
+) -> list[Change]:
+    """More partitions, up to `count` in all; `assignment` gives the replicas of the new ones."""
+    topic = existing_topic(image, name)
+    current = len(topic.partitions)
+    _check_count(current, count)
+    if assignment is None:
+        added = _place_more(image, topic, count - current)
+    else:
+        added = _check_more(image, topic, count - current, assignment)
+    return [TopicPut(record=replace(topic.record, assignment=(*topic.record.assignment, *added)))]
+
+
+def existing_topic(image: ClusterImage, name: str) -> TopicImage:
+    topic = image.topics.get(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+    return topic
+
+
+def _check_collision(image: ClusterImage, name: str) -> None:
+    # Metric names cannot hold dots, so two such topics would share theirs.
+    if "." not in name and "_" not in name:
+        return
+    folded = name.replace(".", "_")
+    for other in image.topics:
+        if other.replace(".", "_") == folded:
+            raise _invalid_name(f"topic {name!r} differs from topic {other!r} only by '.' and '_'")
+
+
+def _check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
+    overrides: dict[str, str] = {}
+    for name, value in configs.items():
+        if value is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}: a new topic needs a value or no such entry")
+        check_topic_config(name, value)
+        overrides[name] = value
+    return overrides
+
+
+def check_topic_config(name: str, value: str) -> None:
+    try:
+        validate_topic_override(name, value)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _assignment(image: ClusterImage, broker: BrokerConfig, new: NewTopic) -> Assignment:
+    if new.assignment:
+        return _manual_assignment(image, new)
+    partitions = broker.topics.num_partitions if new.num_partitions == DEFAULT else new.num_partitions
+    if not 1 <= partitions <= PARTITIONS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS, f"a topic has 1 to {PARTITIONS_MAX} partitions, not {partitions}"
+        )
+    replicas = _replication_factor(image, broker, new.replication_factor)
+    return place(image, partitions=partitions, replication_factor=replicas)
+
+
+def default_replicas(image: ClusterImage) -> int:
+    """Of a partition for which nobody says how many."""
+    return min(_REPLICAS_WANTED, len(staying(image)) or len(image.brokers))
+
+
+def _replication_factor(image: ClusterImage, broker: BrokerConfig, asked: int) -> int:
+    brokers = len(image.brokers)
+    wanted = broker.topics.replication_factor if asked == DEFAULT else asked
+    if wanted == DEFAULT and brokers:
+        return default_replicas(image)
+    if not 1 <= wanted <= brokers:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {wanted} is not possible with {brokers} live broker(s)",
+        )
+    return wanted
+
+
+def _manual_assignment(image: ClusterImage, new: NewTopic) -> Assignment:
+    if new.num_partitions != DEFAULT or new.replication_factor != DEFAULT:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "with assignments given, the number of partitions and the replication factor must be -1",
+        )
+    count = len(new.assignment)
+    if count > PARTITIONS_MAX:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"a topic has at most {PARTITIONS_MAX} partitions")
+    if sorted(new.assignment) != list(range(count)):
+        raise _bad_assignment(f"partitions must be numbered 0 to {count - 1} without a gap")
+    first = new.assignment[0]
+    return tuple(_check_replicas(image, new.assignment[index], len(first)) for index in range(count))
+
+
+def _check_replicas(image: ClusterImage, replicas: Sequence[int], expected: int) -> tuple[int, ...]:
+    if not replicas:
+        raise _bad_assignment("a partition needs at least one replica")
+    if len(set(replicas)) != len(replicas):
+        raise _bad_assignment(f"replicas {list(replicas)} name a broker twice")
+    if len(replicas) != expected:
+        raise _bad_assignment(f"{len(replicas)} replicas for one partition, {expected} for another")
+    unknown = [broker_id for broker_id in replicas if broker_id not in image.brokers]
+    if unknown:
+        raise _bad_assignment(f"no live broker {', '.join(map(str, unknown))}")
+    return tuple(replicas)
+
+
+def _check_count(current: int, count: int) -> None:
+    if count > PARTITIONS_MAX:
+        problem = f"a topic has at most {PARTITIONS_MAX} partitions, {count} were asked for"
+    elif count == current:
+        problem = f"the topic has {current} partition(s) already"
+    elif count < current:
+        problem = f"the topic has {current} partitions: fewer ({count}) are not supported yet"
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_PARTITIONS, problem)
+
+
+def _place_more(image: ClusterImage, topic: TopicImage, count: int) -> Assignment:
+    replicas = topic.replication_factor
+    if replicas > len(image.brokers):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"new partitions need {replicas} brokers, {len(image.brokers)} are alive",
+        )
+    beside = [partition.target for partition in topic.partitions]
+    return place(image, partitions=count, replication_factor=replicas, beside=beside)
+
+
+def _check_more(
+    image: ClusterImage, topic: TopicImage, count: int, assignment: Sequence[Sequence[int]]
+) -> Assignment:
+    if len(assignment) != count:
+        raise _bad_assignment(f"{count} partition(s) are added, but {len(assignment)} assignment(s) given")
+    return tuple(_check_replicas(image, replicas, topic.replication_factor) for replicas in assignment)
+
+
+def _invalid_name(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+
+
+def _bad_assignment(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

@@ -1,0 +1,91 @@
+"""More replicas for the brokers' own topics, when the cluster has grown since they were made.
+
+Groups and transactions live in internal topics, which are made when the first client asks for them: perhaps
+when the first of three brokers had just started. Nobody chose one replica for them, so nobody has to mend it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from forebay.core.cluster.image import ClusterImage, PartitionPut, PartitionState, TopicImage
+from forebay.core.cluster.placement import racks_of, staying
+from forebay.core.cluster.reassignment import reassign, reassigning
+from forebay.core.cluster.topics import DEFAULT, INTERNAL_TOPICS, default_replicas
+
+
+class Widening:
+    """Which partitions of internal topics are still to be looked at since a broker has joined.
+
+    Each is looked at once: who takes a replica away again, to drain a broker, is not contradicted.
+    """
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._brokers = frozenset(image.brokers)
+        self._waiting: set[tuple[bytes, int]] = set()
+
+    def plan(self, image: ClusterImage, replication_factor: int) -> list[PartitionPut]:
+        """What to begin now; what is being moved, or has no leader, is looked at later."""
+        if not image.brokers.keys() <= self._brokers:
+            self._waiting = {(topic.topic_id, state.index) for topic, state in _internal(image)}
+        self._brokers = frozenset(image.brokers)
+        if not self._waiting:
+            return []
+        changes = widen(image, replication_factor)
+        later = {
+            (topic.topic_id, state.index)
+            for topic, state in _internal(image)
+            if reassigning(state) or state.leader not in image.brokers
+        }
+        self._waiting &= later | {_place(change) for change in changes}
+        return [change for change in changes if _place(change) in self._waiting]
+
+    def begun(self, changes: Iterable[PartitionPut]) -> None:
+        """These were committed."""
+        self._waiting.difference_update(map(_place, changes))
+
+
+def widen(image: ClusterImage, replication_factor: int = DEFAULT) -> list[PartitionPut]:
+    """Moves that give internal topics the replicas that they would get today."""
+    wanted = default_replicas(image) if replication_factor == DEFAULT else replication_factor
+    wanted = min(wanted, len(staying(image)))
+    load = _load(image)
+    return [
+        change
+        for topic, state in _internal(image)
+        if len(state.replicas) < wanted and state.leader in image.brokers and not reassigning(state)
+        for change in _widened(image, topic, state, wanted, load)
+    ]
+
+
+def _internal(image: ClusterImage) -> Iterator[tuple[TopicImage, PartitionState]]:
+    for name in INTERNAL_TOPICS:
+        if topic := image.topics.get(name):
+            yield from ((topic, state) for state in topic.partitions)
+
+
+def _place(change: PartitionPut) -> tuple[bytes, int]:
+    return change.topic_id, change.state.index
+
+
+def _widened(
+    image: ClusterImage, topic: TopicImage, state: PartitionState, wanted: int, load: Counter[int]
+) -> list[PartitionPut]:
+    racks = racks_of(staying(image))
+    target = list(state.replicas)
+    while len(target) < wanted:
+        used = Counter(racks.get(broker) for broker in target)
+        free = [broker for broker in racks if broker not in target]
+        if not free:
+            break  # replicas on brokers that are away take the places
+        chosen = min(free, key=lambda broker: (used[racks[broker]], load[broker], broker))
+        load[chosen] += 1
+        target.append(chosen)
+    return reassign(image, topic.name, state.index, target)
+
+
+def _load(image: ClusterImage) -> Counter[int]:
+    return Counter(
+        broker for topic in image.topics.values() for state in topic.partitions for broker in state.replicas
+    )

@@ -1,0 +1,197 @@
+"""What survives of a KIP-848 group, and the one way in which it changes: by applying records.
+
+An operation that changes several things at once must see the first change when it decides about the second.
+So it works on a draft: each record written to it is applied to a copy of the state, by the same code that
+replays it later. A draft to which nothing is written costs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from forebay.core.groups.consumer.members import (
+    ConsumerMember,
+    Partitions,
+    TopicPartition,
+    read_partitions,
+    write_partitions,
+)
+from forebay.core.step import StateRecord
+from forebay.wire.fields import Message
+from forebay.wire.state.consumer_group import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    TopicPartitions,
+)
+from forebay.wire.state.versioned import pack, unpack, version_of
+
+_KINDS: dict[int, tuple[type[Message], type[Message]]] = {
+    key.MIN_VERSION: (key, value)
+    for key, value in (
+        (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+        (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
+        (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
+        (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
+        (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+    )
+}
+
+KEY_VERSIONS = frozenset(_KINDS)
+
+
+def read_record(record: StateRecord) -> tuple[Any, Any]:
+    """Key and value of a record about such a group; the value is None in a tombstone."""
+    key_type, value_type = _KINDS[version_of(record.key)]
+    return unpack(key_type, record.key), None if record.value is None else unpack(value_type, record.value)
+
+
+@dataclass(slots=True)
+class ConsumerState:
+    epoch: int = 0
+    """Raised whenever the target has to be made anew."""
+    metadata_hash: int = 0
+    """Of the topics that are subscribed to, as they were when the epoch was raised last."""
+    assignment_epoch: int = 0
+    """The group epoch that the target was made for."""
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    targets: dict[str, Partitions] = field(default_factory=dict)
+    owners: dict[TopicPartition, str] = field(default_factory=dict)
+    """Who has a partition, or has not yet said that he gave it up; from the members' assignments."""
+    static: dict[str, str] = field(default_factory=dict)
+    """Member ids by instance id."""
+
+    def copy(self) -> ConsumerState:
+        return ConsumerState(
+            self.epoch,
+            self.metadata_hash,
+            self.assignment_epoch,
+            self.members.copy(),
+            self.targets.copy(),
+            self.owners.copy(),
+            self.static.copy(),
+        )
+
+    def target(self, member_id: str) -> Partitions:
+        return self.targets.get(member_id, frozenset())
+
+    def apply(self, key: Message, value: Any) -> None:
+        match key:
+            case ConsumerGroupMetadataKey():
+                self.epoch = 0 if value is None else value.epoch
+                self.metadata_hash = 0 if value is None else value.metadata_hash
+            case ConsumerGroupMemberMetadataKey():
+                self._apply_member(key.member_id, value)
+            case ConsumerGroupTargetAssignmentMetadataKey():
+                self.assignment_epoch = 0 if value is None else value.assignment_epoch
+            case ConsumerGroupTargetAssignmentMemberKey():
+                self._apply_target(key.member_id, value)
+            case ConsumerGroupCurrentMemberAssignmentKey():
+                self._apply_current(key.member_id, value)
+
+    def _apply_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
+        old = self.members.pop(member_id, None)
+        if old is not None and old.instance_id is not None and self.static.get(old.instance_id) == member_id:
+            del self.static[old.instance_id]
+        if value is None:
+            if old is not None:
+                self._disown(old)
+            return
+        member = (old or ConsumerMember(member_id=member_id)).with_metadata(value)
+        self.members[member_id] = member
+        if member.instance_id is not None:
+            self.static[member.instance_id] = member_id
+
+    def _apply_target(self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None) -> None:
+        if value is None:
+            self.targets.pop(member_id, None)
+        else:
+            self.targets[member_id] = read_partitions(value.topic_partitions)
+
+    def _apply_current(self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
+        old = self.members.get(member_id)
+        if old is None:
+            return  # the rest of a member whose metadata is deleted already
+        self._disown(old)
+        member = old.with_current(value or ConsumerMember(member_id=member_id).current())
+        self.members[member_id] = member
+        for partition in member.assigned | member.revoking:
+            self.owners[partition] = member_id
+
+    def _disown(self, member: ConsumerMember) -> None:
+        for partition in member.assigned | member.revoking:
+            if self.owners.get(partition) == member.member_id:
+                del self.owners[partition]
+
+
+class Draft:
+    """The state as it will be once the records written so far have been replayed."""
+
+    def __init__(self, group_id: str, state: ConsumerState) -> None:
+        self.state = state
+        self.records: list[StateRecord] = []
+        self._group_id = group_id
+
+    def _write(self, key: Message, value: Message | None) -> None:
+        if not self.records:
+            self.state = self.state.copy()
+        self.records.append(
+            StateRecord(pack(key, type(key).MIN_VERSION), None if value is None else pack(value, 0))
+        )
+        self.state.apply(key, value)
+
+    # -- the group -----------------------------------------------------------------------------------
+
+    def set_epoch(self, epoch: int, metadata_hash: int) -> None:
+        value = ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
+        self._write(ConsumerGroupMetadataKey(group_id=self._group_id), value)
+
+    def set_assignment_epoch(self, epoch: int) -> None:
+        value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch)
+        self._write(ConsumerGroupTargetAssignmentMetadataKey(group_id=self._group_id), value)
+
+    def delete(self) -> None:
+        """Everything but the offsets; the group's own record last."""
+        for member_id in list(self.state.members):
+            self.remove_member(member_id)
+        self._write(ConsumerGroupTargetAssignmentMetadataKey(group_id=self._group_id), None)
+        self._write(ConsumerGroupMetadataKey(group_id=self._group_id), None)
+
+    # -- its members ---------------------------------------------------------------------------------
+
+    def set_member(self, member: ConsumerMember) -> None:
+        key = ConsumerGroupMemberMetadataKey(group_id=self._group_id, member_id=member.member_id)
+        self._write(key, member.metadata())
+
+    def set_target(self, member_id: str, target: Partitions) -> None:
+        key = ConsumerGroupTargetAssignmentMemberKey(group_id=self._group_id, member_id=member_id)
+        value = ConsumerGroupTargetAssignmentMemberValue(
+            topic_partitions=write_partitions(TopicPartitions, target)
+        )
+        self._write(key, value)
+
+    def set_current(self, member: ConsumerMember) -> None:
+        key = ConsumerGroupCurrentMemberAssignmentKey(group_id=self._group_id, member_id=member.member_id)
+        self._write(key, member.current())
+
+    def remove_member(self, member_id: str) -> None:
+        ids = {"group_id": self._group_id, "member_id": member_id}
+        self._write(ConsumerGroupCurrentMemberAssignmentKey(**ids), None)
+        self._write(ConsumerGroupTargetAssignmentMemberKey(**ids), None)
+        self._write(ConsumerGroupMemberMetadataKey(**ids), None)
+
+    def replace_member(self, old: ConsumerMember, new: ConsumerMember) -> None:
+        """Give a member's place, its target and what it has to another."""
+        target = self.state.target(old.member_id)
+        self.remove_member(old.member_id)
+        self.set_member(new)
+        self.set_target(new.member_id, target)
+        self.set_current(new)

@@ -1,0 +1,59 @@
+"""Which topics the members of a KIP-848 group mean: by name, or by a pattern that is held against all names.
+
+A pattern never means internal topics; who wants one names it. What a pattern matches is kept until the topics
+of the cluster change, because every new target of the group asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from hashlib import blake2b
+
+from forebay.core.cluster.topics import INTERNAL_TOPICS
+from forebay.core.groups.consumer.members import ConsumerMember
+from forebay.core.groups.consumer.patterns import Pattern, compile_pattern
+from forebay.core.groups.group import Context, TopicsView
+
+
+@lru_cache(maxsize=256)
+def pattern(text: str) -> Pattern:
+    return compile_pattern(text)
+
+
+class Subscriptions:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._matches: dict[str, frozenset[str]] = {}
+        self._topics: TopicsView | None = None
+        """The topics that the matches are of."""
+
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        """The existing topics that a member subscribes to."""
+        named = frozenset(name for name in member.topic_names if name in self._context.topics)
+        return named if member.topic_regex is None else named | self._matching(member.topic_regex)
+
+    def means(self, member: ConsumerMember, topic: str) -> bool:
+        if topic in member.topic_names:
+            return True
+        return member.topic_regex is not None and topic in self._matching(member.topic_regex)
+
+    def _matching(self, text: str) -> frozenset[str]:
+        if self._topics is not self._context.topics:
+            self._topics = self._context.topics
+            self._matches.clear()
+        found = self._matches.get(text)
+        if found is None:
+            matches = pattern(text).matches
+            names = (name for name in self._context.topics if name not in INTERNAL_TOPICS)
+            found = self._matches[text] = frozenset(name for name in names if matches(name))
+        return found
+
+    def metadata_hash(self, members: Iterable[ConsumerMember]) -> int:
+        """Another one if any topic of theirs has come, gone or grown."""
+        names = frozenset[str]().union(*(self.topics_of(member) for member in members))
+        digest = blake2b(digest_size=8)
+        for name in sorted(names):
+            info = self._context.topics[name]
+            digest.update(info.topic_id + info.partitions.to_bytes(4, "big"))
+        return int.from_bytes(digest.digest(), "big", signed=True)

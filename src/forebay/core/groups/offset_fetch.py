@@ -1,0 +1,136 @@
+"""OffsetFetch: one group in the older versions, several in the newer, by topic id in the newest."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from forebay.core.groups.group import Claim, Context, Group
+from forebay.core.groups.offset_commit import TOPIC_IDS_FROM
+from forebay.core.groups.offsets import Offsets
+from forebay.core.step import RequestInfo
+from forebay.errors import ErrorCode
+from forebay.wire.fields import ZERO_UUID
+from forebay.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+GROUPS_FROM = 8
+NO_OFFSET = -1
+
+
+class _Wanted(NamedTuple):
+    name: str | None
+    topic_id: bytes
+    partitions: list[int]
+
+
+def as_groups(request: OffsetFetchRequest, info: RequestInfo) -> list[OffsetFetchRequestGroup]:
+    """The groups asked for, in the shape of the newer versions."""
+    if info.api_version >= GROUPS_FROM:
+        return request.groups
+    if request.topics is None:
+        return [OffsetFetchRequestGroup(group_id=request.group_id, topics=None)]
+    topics = [
+        OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+        for topic in request.topics
+    ]
+    return [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
+
+
+def as_response(groups: list[OffsetFetchResponseGroup], info: RequestInfo) -> OffsetFetchResponse:
+    """The answer in the shape of the version that was asked in."""
+    if info.api_version >= GROUPS_FROM:
+        return OffsetFetchResponse(groups=groups)
+    (group,) = groups
+    topics = [
+        OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponsePartition(
+                    partition_index=partition.partition_index,
+                    committed_offset=partition.committed_offset,
+                    committed_leader_epoch=partition.committed_leader_epoch,
+                    metadata=partition.metadata,
+                    error_code=partition.error_code,
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in group.topics
+    ]
+    return OffsetFetchResponse(topics=topics, error_code=group.error_code)
+
+
+class Fetcher(NamedTuple):
+    context: Context
+    offsets: Offsets
+    info: RequestInfo
+    require_stable: bool
+
+    def fetch(self, group: Group | None, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        claim = Claim(member_id=asked.member_id or "", epoch=asked.member_epoch)
+        error = ErrorCode.NONE if group is None else group.check_fetch(claim)
+        if error != ErrorCode.NONE:
+            return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
+        return OffsetFetchResponseGroup(
+            group_id=asked.group_id,
+            topics=[
+                OffsetFetchResponseTopics(
+                    name=wanted.name or "",
+                    topic_id=wanted.topic_id,
+                    partitions=[self._partition(asked.group_id, wanted.name, p) for p in wanted.partitions],
+                )
+                for wanted in self._wanted(asked)
+            ],
+        )
+
+    def _wanted(self, asked: OffsetFetchRequestGroup) -> list[_Wanted]:
+        by_id = self.info.api_version >= TOPIC_IDS_FROM
+        if asked.topics is None:
+            everything = self._everything(asked.group_id)
+            # Who speaks in ids cannot be told about a topic that has none any more.
+            return [each for each in everything if not by_id or each.topic_id != ZERO_UUID]
+        return [
+            _Wanted(
+                self.context.names.get(topic.topic_id) if by_id else topic.name,
+                topic.topic_id,
+                topic.partition_indexes,
+            )
+            for topic in asked.topics
+        ]
+
+    def _everything(self, group_id: str) -> list[_Wanted]:
+        topics = self.context.topics
+        return [
+            _Wanted(name, topics[name].topic_id if name in topics else ZERO_UUID, sorted(partitions))
+            for name, partitions in sorted(self.offsets.of_group(group_id).items())
+        ]
+
+    def _partition(self, group_id: str, topic: str | None, partition: int) -> OffsetFetchResponsePartitions:
+        if topic is None:
+            return _nothing(partition, ErrorCode.UNKNOWN_TOPIC_ID)
+        if self.require_stable and self.offsets.is_pending(group_id, topic, partition):
+            return _nothing(partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        found = self.offsets.get(group_id, topic, partition)
+        if found is None:
+            return _nothing(partition, ErrorCode.NONE)
+        return OffsetFetchResponsePartitions(
+            partition_index=partition,
+            committed_offset=found.offset,
+            committed_leader_epoch=found.leader_epoch,
+            metadata=found.metadata,
+        )
+
+
+def _nothing(partition: int, code: ErrorCode) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=partition, committed_offset=NO_OFFSET, metadata="", error_code=code
+    )

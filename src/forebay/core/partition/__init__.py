@@ -1,0 +1,1 @@
+"""Decisions about one partition: admission, producers, in-sync replicas, retention, compaction."""

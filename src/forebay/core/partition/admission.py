@@ -1,0 +1,209 @@
+"""Whether a batch of a producer may enter a partition: one decision for every way in.
+
+`admit` judges a client's batch, whichever way its request took; `admit_own` a batch that a coordinator writes
+for a producer; `admit_marker` the end of a transaction. They look at what the partition knows of the producer
+and change nothing. A follower does not decide: it has whatever its leader has admitted.
+
+A client numbers its records, and the numbers tell the batch that comes next from one that came before. What
+they mean depends on the transaction, so that is asked first. A client that aborts a transaction may never
+have heard of its last batch, and then give the same numbers, in the same epoch, to the next transaction:
+librdkafka does. If numbers were asked first, such a batch would pass for a repeat of the aborted one, and be
+acknowledged without being stored. So **a transactional batch can only repeat a batch of its own open
+transaction**, one at or after the transaction's first offset.
+
+    producer            batch           its numbers                    decision
+    ------------------  --------------  -----------------------------  -------------------------------
+    unknown             plain           any                            APPEND
+                        transactional   any, not verified              VERIFY
+                                        beyond the first verified      OUT_OF_ORDER_SEQUENCE_NUMBER
+                                        others                         APPEND
+    in a later epoch    any             any                            INVALID_PRODUCER_EPOCH
+    in a transaction    plain           any                            INVALID_TXN_STATE
+    in an earlier       any             not from 0 on                  OUT_OF_ORDER_SEQUENCE_NUMBER
+      epoch             plain           from 0 on                      APPEND
+                        transactional   from 0 on                      VERIFY, or APPEND when verified
+    in this epoch,      plain           come next                      APPEND
+      no transaction                    of one of the last batches     Repeats
+                                        others                         OUT_OF_ORDER_SEQUENCE_NUMBER
+                        transactional   come next                      VERIFY, or APPEND when verified
+                                        behind: used before            UNKNOWN_PRODUCER_ID
+                                        ahead                          OUT_OF_ORDER_SEQUENCE_NUMBER
+    in this epoch,      transactional   come next                      APPEND
+      in a transaction                  of one of its last batches     Repeats
+                                        of a batch from before it      UNKNOWN_PRODUCER_ID
+                                        others                         OUT_OF_ORDER_SEQUENCE_NUMBER
+
+Other bytes under the same numbers: a batch of the aborted transaction was still on its way when the next one
+began, and became part of that. Its producer does not know, and numbers its own batch alike. Only the checksum
+tells; it is not compared where it is not known, and outside of transactions, where a refusal is no remedy.
+
+VERIFY: the coordinator has to confirm that the transaction includes the partition, or nobody would ever end
+it here. A batch that is refused anyway costs no question, so its partition does not become part of a
+transaction on the way to the refusal.
+
+UNKNOWN_PRODUCER_ID makes librdkafka and Java abort the transaction, take a new epoch and number from 0.
+OUT_OF_ORDER_SEQUENCE_NUMBER would be fatal to librdkafka.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+
+from forebay.core.partition.producers import NO_OFFSET, ProducerState
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.batch import SEQUENCE_MASK, TRANSACTIONAL, BatchHeader, EndTxnMarker
+
+_HALF_OF_ALL_SEQUENCES = (SEQUENCE_MASK + 1) // 2
+
+
+class Way(Enum):
+    APPEND = "it comes next"
+    VERIFY = "the transaction coordinator has to be asked first"
+
+
+APPEND: Final = Way.APPEND
+VERIFY: Final = Way.VERIFY
+
+
+class Repeats(NamedTuple):
+    """The batch is in the log already; where and when it was appended."""
+
+    base_offset: int
+    timestamp: int
+
+
+class Refused(NamedTuple):
+    code: ErrorCode
+    message: str
+
+    def error(self) -> KafkaError:
+        return KafkaError(self.code, self.message)
+
+
+Decision: TypeAlias = Way | Repeats | Refused
+
+
+def admit(state: ProducerState | None, header: BatchHeader, verified_from: int | None = None) -> Decision:
+    """What becomes of a client's batch; `state` is what the partition knows of its producer.
+
+    `verified_from`: the first sequence for which the coordinator was asked about this transaction, if it has
+    agreed. On the hot path.
+    """
+    transactional = header.attributes & TRANSACTIONAL
+    if state is None:
+        return _admit_unknown(header, verified_from) if transactional else APPEND
+    if (
+        header.base_sequence == state.next_sequence
+        and header.producer_epoch == state.producer_epoch
+        and bool(transactional) is (state.txn_first_offset != NO_OFFSET)
+    ):
+        return APPEND
+    if header.producer_epoch < state.producer_epoch:
+        return _stale(header.producer_epoch, state)
+    if not transactional and state.in_transaction:
+        return Refused(
+            ErrorCode.INVALID_TXN_STATE,
+            f"producer {header.producer_id} has an open transaction and sent a batch outside of it",
+        )
+    if header.producer_epoch > state.producer_epoch:
+        return _admit_epoch(header, verified_from)
+    if transactional and not state.in_transaction:
+        return _admit_first(state, header, verified_from)
+    return _admit_numbered(state, header)
+
+
+def admit_own(state: ProducerState | None, producer_epoch: int) -> Decision:
+    """What becomes of a batch that a coordinator writes for a producer: it has no numbers.
+
+    Whoever lets a coordinator write it has made sure that the transaction includes the partition.
+    """
+    if state is not None and producer_epoch < state.producer_epoch:
+        return _stale(producer_epoch, state)
+    return APPEND
+
+
+def admit_marker(state: ProducerState | None, marker: EndTxnMarker, *, bumps_epoch: bool) -> Decision:
+    """Refuse a marker from a coordinator, or for an epoch of the producer, that is over.
+
+    With `bumps_epoch` every transaction has an epoch of its own and its marker carries the next: a marker
+    with the epoch of the open transaction is a late one, of the transaction before.
+    """
+    if state is None:
+        return APPEND
+    late = bumps_epoch and state.in_transaction and marker.producer_epoch == state.producer_epoch
+    if late or marker.producer_epoch < state.producer_epoch:
+        return _stale(marker.producer_epoch, state)
+    if marker.coordinator_epoch < state.coordinator_epoch:
+        return Refused(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"coordinator epoch {marker.coordinator_epoch} is over, {state.coordinator_epoch} has begun",
+        )
+    return APPEND
+
+
+def require(decision: Decision) -> None:
+    """Raise KafkaError unless a batch of a coordinator may be appended."""
+    if isinstance(decision, Refused):
+        raise decision.error()
+    assert decision is APPEND
+
+
+def _admit_unknown(header: BatchHeader, verified_from: int | None) -> Decision:
+    """Any number may be the first here, but none before it may have failed to be appended."""
+    if verified_from is None:
+        return VERIFY
+    if header.base_sequence > verified_from:
+        return _out_of_order(header, f"{verified_from} comes first: it could not be appended before")
+    return APPEND
+
+
+def _admit_epoch(header: BatchHeader, verified_from: int | None) -> Decision:
+    """The first batch of a new epoch."""
+    if header.base_sequence != 0:
+        return _out_of_order(header, f"epoch {header.producer_epoch} begins at 0: a batch before it was lost")
+    return VERIFY if header.is_transactional and verified_from is None else APPEND
+
+
+def _admit_first(state: ProducerState, header: BatchHeader, verified_from: int | None) -> Decision:
+    """What would be the first batch of a transaction here, in an epoch that is known."""
+    if header.base_sequence == state.next_sequence:
+        return VERIFY if verified_from is None else APPEND
+    if (state.next_sequence - header.base_sequence) & SEQUENCE_MASK < _HALF_OF_ALL_SEQUENCES:
+        return _used_before(header)
+    return _out_of_order(header, f"{state.next_sequence} comes next: a batch before it was lost")
+
+
+def _admit_numbered(state: ProducerState, header: BatchHeader) -> Decision:
+    """A batch that does not come next, where numbers say all: outside of transactions, or within one."""
+    batch = state.remembered(header)
+    if batch is None:
+        return _out_of_order(header, f"{state.next_sequence} comes next: a batch before it was lost")
+    if state.in_transaction and (
+        batch.base_offset < state.txn_first_offset or state.has_other_bytes(batch, header)
+    ):
+        return _used_before(header)
+    return Repeats(batch.base_offset, batch.timestamp)
+
+
+def _used_before(header: BatchHeader) -> Refused:
+    return Refused(
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        f"producer {header.producer_id} sent sequence {header.base_sequence}, which an earlier transaction "
+        f"of epoch {header.producer_epoch} has used; abort, and begin a new epoch",
+    )
+
+
+def _out_of_order(header: BatchHeader, expected: str) -> Refused:
+    return Refused(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"producer {header.producer_id} sent sequence {header.base_sequence} where {expected}",
+    )
+
+
+def _stale(epoch: int, state: ProducerState) -> Refused:
+    return Refused(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"epoch {epoch} of producer {state.producer_id} is over, {state.producer_epoch} has begun: "
+        "another instance took its place, or its transaction has ended",
+    )

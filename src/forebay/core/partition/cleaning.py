@@ -1,0 +1,248 @@
+"""What is left of a batch when its log is compacted.
+
+A message stays if it is the latest of its key, or lies beyond what this cleaning has looked at. One without
+a value deletes its key, and is itself deleted, once readers have had delete.retention.ms to see it: the
+first cleaning that meets it writes the time into the batch (the delete horizon), a later one removes it.
+Not while a replica may not have it: that one would keep what was deleted, and show it when it leads.
+
+Messages of aborted transactions go at once. The marker that ended a transaction stays as long as anything
+of the transaction does, and then for delete.retention.ms more, as a message without a value does.
+
+A batch that loses all its messages disappears, with two exceptions. The last batch of a producer stays as a
+bare header, which tells the producer's epoch and sequence after a restart. The last batch of a segment
+keeps its place, so that each segment ends where the next begins and a missing one can be told from a
+compacted one.
+
+A batch whose records make no sense (see storage/unreadable) stays as it is, and takes nobody's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Protocol
+
+from forebay.core.partition.offset_map import OffsetMap
+from forebay.core.partition.producers import ProducerTable
+from forebay.errors import ProtocolError
+from forebay.wire.batch import TIMESTAMP_MAX, BatchHeader, read_marker
+from forebay.wire.compression import MAX_OUTPUT_BYTES
+from forebay.wire.record_spans import (
+    RecordSpan,
+    keep_records,
+    payload_of,
+    placeholder,
+    readable_spans,
+    record_spans,
+    without_records,
+)
+from forebay.wire.varint import Bytes
+
+PassOver = Callable[[int, str], None]
+"""Told of a batch that cannot be read: its base offset, and why."""
+
+
+class Aborted(Protocol):
+    """A transaction that was aborted: whose, from where on, and where its marker is."""
+
+    @property
+    def producer_id(self) -> int: ...
+
+    @property
+    def first_offset(self) -> int: ...
+
+    @property
+    def last_offset(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastBatches:
+    """What must stay for the producers' state to be had from the log."""
+
+    offsets: frozenset[int] = frozenset()
+    """The last offset of the last batch of each producer."""
+    epochs: frozenset[tuple[int, int]] = frozenset()
+    """(producer id, epoch) of producers of whose epoch there is nothing but a marker."""
+
+
+def last_batches(producers: ProducerTable) -> LastBatches:
+    offsets = [state.batches[-1].last_offset for state in producers if state.batches]
+    epochs = [(state.producer_id, state.producer_epoch) for state in producers if not state.batches]
+    return LastBatches(offsets=frozenset(offsets), epochs=frozenset(epochs))
+
+
+class TransactionTrack:
+    """Follows the transactions of a log from batch to batch."""
+
+    def __init__(self, aborted: Iterable[Aborted], from_offset: int) -> None:
+        pending = [transaction for transaction in aborted if transaction.last_offset >= from_offset]
+        pending.sort(key=attrgetter("first_offset"), reverse=True)
+        self._pending = pending
+        self._aborted: dict[int, Aborted] = {}
+        """Of each producer, the aborted transaction that it is in or was in last."""
+        self._seen: set[int] = set()
+        """Producers with a batch since their last marker."""
+        self.last_markers: dict[int, int] = {}
+        """Where the last marker of each producer is."""
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Take note of a batch of messages; whether it belongs to an aborted transaction."""
+        if not header.is_transactional:
+            return False
+        self._begin_up_to(header.last_offset)
+        self._seen.add(header.producer_id)
+        aborted = self._aborted.get(header.producer_id)
+        return aborted is not None and header.base_offset < aborted.last_offset
+
+    def end(self, header: BatchHeader) -> bool:
+        """Take note of a marker; whether nothing of its transaction has been seen."""
+        self._begin_up_to(header.last_offset)
+        self.last_markers[header.producer_id] = header.base_offset
+        seen = header.producer_id in self._seen
+        self._seen.discard(header.producer_id)
+        return not seen
+
+    def is_abort(self, header: BatchHeader) -> bool:
+        """Whether this marker ended an aborted transaction."""
+        aborted = self._aborted.get(header.producer_id)
+        return aborted is not None and aborted.last_offset == header.base_offset
+
+    def _begin_up_to(self, offset: int) -> None:
+        while self._pending and self._pending[-1].first_offset <= offset:
+            aborted = self._pending.pop()
+            self._aborted[aborted.producer_id] = aborted
+
+
+def note_keys(
+    batch: Bytes,
+    header: BatchHeader,
+    offsets: OffsetMap,
+    transactions: TransactionTrack,
+    pass_over: PassOver,
+    max_output_bytes: int = MAX_OUTPUT_BYTES,
+) -> bool:
+    """Enter the keys of a batch of the dirty part; False when the map is full."""
+    if header.is_control:
+        transactions.end(header)
+    elif not transactions.is_aborted(header):
+        try:
+            spans = readable_spans(payload_of(batch, header, max_output_bytes), header)
+        except ProtocolError as error:
+            pass_over(header.base_offset, str(error))
+        else:
+            if not _enter(spans, header.base_offset, offsets):
+                return False
+    offsets.end_offset = max(offsets.end_offset, header.next_offset)
+    return True
+
+
+def _enter(spans: Iterable[RecordSpan], base_offset: int, offsets: OffsetMap) -> bool:
+    first_offset = offsets.end_offset
+    for span in spans:
+        offset = base_offset + span.offset_delta
+        if span.key is not None and offset >= first_offset and not offsets.add(span.key, offset):
+            return False
+    return True
+
+
+@dataclass(slots=True, kw_only=True)
+class BatchFilter:
+    """Decides over the batches of a log in order, from its first one on."""
+
+    offsets: OffsetMap
+    transactions: TransactionTrack
+    last_batches: LastBatches
+    last_markers: Mapping[int, int]
+    """Where the last marker of each producer of the dirty part is: no earlier one stays for its sake."""
+    log_start_offset: int
+    now_ms: int
+    delete_retention_ms: int
+    forgets_deletions: bool
+    """Whether deletions and markers go when their time has come. False while a replica may not have them."""
+    pass_over: PassOver
+    max_output_bytes: int = MAX_OUTPUT_BYTES
+    aborted_kept: list[int] = field(default_factory=list)
+    """Where the markers are of aborted transactions of which something was still there. Whoever got a range
+    of the log before it was compacted has to know of them; the next cleaning leaves them out."""
+
+    def clean(self, batch: Bytes, header: BatchHeader, *, keeps_place: bool) -> Bytes | None:
+        """The batch itself, what stands in for it, or None."""
+        try:
+            return self._clean(batch, header, keeps_place=keeps_place)
+        except ProtocolError as error:
+            self.pass_over(header.base_offset, str(error))
+            return batch
+
+    def _clean(self, batch: Bytes, header: BatchHeader, *, keeps_place: bool) -> Bytes | None:
+        if header.is_control:
+            left = self._clean_control(batch, header)
+            return placeholder(header) if left is None and keeps_place else left
+        if self.transactions.is_aborted(header):
+            return self._emptied(batch, header, keeps_place)
+        if header.base_offset >= self.offsets.end_offset:
+            return batch
+        payload = payload_of(batch, header, self.max_output_bytes)
+        kept, has_tombstone = self._kept(payload, header)
+        if not kept:
+            return self._emptied(batch, header, keeps_place)
+        horizon_ms = self._horizon_ms if has_tombstone else None
+        is_set = header.delete_horizon_ms is not None
+        if len(kept) == header.record_count and (horizon_ms is None or is_set):
+            return batch
+        return keep_records(header, payload, kept, delete_horizon_ms=horizon_ms)
+
+    def _kept(self, payload: bytes, header: BatchHeader) -> tuple[list[RecordSpan], bool]:
+        """The records that stay, and whether a tombstone is among them."""
+        kept: list[RecordSpan] = []
+        has_tombstone = False
+        end_offset, latest = self.offsets.end_offset, self.offsets.latest
+        for span in record_spans(payload, header):
+            offset = header.base_offset + span.offset_delta
+            if offset < end_offset:
+                key = span.key
+                if key is None or offset < self.log_start_offset or offset < latest(key):
+                    continue
+                if not span.has_value:
+                    if self._is_past(header):
+                        continue
+                    has_tombstone = True
+            kept.append(span)
+        return kept, has_tombstone
+
+    def _clean_control(self, batch: Bytes, header: BatchHeader) -> Bytes | None:
+        is_left_over = self.transactions.end(header)
+        if not is_left_over and self.transactions.is_abort(header):
+            self.aborted_kept.append(header.base_offset)
+        if header.record_count and (read_marker(batch) is None or not is_left_over):
+            return batch
+        if self._is_last_marker(header):
+            return batch
+        if not header.record_count or self._is_past(header):
+            return None
+        if header.delete_horizon_ms is not None:
+            return batch
+        payload = payload_of(batch, header, self.max_output_bytes)
+        spans = list(record_spans(payload, header))
+        return keep_records(header, payload, spans, delete_horizon_ms=self._horizon_ms)
+
+    @property
+    def _horizon_ms(self) -> int:
+        """When what deletes a key, and is met for the first time, may itself be deleted: perhaps never."""
+        return min(self.now_ms + self.delete_retention_ms, TIMESTAMP_MAX)
+
+    def _is_last_marker(self, header: BatchHeader) -> bool:
+        if (header.producer_id, header.producer_epoch) not in self.last_batches.epochs:
+            return False
+        return header.base_offset >= self.last_markers.get(header.producer_id, 0)
+
+    def _is_past(self, header: BatchHeader) -> bool:
+        horizon_ms = header.delete_horizon_ms
+        return self.forgets_deletions and horizon_ms is not None and horizon_ms <= self.now_ms
+
+    def _emptied(self, batch: Bytes, header: BatchHeader, keeps_place: bool) -> Bytes | None:
+        if header.producer_id >= 0 and header.last_offset in self.last_batches.offsets:
+            return without_records(header) if header.record_count else batch
+        if not keeps_place:
+            return None
+        return placeholder(header) if header.record_count or header.producer_id >= 0 else batch

@@ -1,0 +1,178 @@
+"""What the leader of a partition knows of its followers: how far each has come, and what is committed.
+
+A message is *committed* when every in-sync replica has it; the high watermark is the offset below which all
+are. A follower tells its log end with every fetch: it asks for what comes next. Only fetches in this leader
+epoch count, so that a leader which was replaced while it slept finds nobody to commit anything with.
+
+Two rules make a change of the in-sync set safe, whenever the store learns of it. One who *joins* counts for
+the high watermark from the moment it is proposed, because the store may already have it. One who leaves
+counts until the store has agreed, because until then it may be elected.
+
+The in-sync set is what the store says (`update`); nothing here changes it. While it is too small, nothing is
+committed at all (`in_sync.py` says why).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from forebay.core.cluster.image import ClusterImage, PartitionState
+from forebay.core.cluster.in_sync import commits
+
+UNKNOWN_OFFSET = -1
+
+
+@dataclass(slots=True)
+class Follower:
+    """How far one follower has come in this leader epoch."""
+
+    end_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
+    fetched_ms: int = 0
+    leader_end_offset: int = 0
+    """The leader's log end when the follower last fetched."""
+    caught_up_ms: int = 0
+    """The last time at which the follower had everything that the leader had."""
+    broker_epoch: int = -1
+    """The epoch of the broker that fetched: a broker that was restarted is not the one we have seen."""
+
+
+class Leadership:
+    """The leader's side of one partition for one leader epoch."""
+
+    __slots__ = ("_since_ms", "followers", "isr", "joining", "leader_epoch", "me", "start_offset", "state")
+
+    def __init__(self, *, me: int, state: PartitionState, end_offset: int, now_ms: int) -> None:
+        self.me = me
+        self.leader_epoch = state.leader_epoch
+        self.start_offset = end_offset
+        """Where this epoch begins: a follower that is not here yet may still hold another leader's end."""
+        self.followers: dict[int, Follower] = {}
+        self.joining: tuple[int, ...] = ()
+        self._since_ms = now_ms
+        self.isr: tuple[int, ...] = ()
+        self.state = state
+        self.update(state)
+
+    def update(self, state: PartitionState) -> bool:
+        """The store says who is in sync, in this epoch; whether somebody has left.
+
+        Who has left may want to, as a broker that stops: it joins again when it fetches again.
+        """
+        gone = [node for node in self.isr if node not in state.isr]
+        for node in gone:
+            if node in self.followers:
+                self.followers[node].end_offset = UNKNOWN_OFFSET
+        self.isr = state.isr
+        self.state = state
+        self.joining = tuple(node for node in self.joining if node not in state.isr)
+        self.followers = {
+            node: self.followers.get(node) or Follower(caught_up_ms=self._since_ms)
+            for node in state.replicas
+            if node != self.me
+        }
+        return bool(gone)
+
+    @property
+    def alone(self) -> bool:
+        """Whether nobody else has to have a message before it is committed."""
+        return not self.joining and self.isr == (self.me,)
+
+    def may_commit(self, min_insync_replicas: int) -> bool:
+        """Whether enough replicas are in sync for messages to be committed."""
+        return commits(self.state, min_insync_replicas)
+
+    # -- what followers tell -----------------------------------------------------------------------------
+
+    def fetched(
+        self,
+        node: int,
+        offset: int,
+        *,
+        end_offset: int,
+        now_ms: int,
+        broker_epoch: int,
+        log_start_offset: int = UNKNOWN_OFFSET,
+    ) -> None:
+        """A follower asks for `offset`, so it has all before; the leader's own log ends at `end_offset`."""
+        follower = self.followers.get(node)
+        if follower is None:
+            return  # it has been taken off the partition, and will hear of it
+        if offset >= end_offset:
+            follower.caught_up_ms = max(follower.caught_up_ms, now_ms)
+        elif offset >= follower.leader_end_offset:
+            follower.caught_up_ms = max(follower.caught_up_ms, follower.fetched_ms)
+        follower.end_offset = offset
+        follower.log_start_offset = log_start_offset
+        follower.fetched_ms = now_ms
+        follower.leader_end_offset = end_offset
+        follower.broker_epoch = broker_epoch
+
+    def high_watermark(self, end_offset: int) -> int:
+        """The offset below which every replica that counts has everything; -1 while one was not heard of."""
+        lowest = end_offset
+        for node in (*self.isr, *self.joining):
+            if node != self.me:
+                follower = self.followers.get(node)
+                lowest = min(lowest, UNKNOWN_OFFSET if follower is None else follower.end_offset)
+        return lowest
+
+    def low_watermark(self, start_offset: int) -> int:
+        """The offset below which every in-sync replica has deleted everything, the leader's own included."""
+        lowest = start_offset
+        for node in self.isr:
+            if node != self.me:
+                follower = self.followers.get(node)
+                lowest = min(lowest, UNKNOWN_OFFSET if follower is None else follower.log_start_offset)
+        return lowest
+
+    # -- who should be in sync ---------------------------------------------------------------------------
+
+    def may_join(self, node: int, high_watermark: int) -> bool:
+        """Whether a follower has caught up enough to be in sync."""
+        follower = self.followers.get(node)
+        return (
+            follower is not None
+            and node not in self.isr
+            and node not in self.joining
+            and follower.end_offset >= max(high_watermark, self.start_offset)
+        )
+
+    def lagging(
+        self, *, end_offset: int, now_ms: int, lag_ms_max: int, heard_ms: dict[int, int]
+    ) -> tuple[int, ...]:
+        """In-sync followers that have not caught up for so long.
+
+        `heard_ms` is when each broker last fetched at all. One that has everything need not fetch a quiet
+        partition by name to be in sync: it only has to be there.
+        """
+        late = []
+        for node in (*self.isr, *self.joining):
+            follower = self.followers.get(node)
+            if follower is None:
+                continue  # the leader itself
+            if follower.end_offset >= end_offset:
+                follower.caught_up_ms = max(follower.caught_up_ms, min(heard_ms.get(node, 0), now_ms))
+            if now_ms - follower.caught_up_ms > lag_ms_max:
+                late.append(node)
+        return tuple(late)
+
+    def isr_without(self, nodes: Iterable[int]) -> tuple[int, ...]:
+        gone = set(nodes) - {self.me}
+        return tuple(node for node in self.isr if node not in gone)
+
+
+def closest_replica(
+    image: ClusterImage, state: PartitionState, *, rack: str, leadership: Leadership, offset: int
+) -> int | None:
+    """The in-sync follower in the client's rack that has what it asks for (KIP-392); None: the leader."""
+    brokers = image.brokers
+    own = brokers.get(leadership.me)
+    if not rack or (own is not None and own.rack == rack):
+        return None
+    for node in state.isr:
+        broker, follower = brokers.get(node), leadership.followers.get(node)
+        if broker is not None and broker.rack == rack and follower and follower.end_offset >= offset:
+            return node
+    return None

@@ -1,0 +1,186 @@
+"""Batches whose records have to be read before they are appended.
+
+Most topics store a batch unread. Two kinds do not. A compacted topic needs the key of every record, and its
+compaction trusts what a record says of its offset and its time. A topic with a compression of its own unpacks
+what came under another. Such batches are examined: every record is checked, and the batch is packed as the
+topic stores it.
+
+That can take long: a few kilobytes can stand for a million records. So `examine_at_once`, for the event loop,
+takes small batches only, and raises `Unexamined` for the others; those go through `examine` in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from forebay.core.partition.batch_rules import AppendPolicy, out_of_range, too_large
+from forebay.errors import ErrorCode, InvalidRecords, KafkaError, ProtocolError
+from forebay.wire.batch import CODEC_MASK, NO_TIMESTAMP, BatchHeader, assemble, read_header
+from forebay.wire.compression import OutputTooLarge, compress
+from forebay.wire.record_spans import TimestampOutOfRange, check_headers, payload_of, record_spans
+
+AT_ONCE_RECORDS_MAX = 200
+AT_ONCE_BYTES_MAX = 64 * 1024
+"""More records than this, or more bytes packed or unpacked, take too long for the event loop."""
+
+NAMED_RECORDS_MAX = 1000
+"""So many records of a refused batch are named one by one."""
+
+_RECORDS_PER_STRETCH = 64
+
+
+class Unexamined(KafkaError):
+    """The records of this batch have to be read in a thread first. No client is ever answered with it."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, "the records of this batch were not examined")
+
+
+def examine_at_once(batch: memoryview, header: BatchHeader, policy: AppendPolicy, now_ms: int) -> memoryview:
+    """What to store in place of the batch. Raises KafkaError to refuse it, Unexamined if it is large."""
+    if not needs_reading(header, policy):
+        return batch
+    if header.record_count > AT_ONCE_RECORDS_MAX or header.size > AT_ONCE_BYTES_MAX:
+        raise Unexamined
+    try:
+        payload = _unpack(batch, header, min(AT_ONCE_BYTES_MAX, policy.max_output_bytes))
+    except OutputTooLarge:
+        raise Unexamined from None
+    return _examine(batch, header, payload, policy, now_ms, _nothing)
+
+
+def examine(batch: memoryview, policy: AppendPolicy, now_ms: int, pause: Callable[[], None]) -> memoryview:
+    """The same for a batch of any size, in a thread. `pause` is called every few records."""
+    header = read_header(batch)
+    if not needs_reading(header, policy):
+        return batch
+    try:
+        payload = _unpack(batch, header, policy.max_output_bytes)
+    except OutputTooLarge as error:
+        raise _invalid(error) from None
+    return _examine(batch, header, payload, policy, now_ms, pause)
+
+
+def with_records_named(
+    error: KafkaError, batch: memoryview | None, policy: AppendPolicy, now_ms: int
+) -> KafkaError:
+    """The refusal of a batch for its times, by its header, with the records named that have those times.
+
+    If that can be done at once: a client can do without.
+    """
+    if error.code != ErrorCode.INVALID_TIMESTAMP or isinstance(error, InvalidRecords) or batch is None:
+        return error
+    header = read_header(batch)
+    if header.record_count > AT_ONCE_RECORDS_MAX or header.size > AT_ONCE_BYTES_MAX:
+        return error
+    bad = BadRecords()
+    earliest, latest = policy.timestamps(now_ms)
+    try:
+        for span in record_spans(payload_of(batch, header, AT_ONCE_BYTES_MAX), header):
+            timestamp = header.base_timestamp + span.timestamp_delta
+            if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+                bad.note_time(span.offset_delta, out_of_range(timestamp, earliest, latest))
+    except ProtocolError:
+        return error
+    return bad.error(header.record_count) or error
+
+
+def needs_reading(header: BatchHeader, policy: AppendPolicy) -> bool:
+    return policy.compacted or policy.repacks(header.codec)
+
+
+def _unpack(batch: memoryview, header: BatchHeader, max_output_bytes: int) -> bytes:
+    try:
+        return payload_of(batch, header, max_output_bytes)
+    except OutputTooLarge:
+        raise
+    except ProtocolError as error:
+        raise _invalid(error) from None
+
+
+def _examine(
+    batch: memoryview,
+    header: BatchHeader,
+    payload: bytes,
+    policy: AppendPolicy,
+    now_ms: int,
+    pause: Callable[[], None],
+) -> memoryview:
+    if policy.compacted:
+        _check_records(payload, header, policy, now_ms, pause)
+    if not policy.repacks(header.codec):
+        return batch
+    assert policy.codec is not None
+    attributes = header.attributes & ~CODEC_MASK | policy.codec
+    made = assemble(
+        header._replace(attributes=attributes), compress(policy.codec, payload, policy.compression_level)
+    )
+    if len(made) > policy.max_message_bytes:
+        raise too_large(len(made), policy)
+    return memoryview(made)
+
+
+def _check_records(
+    payload: bytes, header: BatchHeader, policy: AppendPolicy, now_ms: int, pause: Callable[[], None]
+) -> None:
+    """Refuse the batch unless every record is what the batch says, and has a key and a time that fits."""
+    bad = BadRecords()
+    base_timestamp = header.base_timestamp
+    earliest, latest = policy.timestamps(now_ms)
+    try:
+        for span in record_spans(payload, header):
+            _, _, end, timestamp_delta, number, key, _, headers_at = span
+            if payload[headers_at] or headers_at + 1 != end:
+                check_headers(payload, span)
+            timestamp = base_timestamp + timestamp_delta
+            if key is None:
+                bad.note(number, "Compacted topic cannot accept message without key")
+            elif timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+                bad.note_time(number, out_of_range(timestamp, earliest, latest))
+            if not number % _RECORDS_PER_STRETCH:
+                pause()
+    except TimestampOutOfRange as error:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, str(error)) from None
+    except ProtocolError as error:
+        raise _invalid(error) from None
+    refusal = bad.error(header.record_count)
+    if refusal is not None:
+        raise refusal
+
+
+class BadRecords:
+    """The records for whose sake a batch is refused; the first of them by name, the others counted."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[int, str] = {}
+        self._count = 0
+        self._code = ErrorCode.INVALID_RECORD
+
+    def note(self, number: int, reason: str) -> None:
+        self._count += 1
+        if len(self._reasons) < NAMED_RECORDS_MAX:
+            self._reasons[number] = reason
+
+    def note_time(self, number: int, reason: str) -> None:
+        self._code = ErrorCode.INVALID_TIMESTAMP  # Kafka's code as soon as one record's time is wrong
+        self.note(number, reason)
+
+    def error(self, record_count: int) -> InvalidRecords | None:
+        """The refusal of a batch with so many records; None if nothing is wrong with them."""
+        if not self._count:
+            return None
+        first, reason = next(iter(self._reasons.items()))
+        return InvalidRecords(
+            self._code,
+            f"{self._count} of {record_count} records were refused, and the others with them; "
+            f"record {first}: {reason}",
+            self._reasons,
+        )
+
+
+def _invalid(error: ProtocolError) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, str(error))
+
+
+def _nothing() -> None:
+    """On the event loop there is nobody to make way for."""

@@ -1,0 +1,98 @@
+"""Transactional batches that wait for the coordinator to say that their transaction includes the partition.
+
+While the coordinator is asked, the transaction may end: its marker comes first, and a batch appended after it
+would begin a transaction that nobody ends. So every question holds a *guard*, a marker of the producer
+takes the guards away, and a batch whose guard is gone is refused. Whoever begins a question releases its
+guard when the batch is appended or refused.
+
+A question may also fail where the next one succeeds. Of a producer that the partition does not know, any
+sequence would be taken as the first; so the lowest that was asked for is kept, and a batch that comes before
+it has been appended is out of order (`core/partition/admission.py` decides that).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from forebay.errors import ErrorCode, KafkaError
+
+PRODUCERS_MAX = 10_000
+"""Of so many producers a partition may be asking at once. It remembers as many whose questions are over."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Asked:
+    producer_epoch: int
+    lowest_sequence: int
+    guards: set[object] = field(default_factory=set)
+
+
+class Verifications:
+    __slots__ = ("_asked", "_over", "_producers_max")
+
+    def __init__(self, *, producers_max: int = PRODUCERS_MAX) -> None:
+        self._producers_max = producers_max
+        self._asked: dict[int, _Asked] = {}
+        """By producer id, with guards. None of them is ever dropped for the sake of another."""
+        self._over: dict[int, _Asked] = {}
+        """Without guards, the longest unused first. Kept until the transaction ends: a batch may come again
+        whose question failed, or that could not be written."""
+
+    def __len__(self) -> int:
+        """Producers of whom the coordinator is being asked."""
+        return len(self._asked)
+
+    def begin(self, producer_id: int, producer_epoch: int, base_sequence: int) -> object:
+        """A guard to show with the batch when it is verified; raises KafkaError when none can be had now."""
+        asked = self._asked.get(producer_id)
+        if asked is not None and producer_epoch < asked.producer_epoch:
+            # Most likely a zombie. Its successor must not lose its guard to it.
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"epoch {asked.producer_epoch} of producer {producer_id} is being verified; try again",
+            )
+        asked = asked or self._over.pop(producer_id, None)
+        if asked is None or asked.producer_epoch != producer_epoch:
+            asked = _Asked(producer_epoch=producer_epoch, lowest_sequence=base_sequence)
+        elif base_sequence < asked.lowest_sequence:
+            asked.lowest_sequence = base_sequence
+        if producer_id not in self._asked and len(self._asked) >= self._producers_max:
+            self._remember(producer_id, asked)
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"the transactions of {self._producers_max} producers are being verified already; try again",
+            )
+        self._asked[producer_id] = asked
+        guard = object()
+        asked.guards.add(guard)
+        return guard
+
+    def verified_from(self, producer_id: int, guard: object) -> int | None:
+        """The lowest sequence asked for, if the transaction has not ended since this guard was given."""
+        asked = self._asked.get(producer_id)
+        return asked.lowest_sequence if asked is not None and guard in asked.guards else None
+
+    def release(self, producer_id: int, guard: object) -> None:
+        """The question is over, whatever became of its batch."""
+        asked = self._asked.get(producer_id)
+        if asked is None:
+            return
+        asked.guards.discard(guard)
+        if not asked.guards:
+            self._remember(producer_id, self._asked.pop(producer_id))
+
+    def _remember(self, producer_id: int, asked: _Asked) -> None:
+        self._over[producer_id] = asked
+        if len(self._over) > self._producers_max:
+            del self._over[next(iter(self._over))]
+
+    def ended(self, producer_id: int, *, next_epoch: int | None) -> None:
+        """The producer's transaction has ended here.
+
+        Where every transaction has an epoch of its own, a producer that is ahead may ask for its next one
+        already: with the epoch that the marker names.
+        """
+        asked = self._asked.get(producer_id) or self._over.get(producer_id)
+        if asked is not None and (next_epoch is None or asked.producer_epoch < next_epoch):
+            self._asked.pop(producer_id, None)
+            self._over.pop(producer_id, None)

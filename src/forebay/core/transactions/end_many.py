@@ -1,0 +1,70 @@
+"""Ending several transactions at once: all of them in one way, or none.
+
+A decision is a record in the log, and what a step saves is one batch, which is in the log as a whole or not
+at all. So the decisions about many transactions are as atomic as one decision, if one coordinator looks after
+all of them: whoever asks for this gives them transactional ids that live on one partition. From then on each
+goes its own way: its markers wait for nobody else's, and after a crash the next coordinator finds all of them
+decided.
+
+A transaction that has been ended in the same way before counts as right. So a request can be repeated when
+its answer was lost, also if markers are still on their way; and what was ended one by one up to some point
+can be completed in one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from forebay.core.transactions import decisions
+from forebay.core.transactions.decisions import Outcome
+from forebay.core.transactions.state import Identity, Transaction
+from forebay.errors import ErrorCode
+from forebay.wire.messages.end_txn import FURTHER_MAX, EndTxnRequest, EndTxnResponse
+
+RECORDS_BYTES_MAX = 8 << 20
+"""Of the batch that holds the decisions; replicas fetch and keep it in one piece."""
+
+_RECORD_BYTES = 96
+"""What the record of a transaction takes at most besides its id and its partitions."""
+
+
+def judge(find: Callable[[str], Transaction | None], request: EndTxnRequest, now_ms: int) -> list[Outcome]:
+    """What becomes of each transaction that the request names, the first one first.
+
+    If there is an error other than NONE among them, nothing may become of any.
+    """
+    members = list(_members(request))
+    if len(members) > 1 + FURTHER_MAX or len({name for name, _ in members}) < len(members):
+        return [ErrorCode.INVALID_REQUEST] * len(members)
+    outcomes = [_end(find(name), name, who, now_ms, request.committed) for name, who in members]
+    if sum(map(_size_of, outcomes)) > RECORDS_BYTES_MAX:
+        return [ErrorCode.MESSAGE_TOO_LARGE] * len(members)
+    return outcomes
+
+
+def _members(request: EndTxnRequest) -> Iterator[tuple[str, Identity]]:
+    yield request.transactional_id, (request.producer_id, request.producer_epoch)
+    for each in request.further:
+        yield each.transactional_id, (each.producer_id, each.producer_epoch)
+
+
+def _end(txn: Transaction | None, name: str, who: Identity, now_ms: int, commit: bool) -> Outcome:
+    if txn is None:
+        return decisions.unknown(name)
+    outcome = decisions.end(txn, who, now_ms, commit=commit)
+    # That is said of one that has been ended like this, and whose markers are on their way.
+    return ErrorCode.NONE if outcome is ErrorCode.CONCURRENT_TRANSACTIONS else outcome
+
+
+def _size_of(outcome: Outcome) -> int:
+    if isinstance(outcome, ErrorCode):
+        return 0
+    return _RECORD_BYTES + 2 * len(outcome.transactional_id) + decisions.size_of(outcome.partitions)
+
+
+def reply(outcomes: list[Outcome]) -> EndTxnResponse:
+    """Whose fault it is, where one is wrong; the others were not attempted then."""
+    errors = [each if isinstance(each, ErrorCode) else ErrorCode.NONE for each in outcomes]
+    if any(errors):
+        errors = [each or ErrorCode.OPERATION_NOT_ATTEMPTED for each in errors]
+    return EndTxnResponse(error_code=errors[0], further_error_codes=[int(each) for each in errors[1:]])

@@ -1,0 +1,95 @@
+"""Transactional ids with the same beginning, a *family*: what is asked for all of them at once.
+
+A program that works in tasks has a transaction in each and commits all of them together (`together.py`). A
+task that has finished leaves its transaction open and says nothing more, so two things cannot be asked for by
+the owner of each:
+
+Renewing. Their timeout is short, so that readers do not wait long behind a program that has died. While the
+program lives, whichever of its tasks runs asks for the whole family, and all their timeouts count anew. This
+is not in the log: a coordinator that takes over gives every open transaction its whole timeout in any case.
+
+Forgetting. An id that nobody will use again need not be kept until it expires. One that is at rest is
+forgotten at once, any other when its transaction has ended; a coordinator that takes over in between does not
+know of that, and lets it expire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from forebay.core.transactions.draft import Draft
+from forebay.core.transactions.state import Event, Transaction
+
+FORGOTTEN_MAX = 5_000
+"""By one request: their tombstones are one batch."""
+
+
+def in_family(transactional_id: str, families: Sequence[str]) -> bool:
+    """A family without a name would be everybody, and is nobody."""
+    return any(family and transactional_id.startswith(family) for family in families)
+
+
+class Timeouts:
+    """When each open transaction is aborted, in monotonic time.
+
+    A timeout counts from when the transaction was opened here or found in the log, or was last renewed; the
+    start that the log knows was read from another clock.
+    """
+
+    __slots__ = ("_abort_at", "_end_at", "_lifetime_ms")
+
+    def __init__(self, lifetime_ms: int) -> None:
+        """`lifetime_ms`: how long a transaction can be kept open by renewing it."""
+        self._abort_at: dict[str, int] = {}
+        self._end_at: dict[str, int] = {}
+        self._lifetime_ms = lifetime_ms
+
+    def __getitem__(self, transactional_id: str) -> int:
+        return self._abort_at[transactional_id]
+
+    def opened(self, transactional_id: str, timeout_ms: int, now_ms: int) -> None:
+        if transactional_id not in self._abort_at:
+            self._abort_at[transactional_id] = now_ms + timeout_ms
+            self._end_at[transactional_id] = now_ms + self._lifetime_ms
+
+    def ended(self, transactional_id: str) -> None:
+        self._abort_at.pop(transactional_id, None)
+        self._end_at.pop(transactional_id, None)
+
+    def renew(self, families: Sequence[str], known: Mapping[str, Transaction], now_ms: int) -> int:
+        """How many open transactions there are in the families."""
+        members = [name for name in self._abort_at if in_family(name, families)]
+        for name in members:
+            renewed_ms = min(now_ms + known[name].timeout_ms, self._end_at[name])
+            self._abort_at[name] = max(renewed_ms, self._abort_at[name])
+        return len(members)
+
+
+class Leaving:
+    """Transactional ids that are forgotten when their transaction has ended."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    def forget(self, families: Sequence[str], draft: Draft, known: Mapping[str, Transaction]) -> int:
+        """How many transactional ids there are in the families."""
+        members = [txn for name, txn in known.items() if in_family(name, families)]
+        at_rest = [txn.transactional_id for txn in members if txn.allows(Event.EXPIRE)]
+        for name in at_rest[:FORGOTTEN_MAX]:
+            draft.forget(name)
+        self._names.update({txn.transactional_id for txn in members}.difference(at_rest))
+        return len(members)
+
+    def stays(self, transactional_id: str) -> None:
+        """Somebody uses it again."""
+        self._names.discard(transactional_id)
+
+    def ended(self, transactional_id: str, draft: Draft) -> None:
+        """Forget this one if that was asked for, unless its next transaction is open already."""
+        if transactional_id in self._names:
+            txn = draft.get(transactional_id)
+            if txn is not None and txn.allows(Event.EXPIRE):
+                self._names.remove(transactional_id)
+                draft.forget(transactional_id)

@@ -1,0 +1,24 @@
+"""Settings of brokers that live on one machine for a short time."""
+
+from __future__ import annotations
+
+from forebay.errors import ForebayError
+
+# Tests end before the power does: nothing has to be forced to disk. Internal topics need not be spread, and
+# each of their partitions is a log to open.
+TEST_SETTINGS = {
+    "forebay.flush.policy": "interval",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}
+
+
+class BrokerFailed(ForebayError):
+    """The broker did not start, or stopped by itself; the message says why."""
+
+
+def setting_text(value: object) -> str:
+    """A setting as a config file has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

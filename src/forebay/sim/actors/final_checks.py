@@ -1,0 +1,109 @@
+"""Who looks at the cluster when all is over: at every message, every offset, every topic and setting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from forebay.core.topic_partition import TopicPartition
+from forebay.errors import ErrorCode
+from forebay.sim.actors.actor import Actor
+from forebay.sim.actors.administrators import TOPIC_RESOURCE
+from forebay.sim.actors.client import GROUP, Client, Failed, Refused, check
+from forebay.sim.actors.consumers import fetch_offset
+from forebay.sim.actors.reading import messages
+from forebay.sim.models.messages import Model
+from forebay.sim.world.places import ALL, BRIEF, LOOSE
+from forebay.sim.world.virtual_time import World
+from forebay.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from forebay.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+Content = dict[TopicPartition, dict[int, bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    stored: Content = field(default_factory=dict)
+    visible: Content = field(default_factory=dict)
+    """What committed readers see."""
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+class LastReader(Actor):
+    """Reads every partition to its end, twice: all that is stored, and what committed readers see."""
+
+    def __init__(self, world: World, client: Client, model: Model, found: Found) -> None:
+        super().__init__(world, client, model)
+        self._found = found
+
+    async def act(self) -> None:
+        for at in ALL:
+            self._found.stored[at] = await self._read(at, committed=False)
+            self._found.visible[at] = await self._read(at, committed=True)
+
+    async def _read(self, at: TopicPartition, *, committed: bool) -> dict[int, bytes]:
+        content: dict[int, bytes] = {}
+        offset = await self._start(at)
+        while True:
+            fetch = partial(self.client.fetch, at, offset, committed=committed, max_wait_ms=10)
+            try:
+                found = await self.retry(fetch)
+            except Refused as refused:
+                if refused.code is not ErrorCode.OFFSET_OUT_OF_RANGE or at not in (BRIEF, LOOSE):
+                    raise
+                offset = await self._start(at)  # something was deleted this very moment
+                continue
+            shown, offset = messages(found, offset, committed=committed)
+            content.update(shown)
+            if offset >= found.high_watermark:
+                return content
+
+    async def _start(self, at: TopicPartition) -> int:
+        """Where the partition begins; only where messages may be deleted it asks."""
+        if at not in (BRIEF, LOOSE):
+            return 0
+        start = self._found.starts[at] = await self.retry(partial(self.client.earliest, at))
+        return start
+
+
+class LastAuditor(Actor):
+    """Looks at the offsets of groups, at topics and at their settings, until all is as the model says."""
+
+    async def act(self) -> None:
+        for group, at in self.model.groups.places():
+            forget = partial(self.client.forget_coordinator, GROUP, group)
+            await self.retry(partial(fetch_offset, self, group, at), forget)
+        await self.retry(self._look_at_topics)
+        for topic, keys in self.model.topics.settings().items():
+            await self.retry(partial(self._look_at_settings, topic, keys))
+
+    async def _look_at_topics(self) -> None:
+        found = await self.client.ask_any(MetadataRequest(topics=None), MetadataResponse)
+        counts = {topic.name or "": len(topic.partitions) for topic in found.topics}
+        self._insist(self.model.topics.wrong_about(counts))
+
+    async def _look_at_settings(self, topic: str, keys: Sequence[str]) -> None:
+        resource = DescribeConfigsResource(
+            resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=list(keys)
+        )
+        response = await self.client.ask_any(
+            DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse
+        )
+        check(response.results[0].error_code)
+        values = {config.name: config.value or "" for config in response.results[0].configs}
+        topics = self.model.topics
+        wrong = [
+            f"{topic} {key}={values.get(key)}" for key in keys if not topics.may_be(topic, key, values[key])
+        ]
+        self._insist(wrong)
+
+    def _insist(self, wrong: Sequence[str]) -> None:
+        """A broker may have news a little later than others: asked again, it must know."""
+        if wrong:
+            self.world.remark(f"not as it was told: {wrong}")
+            raise Failed("; ".join(wrong))

@@ -1,0 +1,22 @@
+"""The topics and partitions of a story."""
+
+from __future__ import annotations
+
+from forebay.core.topic_partition import TopicPartition
+
+TOPICS = {"exact": 2, "plain": 1, "loose": 1, "source": 1, "target": 1, "brief": 1, "keyed": 1}
+EXACT: list[TopicPartition] = [("exact", 0), ("exact", 1)]
+SOURCE: TopicPartition = ("source", 0)
+PLAIN: TopicPartition = ("plain", 0)
+BRIEF: TopicPartition = ("brief", 0)
+"""Its oldest messages are deleted by and by; nowhere else is anything."""
+LOOSE: TopicPartition = ("loose", 0)
+SURE: list[TopicPartition] = [*EXACT, PLAIN, SOURCE, ("target", 0), BRIEF]
+"""Where every message is acknowledged by all replicas before anybody is told of it."""
+ALL: list[TopicPartition] = [*SURE, LOOSE]
+KEYED: TopicPartition = ("keyed", 0)
+"""Compacted all the time, in segments of a few batches: of each key only the last message is sure to stay."""
+
+GROUP_NAME = "crew"
+SHARED: list[TopicPartition] = [*EXACT, SOURCE]
+"""What the members of the group share: all partitions of their topics."""

@@ -1,0 +1,224 @@
+"""The options and columns of a write: those of Spark's Kafka sink, and what Forebay adds to them.
+
+Checked when the query is planned, so that a mistake is an error on the driver, with the name of the option
+or of the column, before a row has moved. `delivery` and `jobId` are ours, and so is the column `timestamp`,
+which keeps the time of a record that is copied or replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from forebay.errors import ConfigError
+from forebay.spark.sink.producer import Limits
+from forebay.spark.wire import security
+from forebay.wire.compression import Codec
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+AT_LEAST_ONCE = "at-least-once"
+EXACTLY_ONCE = "exactly-once"
+
+_BATCH_BYTES_MAX = 64 << 20
+_JOB_ID_CHARACTERS_MAX = 200
+
+_CONNECTION = security.OPTIONS | {
+    "kafka.client.id",
+    "kafka.request.timeout.ms",
+    "kafka.default.api.timeout.ms",
+    "kafka.retry.backoff.ms",
+}
+_SINK = {
+    "topic",
+    "delivery",
+    "jobid",
+    "kafka.bootstrap.servers",
+    "kafka.acks",
+    "kafka.enable.idempotence",
+    "kafka.compression.type",
+    "kafka.batch.size",
+    "kafka.max.request.size",
+    "kafka.transaction.timeout.ms",
+}
+_MEANINGLESS = {
+    "checkpointlocation",
+    "queryname",
+    "includeheaders",
+    "kafka.buffer.memory",
+    "kafka.client.dns.lookup",
+    "kafka.compression.gzip.level",
+    "kafka.compression.lz4.level",
+    "kafka.compression.zstd.level",
+    "kafka.connections.max.idle.ms",
+    "kafka.delivery.timeout.ms",
+    "kafka.linger.ms",
+    "kafka.max.block.ms",
+    "kafka.max.in.flight.requests.per.connection",
+    "kafka.metadata.max.age.ms",
+    "kafka.metadata.max.idle.ms",
+    "kafka.receive.buffer.bytes",
+    "kafka.reconnect.backoff.max.ms",
+    "kafka.reconnect.backoff.ms",
+    "kafka.retries",
+    "kafka.retry.backoff.max.ms",
+    "kafka.send.buffer.bytes",
+    "kafka.socket.connection.setup.timeout.max.ms",
+    "kafka.socket.connection.setup.timeout.ms",
+}
+"""Settings of producers that people have in their files and that change nothing about what is written."""
+
+_FORBIDDEN = {
+    "path": "name the topic with the option topic, or in a column",
+    "kafka.key.serializer": "give the column key as string or binary",
+    "kafka.value.serializer": "give the column value as string or binary",
+    "kafka.transactional.id": "use delivery=exactly-once, and jobId to name a batch job",
+    "kafka.partitioner.class": "give the column partition",
+    "kafka.interceptor.classes": "there is no Java here to run them",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    bootstrap: str
+    connection: Mapping[str, str] = field(default_factory=dict)
+    """The kafka.* options of connections."""
+    topic: str | None = None
+    """Where all rows go; None when each row says so itself."""
+    exactly_once: bool = False
+    job_id: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    transaction_timeout_ms: int | None = None
+    """None: as `families.timeout_ms` says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Where in a row its parts are; None for those that it does not have."""
+
+    value: int
+    key: int | None = None
+    topic: int | None = None
+    partition: int | None = None
+    headers: int | None = None
+    timestamp: int | None = None
+
+
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    given = {name.lower(): value for name, value in options.items()}
+    _check_names(given)
+    if not given.get("kafka.bootstrap.servers", "").strip():
+        raise ConfigError("option kafka.bootstrap.servers is missing: give host:port of one broker or more")
+    if given.get("kafka.acks", "all").lower() not in ("all", "-1"):
+        raise ConfigError(f"kafka.acks={given['kafka.acks']}: this sink only writes with acks=all")
+    if given.get("kafka.enable.idempotence", "true").lower() != "true":
+        raise ConfigError("kafka.enable.idempotence=false: this sink always writes idempotently")
+    connection = {name: value for name, value in given.items() if name in _CONNECTION}
+    connection.setdefault("kafka.client.id", "spark-forebay-sink")
+    return WriteOptions(
+        bootstrap=given["kafka.bootstrap.servers"],
+        connection=connection,
+        topic=_topic(given),
+        exactly_once=_exactly_once(given),
+        job_id=_job_id(given),
+        limits=_limits(given),
+        transaction_timeout_ms=_transaction_timeout(given),
+    )
+
+
+def _check_names(given: Mapping[str, str]) -> None:
+    for name in given:
+        if name in _FORBIDDEN:
+            raise ConfigError(f"option {name} cannot be used here: {_FORBIDDEN[name]}")
+        if name.startswith("kafka.sasl."):
+            raise ConfigError(f"option {name}: SASL is not supported; use kafka.security.protocol=SSL")
+        if name not in _SINK and name not in _CONNECTION and name not in _MEANINGLESS:
+            raise ConfigError(f"option {name} is not known; docs/spark.md lists what there is")
+
+
+def _topic(given: Mapping[str, str]) -> str | None:
+    topic = given.get("topic")
+    if topic is not None and not topic.strip():
+        raise ConfigError("option topic is empty: name a topic, or leave it out and give a column topic")
+    return topic
+
+
+def _exactly_once(given: Mapping[str, str]) -> bool:
+    delivery = given.get("delivery", AT_LEAST_ONCE).strip().lower()
+    if delivery not in (AT_LEAST_ONCE, EXACTLY_ONCE):
+        raise ConfigError(f"delivery={given['delivery']}: give {AT_LEAST_ONCE} or {EXACTLY_ONCE}")
+    return delivery == EXACTLY_ONCE
+
+
+def _job_id(given: Mapping[str, str]) -> str | None:
+    job_id = given.get("jobid")
+    if job_id is None:
+        return None
+    if not _exactly_once(given):
+        raise ConfigError("jobId names a write that must happen once: it needs delivery=exactly-once")
+    if not 0 < len(job_id) <= _JOB_ID_CHARACTERS_MAX or not job_id.isprintable():
+        raise ConfigError(f"jobId={job_id!r}: give 1 to {_JOB_ID_CHARACTERS_MAX} printable characters")
+    return job_id
+
+
+def _limits(given: Mapping[str, str]) -> Limits:
+    name = given.get("kafka.compression.type", "none").strip().upper()
+    if name not in Codec.__members__:
+        known = ", ".join(codec.lower() for codec in Codec.__members__)
+        raise ConfigError(f"kafka.compression.type={given['kafka.compression.type']}: give one of {known}")
+    defaults = Limits()
+    batch_bytes = _number(given, "kafka.batch.size", defaults.batch_bytes)
+    if batch_bytes > _BATCH_BYTES_MAX:
+        raise ConfigError(f"kafka.batch.size={batch_bytes}: {_BATCH_BYTES_MAX} is the most")
+    request_bytes = _number(given, "kafka.max.request.size", defaults.request_bytes)
+    return Limits(codec=Codec[name], batch_bytes=min(batch_bytes, request_bytes), request_bytes=request_bytes)
+
+
+def _transaction_timeout(given: Mapping[str, str]) -> int | None:
+    name = "kafka.transaction.timeout.ms"
+    return _number(given, name, 0) if name in given else None
+
+
+def _number(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name, str(default)).strip()
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 31:
+        raise ConfigError(f"{name}={given[name]}: give a whole number of 1 or more")
+    return int(text)
+
+
+# -- columns ------------------------------------------------------------------------------------------------
+
+_TEXT = ("string", "binary")
+_TYPES: Mapping[str, tuple[str, ...]] = {
+    "key": _TEXT,
+    "value": _TEXT,
+    "topic": ("string",),
+    "partition": ("int",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "timestamp": ("timestamp",),
+}
+
+
+def columns(schema: StructType, topic: str | None) -> Columns:
+    """Where the sink's columns are; others are left out, as Spark's Kafka sink leaves them out."""
+    found: dict[str, int] = {}
+    for index, column in enumerate(schema.fields):
+        name = column.name.lower()
+        if name not in _TYPES:
+            continue
+        if name in found:
+            raise ConfigError(f"there are two columns {name}: drop one of them")
+        given = column.dataType.simpleString()
+        if given not in _TYPES[name]:
+            raise ConfigError(f"column {name} is {given}: it must be {' or '.join(_TYPES[name])}; cast it")
+        found[name] = index
+    if "value" not in found:
+        raise ConfigError(
+            f"there is no column value among {', '.join(schema.fieldNames()) or 'none at all'}: it is what a"
+            " message carries, as string or binary; try to_json(struct(*)) as value"
+        )
+    if topic is None and "topic" not in found:
+        raise ConfigError("where to? Give the option topic, or a column topic")
+    return Columns(**found)

@@ -1,0 +1,89 @@
+"""The sink behind `df.writeStream`.
+
+Spark gives a Python sink neither the number of the micro-batch nor the id of the query when it writes, but
+its tasks carry both. The id of the query lives in the checkpoint and stays the same over restarts; the id of
+the run is new each time.
+
+`abort` has to find the transactions of tasks that were killed before they told of them, and has heard of
+neither id when no task has told anything. So the runs of a stream end with a *mark*, made of what only this
+application knows (SPARK_LOCAL_DIRS names a directory that its driver has made for itself) and of the
+checkpoint, which no other stream of the application uses. Spark makes a sink on the driver twice, to plan
+the write and to commit or abort it, and both have the same mark.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from forebay.errors import ConfigError, ForebayError
+from forebay.spark.sink.batch_writer import (
+    plan,
+    prepared,
+    task_context,
+    write_at_least_once,
+    write_exactly_once,
+)
+from forebay.spark.sink.transactions import exactly_once
+from forebay.spark.sink.transactions.batch_commit import RUN_CHARACTERS
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+BATCH_ID = "streaming.sql.batchId"
+QUERY_ID = "sql.streaming.queryId"
+RUN_ID = "spark.jobGroup.id"
+CHECKPOINT = "checkpointlocation"
+LOCAL_DIRS = "SPARK_LOCAL_DIRS"
+
+
+class TopicStreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        # In complete mode Spark asks to overwrite: a topic gets the whole result again, after the last one.
+        self._plan = plan(schema, options, overwrite=False)
+        if self._plan.options.job_id is not None:
+            raise ConfigError("jobId is for batch writes: a streaming query has an id of its own")
+        self._mark = _mark(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        if not self._plan.options.exactly_once:
+            return write_at_least_once(self._plan, iterator)
+        query, run = _property(QUERY_ID), _property(RUN_ID).replace("-", "")[:RUN_CHARACTERS]
+        return write_exactly_once(self._plan, query, run + self._mark, int(_property(BATCH_ID)), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
+        if self._plan.options.exactly_once:
+            exactly_once.commit(self._plan.cluster(), prepared(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
+        if not self._plan.options.exactly_once:
+            return
+        told = prepared(messages)
+        exactly_once.abort(self._plan.cluster(), told)
+        mark = told[0].attempt.run if told else self._mark
+        if len(told) < len(messages) and mark:
+            exactly_once.abort_untold(self._plan.cluster(), mark)
+
+
+def _mark(options: Mapping[str, str]) -> str:
+    """What the runs of this stream have at their end; empty if it cannot be told from others.
+
+    That is where the checkpoint has its place from a setting of the session, of which a sink is not told.
+    """
+    application = os.environ.get(LOCAL_DIRS)
+    checkpoint = next((value for name, value in options.items() if name.lower() == CHECKPOINT), None)
+    if not application or not checkpoint:
+        return ""
+    return sha256(f"{application}\n{checkpoint}".encode()).hexdigest()[:RUN_CHARACTERS]
+
+
+def _property(name: str) -> str:
+    value = task_context().getLocalProperty(name)
+    if not value:
+        raise ForebayError(f"Spark did not say its {name}: delivery=exactly-once needs PySpark 4.1 or later")
+    return str(value)

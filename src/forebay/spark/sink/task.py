@@ -1,0 +1,120 @@
+"""One task of a write: Arrow batches in, record batches out.
+
+Small Arrow batches are put together to rounds of a few megabytes, so that every partition gets a batch worth
+sending. A round is divided by topic, then by partition, keeping the order of rows within each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forebay.errors import ForebayError
+from forebay.spark.arrays import numbers, valid
+from forebay.spark.sink.encode import Payload, Rows, as_binary, cut, encode
+from forebay.spark.sink.options import Columns, WriteOptions
+from forebay.spark.sink.partitioning import Partitioner
+from forebay.spark.sink.producer import Producer
+
+ROUND_BYTES = 8 << 20
+
+
+class TaskSink:
+    def __init__(self, producer: Producer, options: WriteOptions, columns: Columns, task: int) -> None:
+        self._producer = producer
+        self._options = options
+        self._columns = columns
+        self._task = task
+        self._partitioners: dict[str, Partitioner] = {}
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Returns when the brokers have acknowledged every row."""
+        for batch in rounds(batches):
+            for topic, rows in self._by_topic(batch):
+                self._write_to(topic, rows)
+        self._producer.flush()
+
+    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        index = self._columns.topic
+        if self._options.topic is not None or index is None:
+            yield self._options.topic or "", batch
+            return
+        topics = batch.column(index)
+        if topics.null_count:
+            raise ForebayError("a row has no topic: the column topic is null and there is no option topic")
+        names = pc.unique(topics)
+        for name in names:
+            yield name.as_py(), batch if len(names) == 1 else batch.filter(pc.equal(topics, name))
+
+    def _write_to(self, topic: str, batch: pa.RecordBatch) -> None:
+        rows = self._rows(batch)
+        assigned = self._partitioner(topic).assign(rows.key, self._optional(batch, self._columns.partition))
+        if (assigned != assigned[0]).any():
+            order = np.argsort(assigned, kind="stable")
+            rows, assigned = rows.take(order), assigned[order]
+        changes = np.flatnonzero(np.diff(assigned)) + 1
+        starts = cut(rows, [0, *changes.tolist()], self._options.limits.batch_bytes)
+        partitions = assigned[starts].tolist()
+        self._producer.send(topic, _interleaved(partitions, list(encode(rows, starts))))
+
+    def _rows(self, batch: pa.RecordBatch) -> Rows:
+        value = as_binary(batch.column(self._columns.value))
+        key = self._optional(batch, self._columns.key)
+        return Rows(
+            key=pa.nulls(len(value), pa.binary()) if key is None else as_binary(key),
+            value=value,
+            timestamp=_timestamps(self._optional(batch, self._columns.timestamp), len(value)),
+            headers=self._optional(batch, self._columns.headers),
+        )
+
+    def _optional(self, batch: pa.RecordBatch, index: int | None) -> pa.Array | None:
+        return None if index is None else batch.column(index)
+
+    def _partitioner(self, topic: str) -> Partitioner:
+        if topic not in self._partitioners:
+            self._partitioners[topic] = Partitioner(topic, self._producer.partitions(topic), self._task)
+        return self._partitioners[topic]
+
+
+def rounds(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of about ROUND_BYTES; there are none without rows."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in chain.from_iterable(map(_slices, batches)):
+        held.append(batch)
+        size += batch.nbytes
+        if size >= ROUND_BYTES:
+            yield pa.concat_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.concat_batches(held)
+
+
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in parts that are about as large as a round, if rows are of about the same size."""
+    step = batch.num_rows * ROUND_BYTES // max(1, batch.nbytes) + 1
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
+
+
+def _interleaved(partitions: list[int], payloads: list[Payload]) -> list[tuple[int, Payload]]:
+    """First the first batch of each partition, then the second of each: a request takes one of each."""
+    seen: dict[int, int] = {}
+    turns = []
+    for partition in partitions:
+        seen[partition] = seen.get(partition, -1) + 1
+        turns.append(seen[partition])
+    order = sorted(range(len(partitions)), key=turns.__getitem__)
+    return [(partitions[n], payloads[n]) for n in order]
+
+
+def _timestamps(column: pa.Array | None, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    now_ms = int(time.time() * 1000)
+    if column is None or column.null_count == count:
+        return np.full(count, now_ms, np.int64)
+    return np.where(valid(column), numbers(column, np.int64) // 1000, now_ms)

@@ -1,0 +1,1 @@
+"""Exactly-once writes: all tasks of a batch commit together."""

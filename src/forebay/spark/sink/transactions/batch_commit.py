@@ -1,0 +1,379 @@
+"""How the tasks of one batch commit together: all of its rows, once, or none.
+
+Kafka commits a transaction of one producer; a batch has a producer in every task. So the tasks only write:
+each leaves its transaction open and hands its producer's id and epoch to the driver, a *participant*. The
+driver then takes one step that decides everything: in a transaction of its own it records, as the offset of a
+consumer group, the number of the batch with the list of its participants. That is the *decision*. It is there
+or it is not, and nothing has become visible before.
+
+    group   spark-sink-<name>            name: the id of the streaming query, or the jobId of a batch write
+    offset  the number of the batch      metadata: the participants, in further groups where they are many
+
+With the decision the participants are committed. Forebay's brokers do both in one step: all of these
+transactions live with one coordinator (`home.py`), and the EndTxn that commits the driver's names the others.
+From then on the brokers see all of them to their end, whatever becomes of the driver. Other brokers commit
+one transaction at a time, so there the participants follow the decision one by one, which can be repeated
+by anyone who reads it, any number of times.
+
+Deciding is a compare-and-set: the driver first takes over the transactional id spark-sink-<name>, which
+fences any other driver in the middle of deciding, reads what is decided, and records only if this batch is
+not. Two drivers of one query, one of them thought dead, end up with one decision between them, and the other
+one's participants are aborted. Participants belong to a run, so that nobody else's attempt can touch them.
+
+Killed at any moment, the query is started again and Spark repeats the batch, with the same number:
+
+- before the decision: nothing is visible; the batch is written anew, and what the dead run left open is
+  aborted, so that it does not hold up readers. Where nobody starts it again, brokers do so when its
+  transactions time out, which is soon after nobody renews them any more (`renewal.py`);
+- after it: tasks find the decision and write nothing, the driver commits what is not committed yet;
+- after it, not in one step with it, and not started again within the transaction timeout: brokers have
+  aborted the participants that were not committed yet. Their tasks write these rows again, as new
+  participants of the same decision. This alone needs a batch to be divided among tasks as before (replays of
+  a topic are), and is refused when the number of rows differs. Whoever stays away longer than brokers keep
+  offsets and transactional ids (a week each by default) has lost the decision with them.
+
+The ids of participants alternate between even and odd batches: a run that was thought dead and went on to the
+next batch has not used again what a decision names.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
+
+from forebay.errors import ErrorCode, ForebayError, KafkaError
+from forebay.spark.sink.producer import Identity, check, new_identity
+from forebay.spark.sink.transactions.coordinator_choice import Home, home_of
+from forebay.spark.sink.transactions.participants import (
+    RUN_CHARACTERS,
+    Attempt,
+    Decision,
+    Participant,
+    Settled,
+    group_of,
+    marked,
+    named_tasks,
+    parsed,
+    pieces_of,
+    transactional_id_of,
+    turn_in,
+    turn_of,
+)
+from forebay.spark.wire.connections import GROUP, TRANSACTION, BrokerConnection, Cluster
+from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from forebay.wire.messages.describe_transactions import DescribeTransactionsRequest
+from forebay.wire.messages.end_txn import FURTHER_MAX, EndTxnRequest, EndTxnResponse, FurtherTxn
+from forebay.wire.messages.list_transactions import ListTransactionsRequest
+from forebay.wire.messages.offset_fetch import OffsetFetchRequest
+from forebay.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+
+__all__ = [
+    "RUN_CHARACTERS",
+    "Attempt",
+    "Decision",
+    "Ledger",
+    "Participant",
+    "Settled",
+    "abort_marked",
+    "named_tasks",
+    "open_ids",
+]
+
+_ADD_OFFSETS_VERSION = 3
+_TXN_OFFSET_COMMIT_VERSION = 4
+_END_TXN_VERSION = 4
+"""The last ones in which a producer adds to its transaction by itself, and keeps its epoch at the end."""
+_OFFSET_FETCH_VERSION = 7
+_DECISION_TIMEOUT_MS = 60_000
+_DRIVERS_MAX = 5
+_SLOT = 0
+"""The partition under which the offset is kept: every topic has it."""
+
+_OPEN = "Ongoing"
+_ABORTED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE)
+_FORGOTTEN = (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+
+
+class Ledger:
+    """What has been decided for one query or job."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._group = group_of(name)
+
+    # -- decisions ------------------------------------------------------------------------------------------
+
+    def read(self) -> Decision | None:
+        """The latest decision, not counting one that is just being made."""
+        return self._cluster.attempt(partial(self._read, stable=False))
+
+    def decide(self, proposal: Decision, instead_of: Decision | None = None) -> Settled:
+        """The decision that holds from now on: the proposal, unless its batch was decided before.
+
+        What was decided makes way only if it is exactly `instead_of`.
+        """
+        pieces = pieces_of(proposal.text())
+        known = () if instead_of is None else instead_of.participants
+        new = [each for each in proposal.participants if each not in known]
+        for _ in range(_DRIVERS_MAX):
+            identity, held = self._take_over()
+            if held is not None and held.batch_id >= proposal.batch_id and held != instead_of:
+                return Settled(held)
+            at_home = self._at_home(new)
+            if not at_home:  # else their coordinator looks after it
+                self._check_open(proposal, new)
+            try:
+                return Settled(proposal, self.record(identity, proposal, pieces, at_home))
+            except KafkaError as error:
+                if error.code not in _ABORTED:
+                    raise
+        raise ForebayError(f"another driver keeps writing as {self._name}: stop one of them")
+
+    def settled(self) -> Decision | None:
+        """The latest decision, after any attempt to make one has succeeded or failed for good."""
+        return self._take_over()[1]
+
+    def _take_over(self) -> tuple[Identity, Decision | None]:
+        """Fence whoever is deciding, and see what has been decided."""
+        identity = new_identity(self._cluster, self._group, _DECISION_TIMEOUT_MS)
+        return identity, self._cluster.attempt(partial(self._read, stable=True))
+
+    # -- participants ---------------------------------------------------------------------------------------
+
+    def placed(self, attempt: Attempt) -> Attempt:
+        """The same with a transactional id that can be committed in one step with the decision."""
+        home = self._home()
+        if home is None:
+            return attempt
+        return attempt._replace(salt=home.salt_for(f"{attempt.transactional_id}~"))
+
+    def _at_home(self, participants: Sequence[Participant]) -> Sequence[Participant]:
+        """Those who can be committed in one step with the decision: all of them, or none."""
+        home = self._home()
+        if home is None or not all(home.holds(self._id_of(each)) for each in participants):
+            return ()
+        if len(participants) > FURTHER_MAX:
+            raise _too_many(FURTHER_MAX)
+        return participants
+
+    def _home(self) -> Home | None:
+        return self._cluster.attempt(partial(home_of, self._cluster, self._group))
+
+    def _id_of(self, participant: Participant) -> str:
+        return transactional_id_of(self._name, participant.label)
+
+    def _check_open(self, proposal: Decision, new: Collection[Participant]) -> None:
+        """While nothing is decided, a batch that has lost rows can simply fail, and be written anew."""
+        wanted = {self._id_of(each): each for each in new}
+        still_open = self._cluster.attempt(partial(self._open_identities, list(wanted)))
+        lost = [each for name, each in wanted.items() if still_open.get(name) != each.identity]
+        if lost:
+            raise self._lost(proposal, lost)
+
+    def _lost(self, proposal: Decision, lost: Sequence[Participant]) -> ForebayError:
+        return ForebayError(
+            f"batch {proposal.batch_id} of {self._name} cannot be committed: the rows of"
+            f" {named_tasks(lost)} were aborted, most likely because no task has renewed them for longer than"
+            " kafka.transaction.timeout.ms; raise it, or make batches smaller"
+        )
+
+    def _open_identities(self, transactional_ids: Iterable[str]) -> dict[str, Identity]:
+        by_coordinator: dict[BrokerConnection, list[str]] = defaultdict(list)
+        for each in transactional_ids:
+            by_coordinator[self._cluster.coordinator(each, TRANSACTION)].append(each)
+        found = {}
+        for coordinator, ids in by_coordinator.items():
+            for state in coordinator.ask(
+                DescribeTransactionsRequest(transactional_ids=ids)
+            ).transaction_states:
+                if state.error_code not in _FORGOTTEN:
+                    check(state.error_code, f"the state of {state.transactional_id}")
+                if state.transaction_state == _OPEN:
+                    found[state.transactional_id] = Identity(state.producer_id, state.producer_epoch)
+        return found
+
+    def commit(self, participant: Participant) -> bool:
+        """Whether the participant is committed, now or since earlier; otherwise brokers have aborted it."""
+        try:
+            self._cluster.attempt(partial(self._end_alone, participant, True))
+        except KafkaError as error:
+            if error.code in _ABORTED:
+                return False
+            if error.code not in _FORGOTTEN:
+                raise
+            raise ForebayError(
+                f"the brokers no longer know {self._id_of(participant)}: the query stayed away for longer"
+                " than transactional.id.expiration.ms, and whether its last batch is complete cannot be told"
+            ) from error
+        return True
+
+    def abort(self, participant: Participant) -> None:
+        """Abort one that is in no decision; if that has happened already, all the better."""
+        try:
+            self._cluster.attempt(partial(self._end_alone, participant, False))
+        except KafkaError as error:
+            if error.code not in (*_ABORTED, *_FORGOTTEN):
+                raise
+
+    def abort_strays(self, decision: Decision) -> None:
+        """Abort what other attempts at the same batch have left open, which would hold up readers."""
+        decided = {each.label for each in decision.participants}
+        for label in self._cluster.attempt(self._open_labels):
+            if turn_in(label) == turn_of(decision.batch_id) and label not in decided:
+                self._fence(label)
+
+    def abort_undecided(self, labels: Iterable[str]) -> None:
+        """Abort what these attempts have left open, unless it is decided."""
+        held = self.settled()
+        decided = {each.label for each in held.participants} if held is not None else set()
+        for label in set(labels) - decided:
+            self._fence(label)
+
+    def _fence(self, label: str) -> None:
+        """Take over the transactional id of an attempt, which aborts what it has open."""
+        new_identity(self._cluster, transactional_id_of(self._name, label))
+
+    def _end_alone(self, participant: Participant, committed: bool) -> None:
+        transactional_id = self._id_of(participant)
+        answer = self.end_txn(transactional_id, participant.identity, committed)
+        check(answer.error_code, f"the end of {transactional_id}")
+
+    def end_txn(
+        self, transactional_id: str, identity: Identity, committed: bool, further: Sequence[FurtherTxn] = ()
+    ) -> EndTxnResponse:
+        request = EndTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            committed=committed,
+            further=list(further),
+        )
+        coordinator = self._cluster.coordinator(transactional_id, TRANSACTION)
+        answer: EndTxnResponse = coordinator.ask(request, _END_TXN_VERSION)
+        return answer
+
+    def _open_labels(self) -> list[str]:
+        prefix = transactional_id_of(self._name, "")
+        return [each.removeprefix(prefix) for each in open_ids(self._cluster) if each.startswith(prefix)]
+
+    # -- the group ------------------------------------------------------------------------------------------
+
+    def _read(self, *, stable: bool) -> Decision | None:
+        slots = self._offsets(self._group, stable)
+        if not slots:
+            return None
+        topic, (batch_id, text) = max(slots.items(), key=lambda slot: slot[1][0])
+        count, _, text = text.partition(";")
+        for n in range(1, int(count)):
+            number, piece = self._offsets(group_of(self._name, n), stable).get(topic, (-1, ""))
+            if number != batch_id:
+                # Another driver has decided the next batch between two of our questions.
+                raise KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT, f"{self._group} is being written")
+            text += piece
+        return parsed(batch_id, topic, text)
+
+    def _offsets(self, group: str, stable: bool) -> dict[str, tuple[int, str]]:
+        """Number and metadata under each topic."""
+        request = OffsetFetchRequest(group_id=group, topics=None, require_stable=stable)
+        answer = self._cluster.coordinator(group, GROUP).ask(request, _OFFSET_FETCH_VERSION)
+        check(answer.error_code, f"the offsets of {group}")
+        found = {}
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                check(partition.error_code, f"the offset of {group}")
+                if partition.partition_index == _SLOT and partition.committed_offset >= 0:
+                    found[topic.name] = (partition.committed_offset, partition.metadata or "")
+        return found
+
+    def record(
+        self,
+        identity: Identity,
+        decision: Decision,
+        pieces: Sequence[str],
+        at_home: Sequence[Participant],
+    ) -> frozenset[Participant]:
+        """Make the decision; the participants that were committed with it."""
+        for n, piece in enumerate(pieces):
+            group = group_of(self._name, n)
+            self._cluster.attempt(partial(self._add_group, identity, group))
+            self._cluster.attempt(partial(self._put, identity, group, decision, piece))
+        return self._cluster.attempt(partial(self.conclude, identity, decision, at_home))
+
+    def conclude(
+        self, identity: Identity, decision: Decision, at_home: Sequence[Participant]
+    ) -> frozenset[Participant]:
+        further = [
+            FurtherTxn(
+                transactional_id=self._id_of(each), producer_id=each.producer_id, producer_epoch=each.epoch
+            )
+            for each in at_home
+        ]
+        answer = self.end_txn(self._group, identity, True, further)
+        codes = answer.further_error_codes
+        if answer.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED and codes is not None:
+            wrong = [each for each, code in zip(at_home, codes, strict=True) if code != answer.error_code]
+            raise self._lost(decision, wrong)
+        if answer.error_code == ErrorCode.MESSAGE_TOO_LARGE:
+            raise _too_many(len(at_home) // 2)
+        check(answer.error_code, f"the end of {self._group}")
+        # A coordinator that says nothing about them has not read of them: it was replaced by an older one.
+        return frozenset(at_home if codes is not None else ())
+
+    def _add_group(self, identity: Identity, group: str) -> None:
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self._group,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            group_id=group,
+        )
+        answer = self._cluster.coordinator(self._group, TRANSACTION).ask(request, _ADD_OFFSETS_VERSION)
+        check(answer.error_code, f"{group} in a transaction")
+
+    def _put(self, identity: Identity, group: str, decision: Decision, piece: str) -> None:
+        offset = TxnOffsetCommitRequestPartition(
+            partition_index=_SLOT, committed_offset=decision.batch_id, committed_metadata=piece
+        )
+        request = TxnOffsetCommitRequest(
+            transactional_id=self._group,
+            group_id=group,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            topics=[TxnOffsetCommitRequestTopic(name=decision.topic, partitions=[offset])],
+        )
+        answer = self._cluster.coordinator(group, GROUP).ask(request, _TXN_OFFSET_COMMIT_VERSION)
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                check(partition.error_code, f"batch {decision.batch_id} of {self._name}")
+
+
+def abort_marked(cluster: Cluster, mark: str) -> None:
+    """Abort what attempts have left open whose run ends with this mark, unless it is decided."""
+    labels: dict[str, list[str]] = defaultdict(list)
+    for transactional_id in cluster.attempt(partial(open_ids, cluster)):
+        found = marked(transactional_id, mark)
+        if found is not None:
+            labels[found[0]].append(found[1])
+    for name, own in labels.items():
+        Ledger(cluster, name).abort_undecided(own)
+
+
+def open_ids(cluster: Cluster) -> list[str]:
+    """The transactional ids of all open transactions there are."""
+    found = []
+    for broker in cluster.everyone():
+        answer = broker.ask(ListTransactionsRequest(state_filters=[_OPEN]))
+        check(answer.error_code, "the list of transactions")
+        found += [each.transactional_id for each in answer.transaction_states]
+    return found
+
+
+def _too_many(tasks: int) -> ForebayError:
+    return ForebayError(
+        f"an exactly-once batch has too many tasks to commit them in one step: coalesce() them to {tasks}"
+    )

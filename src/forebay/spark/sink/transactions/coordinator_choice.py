@@ -1,0 +1,49 @@
+"""Where the transactions of a batch live: all with one coordinator, so that it can end them in one step.
+
+A transactional id belongs to the partition of __transaction_state that its hash says, and who leads the
+partition coordinates it. The id of the one who decides is given; those of the tasks get a few characters at
+their end that bring their hash to the same partition. Only brokers that end transactions together are asked
+where that is.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from string import ascii_lowercase, digits
+from typing import NamedTuple
+
+from forebay.errors import ErrorCode, ForebayError, KafkaError
+from forebay.spark.wire.connections import TRANSACTION, Cluster
+from forebay.wire.hashing import partition_for
+from forebay.wire.messages.end_txn import END_TOGETHER
+
+TRANSACTIONS_TOPIC = "__transaction_state"
+SALT_CHARACTERS_MAX = 3
+"""More than thirty thousand hashes in a row: enough for any number of partitions that brokers have."""
+
+
+class Home(NamedTuple):
+    partition: int
+    partitions: int
+
+    def holds(self, transactional_id: str) -> bool:
+        return partition_for(transactional_id, self.partitions) == self.partition
+
+    def salt_for(self, stem: str) -> str:
+        """What to put behind the stem of a transactional id, so that it belongs here."""
+        for length in range(1, SALT_CHARACTERS_MAX + 1):
+            for characters in product(digits + ascii_lowercase, repeat=length):
+                salt = "".join(characters)
+                if self.holds(stem + salt):
+                    return salt
+        raise ForebayError(f"{TRANSACTIONS_TOPIC} has too many partitions: {self.partitions}")
+
+
+def home_of(cluster: Cluster, transactional_id: str) -> Home | None:
+    """Where a transactional id lives; None if its coordinator ends transactions one by one only."""
+    if not cluster.coordinator(transactional_id, TRANSACTION).has_feature(END_TOGETHER):
+        return None
+    partitions = cluster.partition_count(TRANSACTIONS_TOPIC)
+    if not partitions:  # just created, and the broker that was asked has not heard of it
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{TRANSACTIONS_TOPIC} is not there yet")
+    return Home(partition_for(transactional_id, partitions), partitions)

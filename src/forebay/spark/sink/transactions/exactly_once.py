@@ -1,0 +1,272 @@
+"""Both sides of an exactly-once write: the task that prepares its rows, the driver that commits them all.
+
+The protocol, and why it is safe, is in `transactions.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from forebay.errors import ForebayError
+from forebay.spark.sink.options import Columns, WriteOptions
+from forebay.spark.sink.producer import Producer, new_identity
+from forebay.spark.sink.task import TaskSink, rounds
+from forebay.spark.sink.transactions import families
+from forebay.spark.sink.transactions.batch_commit import (
+    Attempt,
+    Decision,
+    Ledger,
+    Participant,
+    Settled,
+    abort_marked,
+    named_tasks,
+)
+from forebay.spark.wire.connections import Cluster
+
+_log = logging.getLogger(__name__)
+
+_KILLED_S = 3.0
+"""Spark kills the other tasks of a write that fails, and their workers when they are still there after two
+seconds (spark.python.task.killTimeout): from then on nobody opens a transaction."""
+_LOOK_S = 0.25
+
+RUNS_REMEMBERED_MAX = 64
+_runs_tidied: dict[str, str] = {}
+"""The run of each name in which this driver has looked for what an earlier one has left open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared(WriterCommitMessage):
+    """What a task of an exactly-once write tells the driver."""
+
+    attempt: Attempt
+    participant: Participant | None = None
+    """None when the task had no rows, or found the batch decided."""
+    topic: str = ""
+    found: bool = False
+    """The batch had been decided before this task wrote."""
+    repairs: Decision | None = None
+    """A decision whose participant of this task is lost; the new participant is to take its place."""
+    untidy: bool = False
+    """Attempts that nobody reports to the driver may have left transactions open."""
+
+
+# -- in a task ----------------------------------------------------------------------------------------------
+
+
+def prepare(
+    cluster: Cluster,
+    options: WriteOptions,
+    columns: Columns,
+    attempt: Attempt,
+    batches: Iterator[pa.RecordBatch],
+) -> Prepared:
+    """Write the rows of a task and leave them to the driver to commit."""
+    filled = rounds(batches)
+    first = next(filled, None)
+    if first is None:
+        return Prepared(attempt=attempt)
+    ledger = Ledger(cluster, attempt.name)
+    decision = ledger.read()
+    if decision is None or decision.batch_id < attempt.batch_id:
+        return _written(cluster, options, columns, attempt, chain([first], filled))
+    _check_current(decision, attempt)
+    before = decision.of_task(attempt.task)
+    if before is None or ledger.commit(before):
+        for _ in filled:
+            pass  # Spark expects its rows to be taken
+        return Prepared(attempt=attempt, found=True)
+    again = _written(cluster, options, columns, attempt, chain([first], filled), repairs=decision)
+    _check_same(ledger, before, again)
+    return again
+
+
+def _written(
+    cluster: Cluster,
+    options: WriteOptions,
+    columns: Columns,
+    attempt: Attempt,
+    batches: Iterator[pa.RecordBatch],
+    repairs: Decision | None = None,
+) -> Prepared:
+    ledger = Ledger(cluster, attempt.name)
+    attempt = ledger.placed(attempt)
+    timeout_ms = options.transaction_timeout_ms or families.timeout_ms(cluster, attempt.name)
+    identity = new_identity(cluster, attempt.transactional_id, timeout_ms)
+    family = families.family_of(attempt.name, attempt.run)
+    producer = Producer(cluster, identity, options.limits, attempt.transactional_id, family=family)
+    try:
+        TaskSink(producer, options, columns, attempt.task).write(batches)
+    except BaseException:
+        producer.abandon()
+        with contextlib.suppress(ForebayError):
+            ledger.abort(_participant(attempt, producer))
+        raise
+    return Prepared(
+        attempt=attempt,
+        participant=_participant(attempt, producer),
+        topic=min(producer.delivered.topics),
+        found=repairs is not None,
+        repairs=repairs,
+        untidy=attempt.retry > 0,
+    )
+
+
+def _participant(attempt: Attempt, producer: Producer) -> Participant:
+    return Participant(attempt.task, attempt.label, *producer.identity, producer.delivered.rows)
+
+
+def _check_current(decision: Decision, attempt: Attempt) -> None:
+    if decision.batch_id > attempt.batch_id:
+        raise ForebayError(
+            f"batch {attempt.batch_id} of {attempt.name} comes after batch {decision.batch_id} was committed:"
+            " another driver runs the same query, or its checkpoint was put back to an earlier state"
+        )
+
+
+def _check_same(ledger: Ledger, before: Participant, again: Prepared) -> None:
+    assert again.participant is not None
+    if again.participant.rows != before.rows:
+        ledger.abort(again.participant)
+        raise ForebayError(
+            f"task {before.task} of batch {again.attempt.batch_id} was aborted by the brokers after the batch"
+            f" was committed, since nobody completed it within kafka.transaction.timeout.ms. It had"
+            f" {before.rows} rows and now has {again.participant.rows}, so that it cannot be written again"
+        )
+
+
+# -- on the driver ------------------------------------------------------------------------------------------
+
+
+def commit(cluster: Cluster, messages: Sequence[Prepared], *, forget_name: bool = False) -> None:
+    """Make the rows of all tasks visible; returns when that cannot be undone any more.
+
+    `forget_name`: nobody will write under this name again, so that nothing need be kept of it.
+    """
+    if not messages:
+        return
+    attempt = messages[0].attempt
+    ledger = Ledger(cluster, attempt.name)
+    mine = [message.participant for message in messages if message.participant is not None]
+    new_run = _runs_tidied.get(attempt.name) != attempt.run
+    settled = _decide(ledger, attempt, messages, mine, new_run)
+    if settled is None:
+        if forget_name:
+            forget(cluster, attempt.name)
+        return
+    decision, ended = settled
+    lost = [each for each in decision.participants if each not in ended and not ledger.commit(each)]
+    for each in set(mine) - set(decision.participants):
+        ledger.abort(each)
+    if new_run or any(message.untidy for message in messages) or _has_strays(cluster, attempt):
+        _tidy(ledger, attempt, decision)
+    if lost:
+        raise ForebayError(
+            f"batch {attempt.batch_id} of {attempt.name} is committed, but brokers have aborted the rows of"
+            f" {named_tasks(lost)}: start the query or the job again to write these once more"
+        )
+    if forget_name:
+        forget(cluster, attempt.name, decision)
+
+
+def forget(cluster: Cluster, name: str, decision: Decision | None = None) -> None:
+    """Have the brokers forget a name under which nobody will write again."""
+    try:
+        families.forget(cluster, name, decision)
+    except ForebayError as error:
+        _log.warning("what brokers keep of %s stays until it expires: %s", name, error)
+
+
+def _decide(
+    ledger: Ledger,
+    attempt: Attempt,
+    messages: Sequence[Prepared],
+    mine: Sequence[Participant],
+    new_run: bool,
+) -> Settled | None:
+    """What holds for the batch; None when there is nothing to commit."""
+    found = any(message.found for message in messages)
+    if mine and not found:
+        topic = min(message.topic for message in messages if message.topic)
+        proposal = Decision(batch_id=attempt.batch_id, topic=topic, participants=tuple(mine))
+        settled: Settled | None = ledger.decide(proposal)
+    else:
+        # Without rows there is nothing to decide, but what a dead run has decided must be completed.
+        held = ledger.settled() if new_run or found else None
+        settled = Settled(held) if held is not None else None
+    if settled is None or settled.decision.batch_id < attempt.batch_id:
+        return None
+    held = settled.decision
+    _check_current(held, attempt)
+    again = [message.participant for message in messages if message.repairs == held and message.participant]
+    return ledger.decide(held.repaired(again), instead_of=held) if again else settled
+
+
+def _has_strays(cluster: Cluster, attempt: Attempt) -> bool:
+    """Whether a transaction of this run is open though the batch has ended.
+
+    An executor that was thought dead may open one after its task was done again elsewhere. Later batches
+    renew it with their own, so that it would hold up readers for hours.
+    """
+    try:
+        if not families.can_look_after(cluster, attempt.name):
+            return False  # nor does anybody renew it
+        return families.renew(cluster, attempt.name, attempt.run) > 0
+    except ForebayError as error:
+        _log.warning("whether transactions of %s are left open is not known: %s", attempt.name, error)
+        return False
+
+
+def _tidy(ledger: Ledger, attempt: Attempt, decision: Decision) -> None:
+    try:
+        ledger.abort_strays(decision)
+    except ForebayError as error:
+        _log.warning("transactions of attempts that failed stay open until they time out: %s", error)
+    if len(_runs_tidied) >= RUNS_REMEMBERED_MAX:
+        _runs_tidied.clear()
+    _runs_tidied[attempt.name] = attempt.run
+
+
+def abort(cluster: Cluster, messages: Sequence[Prepared | None]) -> bool:
+    """Give up a batch, unless it is decided: then it is completed as far as can be, never undone.
+
+    Whether it may be decided. Spark calls this after tasks have failed, and also after `commit` has.
+    """
+    prepared = [message for message in messages if message is not None and message.participant is not None]
+    if not prepared:
+        return False
+    ledger = Ledger(cluster, prepared[0].attempt.name)
+    try:
+        held = ledger.settled()
+        decided = held.participants if held is not None else ()
+        for message in prepared:
+            if message.participant in decided:
+                ledger.commit(message.participant)
+            elif message.participant is not None:
+                ledger.abort(message.participant)
+    except ForebayError as error:
+        _log.warning("the transactions of a failed batch stay open until they time out: %s", error)
+        return True
+    return held is not None
+
+
+def abort_untold(cluster: Cluster, mark: str) -> None:
+    """Give up what tasks of a failed write have prepared that were killed before they could tell of it.
+
+    The mark is at the end of what the write, or the stream, names its runs.
+    """
+    deadline = time.monotonic() + _KILLED_S
+    try:
+        while time.monotonic() < deadline:
+            abort_marked(cluster, mark)
+            time.sleep(_LOOK_S)
+    except ForebayError as error:
+        _log.warning("transactions of tasks that were killed stay open until they time out: %s", error)

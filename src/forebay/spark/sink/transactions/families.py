@@ -1,0 +1,77 @@
+"""What brokers do for all transactions of a run, or of a name, at once: renew them, and forget their ids.
+
+Only Forebay's brokers can (decision 0015); with others transactions time out, and transactional ids expire.
+The request goes to the coordinator of the one who decides, which has those of the tasks as well (`home.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from forebay.errors import ErrorCode, KafkaError
+from forebay.spark.sink.producer import check
+from forebay.spark.sink.transactions.participants import Decision, group_of, pieces_of, transactional_id_of
+from forebay.spark.wire.connections import GROUP, TRANSACTION, Cluster
+from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from forebay.wire.messages.delete_groups import DeleteGroupsRequest
+from forebay.wire.messages.end_txn import END_TOGETHER, LOOKS_AFTER_FAMILIES
+
+RENEWED_TIMEOUT_MS = 120_000
+"""Of transactions that are renewed: as long as Spark may take to notice that a machine has died."""
+TIMEOUT_MS = 15 * 60_000
+"""Of others. The longest that brokers allow by default: a batch has to be written and committed within it."""
+
+_ADD_PARTITIONS_VERSION = 3
+_GONE = (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND)
+
+
+def family_of(name: str, run: str) -> str:
+    """How the transactional ids of all attempts of a run begin."""
+    return transactional_id_of(name, f"{run}-")
+
+
+def timeout_ms(cluster: Cluster, name: str) -> int:
+    """How long the transactions of tasks may stay open, unless a user says otherwise."""
+    return RENEWED_TIMEOUT_MS if can_look_after(cluster, name) else TIMEOUT_MS
+
+
+def can_look_after(cluster: Cluster, name: str) -> bool:
+    def ask() -> bool:
+        coordinator = cluster.coordinator(group_of(name), TRANSACTION)
+        return coordinator.has_feature(END_TOGETHER, LOOKS_AFTER_FAMILIES)
+
+    return cluster.attempt(ask)
+
+
+def renew(cluster: Cluster, name: str, run: str, *, limit_s: float | None = None) -> int:
+    """Let the timeouts of a run's transactions count anew; how many are open."""
+    return cluster.attempt(partial(_look_after, cluster, name, renew=[family_of(name, run)]), limit_s=limit_s)
+
+
+def forget(cluster: Cluster, name: str, decision: Decision | None) -> None:
+    """Leave no trace of a name that nobody will use again, with the decision that was made under it."""
+    if decision is not None:
+        for n in range(len(pieces_of(decision.text()))):
+            cluster.attempt(partial(_delete_group, cluster, group_of(name, n)))
+    if can_look_after(cluster, name):
+        families = [transactional_id_of(name, ""), group_of(name)]
+        cluster.attempt(partial(_look_after, cluster, name, forget=families))
+
+
+def _look_after(cluster: Cluster, name: str, *, renew: Sequence[str] = (), forget: Sequence[str] = ()) -> int:
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=group_of(name), renew=list(renew), forget=list(forget)
+    )
+    coordinator = cluster.coordinator(group_of(name), TRANSACTION)
+    affected: int = coordinator.ask(request, _ADD_PARTITIONS_VERSION).affected
+    if affected < 0:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR, f"the coordinator of {group_of(name)} has moved")
+    return affected
+
+
+def _delete_group(cluster: Cluster, group: str) -> None:
+    answer = cluster.coordinator(group, GROUP).ask(DeleteGroupsRequest(groups_names=[group]))
+    for result in answer.results:
+        if result.error_code not in _GONE:
+            check(result.error_code, f"group {group}")

@@ -1,0 +1,1 @@
+"""Reading topics as batches and streams."""

@@ -1,0 +1,113 @@
+"""A batch read: the driver finds out which offsets are meant, tasks read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from forebay.spark.schema import arrow_schema, check_columns
+from forebay.spark.source.filters import Selection, select
+from forebay.spark.source.lookup import NOT_FOUND, offsets_at, required_partitions, resolve
+from forebay.spark.source.offsets import LATEST, OffsetRange, Offsets, TopicPartition, split
+from forebay.spark.source.options import ReadOptions
+from forebay.spark.source.partition_reader import Reading, data_loss
+from forebay.spark.wire.connections import Cluster
+
+
+class RangePartition(InputPartition):
+    """A task: offsets of one partition."""
+
+    def __init__(self, value: OffsetRange) -> None:
+        super().__init__(value)
+
+
+class _PushFilters:
+    """Looks to Spark as if the reader did not override pushFilters.
+
+    Spark refuses a reader that does, unless spark.sql.python.filterPushdown.enabled is set, and a source
+    cannot know the setting. With it, Spark calls this; without, it evaluates all filters by itself.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: TopicReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._reader.selection, unused = select(filters, self._reader.selection)
+        return unused
+
+
+class TopicReader(DataSourceReader):
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        check_columns(schema, headers=options.include_headers)
+        self.selection = Selection()
+        self._options = options
+        self._schema: pa.Schema = arrow_schema(schema)
+        self.pushFilters: Any = _PushFilters(self)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        ranges = split(self._ranges(), tasks_min=options.tasks_min, records_max=options.records_per_task_max)
+        return [RangePartition(wanted) for wanted in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        wanted = partition.value
+        if wanted is None:  # Spark makes one such task when there are none
+            return iter(())
+        reading = Reading(fetching=self._options.fetching, schema=self._schema, rows=self.selection.rows)
+        return reading.read(wanted)
+
+    # -- on the driver -------------------------------------------------------------------------------
+
+    def _ranges(self) -> list[OffsetRange]:
+        fetching = self._options.fetching
+        cluster = Cluster.shared(fetching.bootstrap, fetching.connection)
+        places = required_partitions(cluster, self._options.subscription)
+        start, end = self._edges(cluster, places)
+        chosen = [at for at in places if self.selection.includes(at)]
+        low, high = self.selection.offsets.low, self.selection.offsets.high
+        if low is not None:
+            start = {at: max(start[at], low) for at in chosen}
+        if high is not None:
+            end = {at: min(end[at], high + 1) for at in chosen}
+        return self._not_older(cluster, [OffsetRange(at, start[at], end[at]) for at in chosen])
+
+    def _edges(self, cluster: Cluster, places: Sequence[TopicPartition]) -> tuple[Offsets, Offsets]:
+        options, committed = self._options, self._options.fetching.read_committed
+        start = resolve(
+            cluster,
+            options.starting,
+            places,
+            read_committed=committed,
+            latest_if_unmatched=options.latest_if_unmatched,
+        )
+        end = resolve(cluster, options.ending, places, read_committed=committed, latest_if_unmatched=True)
+        if options.ending.by_partition and not options.ending.is_timestamp:
+            end = self._reachable(cluster, end)
+        return start, end
+
+    def _reachable(self, cluster: Cluster, end: Offsets) -> Offsets:
+        """Ends that the user gave, but not beyond the log."""
+        fetching = self._options.fetching
+        latest = offsets_at(cluster, dict.fromkeys(end, LATEST), read_committed=fetching.read_committed)
+        for at, offset in end.items():
+            if offset > latest[at]:
+                data_loss(fetching, f"endingOffsets says {offset} for {at}, which ends at {latest[at]}")
+        return {at: min(offset, latest[at]) for at, offset in end.items()}
+
+    def _not_older(self, cluster: Cluster, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        """The ranges without what is older than a filter lets pass."""
+        oldest = self.selection.timestamp_ms_min
+        if oldest is None:
+            return ranges
+        first = offsets_at(cluster, {wanted.at: oldest for wanted in ranges})
+        return [
+            wanted._replace(start=max(wanted.start, first[wanted.at]))
+            for wanted in ranges
+            if first[wanted.at] != NOT_FOUND
+        ]

@@ -1,0 +1,164 @@
+"""From fetched bytes to the Arrow batches that Spark takes.
+
+Keys and values are not sliced one by one. The bytes as they came are declared to be one binary array, whose
+elements are by turns a field and the gap up to the next one, and Arrow's own `take` copies out the fields. So
+the result owns its memory, and the buffer of the connection is free for the next fetch.
+
+Only the columns that the schema names are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from forebay.errors import ProtocolError
+from forebay.spark.arrays import array, constant, flags
+from forebay.spark.source.batches import Chunk, Piece, chunks
+from forebay.spark.source.columnar import Columns, Field, Ints, check_within, columns, field, varints
+from forebay.spark.source.offsets import OffsetRange
+
+_MICROSECONDS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Which records become rows, beyond their offsets: those of a time span in microseconds, both ends in."""
+
+    timestamp_us_min: int | None = None
+    timestamp_us_max: int | None = None
+
+    @property
+    def all(self) -> bool:
+        return self.timestamp_us_min is None and self.timestamp_us_max is None
+
+
+ALL_ROWS = Rows()
+
+
+class Decoder:
+    """Turns what was fetched of one partition into record batches of one schema."""
+
+    def __init__(self, schema: pa.Schema, wanted: OffsetRange, rows: Rows = ALL_ROWS) -> None:
+        self._schema = schema
+        self._wanted = wanted
+        self._rows = rows
+        self._makers = [_MAKERS[name] for name in schema.names]
+
+    def decode(self, data: memoryview, piece: Piece) -> Iterator[pa.RecordBatch]:
+        """A record batch for every few megabytes; none for a chunk without rows."""
+        for chunk in chunks(data, piece.batches):
+            found = self._chosen(_parsed(chunk), piece.start)
+            if found.offset.size:
+                arrays = [make(found, self._wanted) for make in self._makers]
+                yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _chosen(self, found: Columns, start: int) -> Columns:
+        """Batches are fetched whole, so that the first and last may hold offsets that were not asked for."""
+        low, high = np.searchsorted(found.offset, (start, self._wanted.end))
+        if low > 0 or high < found.offset.size:
+            found = found.pick(slice(int(low), int(high)))
+        if self._rows.all:
+            return found
+        keep = np.ones(found.offset.size, np.bool_)
+        moment = found.timestamp * _MICROSECONDS
+        if self._rows.timestamp_us_min is not None:
+            keep &= moment >= self._rows.timestamp_us_min
+        if self._rows.timestamp_us_max is not None:
+            keep &= moment <= self._rows.timestamp_us_max
+        return found.pick(np.flatnonzero(keep))
+
+
+def _parsed(chunk: Chunk) -> Columns:
+    found = columns(chunk)
+    if bool((np.diff(found.offset) <= 0).any()):
+        raise ProtocolError("the offsets of records do not rise")
+    return found
+
+
+# -- columns -----------------------------------------------------------------------------------------------
+
+
+def _bytes(data: np.ndarray, found: Field) -> pa.Array:
+    """The fields out of the bytes, as a binary array of their own."""
+    count = len(found.start)
+    if bool(found.null.all()):
+        return pa.nulls(count, pa.binary())
+    edges = np.empty(2 * count, np.int32)
+    edges[0::2] = found.start
+    edges[1::2] = found.end
+    pieces = pa.BinaryArray.from_buffers(
+        pa.binary(), 2 * count - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)]
+    )
+    return pieces.take(array(pa.int32(), np.arange(0, 2 * count, 2, dtype=np.int32), found.null))
+
+
+def _topic(found: Columns, wanted: OffsetRange) -> pa.Array:
+    return pa.repeat(constant(wanted.at.topic.encode(), pa.string()), len(found.offset))
+
+
+def _partition(found: Columns, wanted: OffsetRange) -> pa.Array:
+    return array(pa.int32(), np.full(len(found.offset), wanted.at.partition, np.int32))
+
+
+def _timestamp(found: Columns, _wanted: OffsetRange) -> pa.Array:
+    return array(pa.timestamp("us", "UTC"), found.timestamp * _MICROSECONDS)
+
+
+def _headers(found: Columns, _wanted: OffsetRange) -> pa.Array:
+    """Lists of key and value; null for a record that has none, as in Spark's source."""
+    count, position = varints(found.data, found.value.end)
+    room = found.end - position
+    if bool((room < 0).any()) or bool((count < 0).any()) or bool((2 * count > room).any()):
+        raise ProtocolError("a record cannot hold the headers that it claims")
+    key, value = _header_fields(found, count, position)
+    texts = _bytes(found.data, key)
+    if key.null.any():
+        raise ProtocolError("a record header has no key")
+    try:
+        structs = pa.StructArray.from_arrays(
+            [texts.cast(pa.string()), _bytes(found.data, value)], ["key", "value"]
+        )
+    except pa.ArrowInvalid as error:
+        raise ProtocolError(f"a record header has a key that is not UTF-8: {error}") from None
+    offsets = np.concatenate(([0], np.cumsum(count))).astype(np.int32)
+    return pa.ListArray.from_arrays(array(pa.int32(), offsets), structs, mask=flags(count == 0))
+
+
+def _header_fields(found: Columns, count: Ints, position: Ints) -> tuple[Field, Field]:
+    """All headers in the order of the log: read the first of each record, then the second, and so on."""
+    rows: list[Ints] = []
+    fields: list[tuple[Field, Field]] = []
+    active = np.flatnonzero(count)
+    while active.size:
+        key, at_value = field(found.data, position[active])
+        value, behind = field(found.data, at_value)
+        check_within(behind, found.end[active])
+        position[active] = behind
+        rows.append(active)
+        fields.append((key, value))
+        active = active[count[active] > len(rows)]
+    order = np.argsort(np.concatenate(rows), kind="stable") if rows else np.empty(0, np.int64)
+    return _joined([key for key, _ in fields], order), _joined([value for _, value in fields], order)
+
+
+def _joined(fields: list[Field], order: Ints) -> Field:
+    if not fields:
+        empty = np.empty(0, np.int64)
+        return Field(empty, empty, np.empty(0, np.bool_))
+    return Field(*(np.concatenate(parts)[order] for parts in zip(*fields, strict=True)))
+
+
+_MAKERS: dict[str, Callable[[Columns, OffsetRange], pa.Array]] = {
+    "key": lambda found, _: _bytes(found.data, found.key),
+    "value": lambda found, _: _bytes(found.data, found.value),
+    "topic": _topic,
+    "partition": _partition,
+    "offset": lambda found, _: array(pa.int64(), found.offset),
+    "timestamp": _timestamp,
+    "timestampType": lambda found, _: array(pa.int32(), found.timestamp_type),
+    "headers": _headers,
+}

@@ -1,0 +1,357 @@
+"""The options of a read: names and meanings are those of Spark's Kafka source.
+
+Spark hands options over in lower case, and so does this file hold them; messages give them their usual
+spelling. An option that is not known, that Kafka's source forbids, or that contradicts another one is a
+ConfigError that names it: a typo must not change what is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from forebay.errors import ConfigError
+from forebay.spark.source.offsets import (
+    EARLIEST,
+    LATEST,
+    Position,
+    TopicPartition,
+    parse_offsets,
+    parse_partitions,
+)
+from forebay.spark.wire import security
+
+FETCH_BYTES = 8 << 20
+"""What a fetch asks for unless kafka.max.partition.fetch.bytes says otherwise: it bounds worker memory."""
+
+FETCH_BYTES_MAX = 1 << 29
+"""More than this does not fit where Arrow and the protocol count bytes."""
+
+_SPELLING = {
+    name.lower(): name
+    for name in (
+        "subscribe",
+        "subscribePattern",
+        "assign",
+        "startingOffsets",
+        "startingTimestamp",
+        "startingOffsetsByTimestamp",
+        "startingOffsetsByTimestampStrategy",
+        "endingOffsets",
+        "endingTimestamp",
+        "endingOffsetsByTimestamp",
+        "failOnDataLoss",
+        "minPartitions",
+        "maxRecordsPerPartition",
+        "maxOffsetsPerTrigger",
+        "minOffsetsPerTrigger",
+        "maxTriggerDelay",
+        "includeHeaders",
+        "groupIdPrefix",
+        "commitOffsets",
+    )
+}
+
+_USED_KAFKA = security.OPTIONS | {
+    "kafka.bootstrap.servers",
+    "kafka.group.id",
+    "kafka.isolation.level",
+    "kafka.client.id",
+    "kafka.request.timeout.ms",
+    "kafka.default.api.timeout.ms",
+    "kafka.retry.backoff.ms",
+    "kafka.max.partition.fetch.bytes",
+    "kafka.fetch.max.bytes",
+    "kafka.check.crcs",
+}
+
+_MEANINGLESS_KAFKA = {
+    "kafka.allow.auto.create.topics",
+    "kafka.client.dns.lookup",
+    "kafka.client.rack",
+    "kafka.connections.max.idle.ms",
+    "kafka.fetch.max.wait.ms",
+    "kafka.fetch.min.bytes",
+    "kafka.heartbeat.interval.ms",
+    "kafka.max.poll.interval.ms",
+    "kafka.max.poll.records",
+    "kafka.metadata.max.age.ms",
+    "kafka.receive.buffer.bytes",
+    "kafka.reconnect.backoff.max.ms",
+    "kafka.reconnect.backoff.ms",
+    "kafka.retry.backoff.max.ms",
+    "kafka.send.buffer.bytes",
+    "kafka.session.timeout.ms",
+    "kafka.socket.connection.setup.timeout.max.ms",
+    "kafka.socket.connection.setup.timeout.ms",
+}
+"""Consumer settings that people have in their files and that say nothing about what is read."""
+
+_FORBIDDEN = {
+    "kafka.auto.offset.reset": "use startingOffsets",
+    "kafka.enable.auto.commit": "use commitOffsets",
+    "kafka.key.deserializer": "keys are binary; cast the column",
+    "kafka.value.deserializer": "values are binary; cast the column",
+    "kafka.interceptor.classes": "there is no Java here to run them",
+    "fetchoffset.numretries": "use kafka.default.api.timeout.ms",
+    "fetchoffset.retryintervalms": "use kafka.retry.backoff.ms",
+    "kafkaconsumer.polltimeoutms": "use kafka.request.timeout.ms",
+    "path": "name topics with subscribe",
+}
+
+_DELAY_UNITS_MS = {
+    "us": 0.001,
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """Exactly one of the three."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """How much of a stream goes into a micro-batch."""
+
+    rows_max: int = 0
+    rows_min: int = 0
+    delay_ms_max: int = 15 * 60_000
+    """After this long even fewer rows than the minimum make a batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetching:
+    """What a worker needs to know to read a range of offsets."""
+
+    bootstrap: str
+    connection: Mapping[str, str] = field(default_factory=dict)
+    """The kafka.* options of connections."""
+    bytes_max: int = FETCH_BYTES
+    read_committed: bool = False
+    check_crcs: bool = True
+    fail_on_data_loss: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    subscription: Subscription
+    fetching: Fetching
+    starting: Position
+    ending: Position
+    latest_if_unmatched: bool = False
+    """Start at the latest offset where no record is as young as the starting timestamp."""
+    tasks_min: int = 0
+    records_per_task_max: int = 0
+    admission: Admission = Admission()
+    include_headers: bool = False
+    commit_group: str = ""
+    """The group to which finished offsets are committed; empty when that is not wanted."""
+
+
+def batch_options(options: Mapping[str, str]) -> ReadOptions:
+    given = _known(options)
+    starting = _position(given, "starting", EARLIEST)
+    ending = _position(given, "ending", LATEST)
+    if _names(starting, LATEST):
+        raise ConfigError(f"{starting.option}: a batch cannot start at the latest offset; it would be empty")
+    if _names(ending, EARLIEST):
+        raise ConfigError(f"{ending.option}: a batch cannot end at the earliest offset; it would be empty")
+    return _options(given, starting, ending)
+
+
+def stream_options(options: Mapping[str, str]) -> ReadOptions:
+    given = _known(options)
+    for name in ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp"):
+        if name in given:
+            raise ConfigError(f"{_spelled(name)} is for batches: a stream has no end")
+    return _options(given, _position(given, "starting", LATEST), Position(everywhere=LATEST))
+
+
+def include_headers(options: Mapping[str, str]) -> bool:
+    """The one option that the schema depends on."""
+    return _boolean(_lower(options), "includeheaders", False)
+
+
+def _options(given: Mapping[str, str], starting: Position, ending: Position) -> ReadOptions:
+    return ReadOptions(
+        subscription=_subscription(given),
+        fetching=_fetching(given),
+        starting=starting,
+        ending=ending,
+        latest_if_unmatched=_choice(given, "startingoffsetsbytimestampstrategy", ("error", "latest"))
+        == "latest",
+        tasks_min=_count(given, "minpartitions"),
+        records_per_task_max=_count(given, "maxrecordsperpartition"),
+        admission=_admission(given),
+        include_headers=_boolean(given, "includeheaders", False),
+        commit_group=_commit_group(given),
+    )
+
+
+# -- names -------------------------------------------------------------------------------------------------
+
+
+def _lower(options: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in options.items()}
+
+
+def _spelled(name: str) -> str:
+    return _SPELLING.get(name, name)
+
+
+def _known(options: Mapping[str, str]) -> dict[str, str]:
+    given = _lower(options)
+    for name in given:
+        if name in _FORBIDDEN:
+            raise ConfigError(f"option {name} cannot be used here: {_FORBIDDEN[name]}")
+        if name.startswith("kafka.sasl."):
+            raise ConfigError(f"option {name}: SASL is not supported; use kafka.security.protocol=SSL")
+        if name not in _SPELLING and name not in _USED_KAFKA and name not in _MEANINGLESS_KAFKA:
+            raise ConfigError(f"option {name} is not known; docs/spark.md lists what there is")
+    return given
+
+
+# -- groups of options -------------------------------------------------------------------------------------
+
+
+def _subscription(given: Mapping[str, str]) -> Subscription:
+    names = [name for name in ("subscribe", "subscribepattern", "assign") if name in given]
+    if len(names) != 1:
+        found = " and ".join(map(_spelled, names)) or "none of them"
+        raise ConfigError(f"give exactly one of subscribe, subscribePattern and assign: found {found}")
+    text = given[names[0]].strip()
+    if names == ["assign"]:
+        return Subscription(partitions=parse_partitions("assign", text))
+    if names == ["subscribepattern"]:
+        return Subscription(pattern=_pattern(text))
+    topics = tuple(dict.fromkeys(filter(None, (topic.strip() for topic in text.split(",")))))
+    if not topics:
+        raise ConfigError(f"subscribe={text}: give one topic or more, with commas between them")
+    return Subscription(topics=topics)
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ConfigError(f"subscribePattern={text} is not a regular expression: {error}") from None
+    if not text:
+        raise ConfigError("subscribePattern is empty: .* matches every topic")
+    return text
+
+
+def _position(given: Mapping[str, str], edge: str, default: int) -> Position:
+    """As in Spark's source, a timestamp for all wins over timestamps, and these over offsets."""
+    everywhere, each, offsets = f"{edge}timestamp", f"{edge}offsetsbytimestamp", f"{edge}offsets"
+    if everywhere in given:
+        moment = _count(given, everywhere, least=0)
+        return Position(everywhere=moment, is_timestamp=True, option=_spelled(everywhere))
+    if each in given:
+        moments = parse_offsets(_spelled(each), given[each])
+        if any(moment < 0 for moment in moments.values()):
+            raise ConfigError(f"{_spelled(each)}={given[each]}: timestamps are milliseconds since 1970")
+        return Position(by_partition=tuple(sorted(moments.items())), is_timestamp=True, option=_spelled(each))
+    return _offset_position(_spelled(offsets), given.get(offsets, "").strip(), default)
+
+
+def _offset_position(option: str, text: str, default: int) -> Position:
+    if not text:
+        return Position(everywhere=default, option=option)
+    if text.lower() in ("earliest", "latest"):
+        return Position(everywhere=EARLIEST if text.lower() == "earliest" else LATEST, option=option)
+    if not text.startswith("{"):
+        raise ConfigError(f"{option}={text}: give earliest, latest, or offsets as JSON")
+    offsets = parse_offsets(option, text)
+    if any(offset < EARLIEST for offset in offsets.values()):
+        raise ConfigError(f"{option}={text}: an offset is 0 or more, -1 for the latest, -2 for the earliest")
+    return Position(by_partition=tuple(sorted(offsets.items())), option=option)
+
+
+def _names(position: Position, offset: int) -> bool:
+    if position.is_timestamp:
+        return False
+    return position.everywhere == offset or any(found == offset for _, found in position.by_partition)
+
+
+def _fetching(given: Mapping[str, str]) -> Fetching:
+    if not given.get("kafka.bootstrap.servers", "").strip():
+        raise ConfigError("option kafka.bootstrap.servers is missing: give host:port of one broker or more")
+    connection = {name: value for name, value in given.items() if name in _USED_KAFKA}
+    connection.setdefault("kafka.client.id", given.get("groupidprefix", "spark-forebay-source"))
+    isolation = _choice(given, "kafka.isolation.level", ("read_uncommitted", "read_committed"))
+    sizes = (_count(given, f"kafka.{name}") for name in ("max.partition.fetch.bytes", "fetch.max.bytes"))
+    return Fetching(
+        bootstrap=given["kafka.bootstrap.servers"],
+        connection=connection,
+        bytes_max=min(FETCH_BYTES_MAX, min(filter(None, sizes), default=FETCH_BYTES)),
+        read_committed=isolation == "read_committed",
+        check_crcs=_boolean(given, "kafka.check.crcs", True),
+        fail_on_data_loss=_boolean(given, "failondataloss", True),
+    )
+
+
+def _admission(given: Mapping[str, str]) -> Admission:
+    rows_max, rows_min = _count(given, "maxoffsetspertrigger"), _count(given, "minoffsetspertrigger")
+    if rows_max and rows_min > rows_max:
+        raise ConfigError(
+            f"minOffsetsPerTrigger={rows_min} is more than maxOffsetsPerTrigger={rows_max}: no batch has both"
+        )
+    if "maxtriggerdelay" in given:
+        return Admission(
+            rows_max=rows_max, rows_min=rows_min, delay_ms_max=_delay_ms(given["maxtriggerdelay"])
+        )
+    return Admission(rows_max=rows_max, rows_min=rows_min)
+
+
+def _commit_group(given: Mapping[str, str]) -> str:
+    group = given.get("kafka.group.id", "")
+    commit = _boolean(given, "commitoffsets", bool(group))
+    if commit and not group:
+        raise ConfigError("commitOffsets=true needs kafka.group.id: the group to which offsets are committed")
+    return group if commit else ""
+
+
+# -- values ------------------------------------------------------------------------------------------------
+
+
+def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
+    text = given.get(name, str(default)).strip().lower()
+    if text not in ("true", "false"):
+        raise ConfigError(f"{_spelled(name)}={given[name]}: give true or false")
+    return text == "true"
+
+
+def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """One of the choices; the first is the default."""
+    text = given.get(name, choices[0]).strip().lower()
+    if text not in choices:
+        raise ConfigError(f"{_spelled(name)}={given[name]}: give {' or '.join(choices)}")
+    return text
+
+
+def _count(given: Mapping[str, str], name: str, least: int = 1) -> int:
+    """A whole number; 0 when the option was not given."""
+    text = given.get(name)
+    if text is None:
+        return 0
+    if not text.strip().isascii() or not text.strip().isdigit() or int(text) < least:
+        raise ConfigError(f"{_spelled(name)}={text}: give a whole number of {least} or more")
+    return int(text)
+
+
+def _delay_ms(text: str) -> int:
+    parsed = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    if parsed is None or parsed[2] not in {"", *_DELAY_UNITS_MS}:
+        raise ConfigError(f"maxTriggerDelay={text}: give a time such as 500ms, 30s or 15m")
+    return int(int(parsed[1]) * _DELAY_UNITS_MS[parsed[2] or "ms"])

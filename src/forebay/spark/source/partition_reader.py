@@ -1,0 +1,202 @@
+"""What a task does: read a range of offsets of one partition from its leader, as Arrow batches.
+
+The next fetch is sent before the last one is decoded, so that the broker and the network work while this side
+does. Memory holds one answer and a few megabytes of rows, however long the range is.
+
+A leader that moved, a broker that restarts or a connection that broke is tried again until the deadline,
+which begins anew with every piece that arrives. Offsets that are gone are lost data: an error, or with
+failOnDataLoss=false a reason to go on behind them. Offsets that cannot be read yet, since a new leader waits
+for its replicas, are not lost: they fail the task whatever failOnDataLoss says, and nothing is passed over.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from forebay.errors import ErrorCode, ForebayError, KafkaError
+from forebay.spark.source.batches import Piece, select
+from forebay.spark.source.decode import ALL_ROWS, Decoder, Rows
+from forebay.spark.source.lookup import offsets_at
+from forebay.spark.source.offsets import EARLIEST, LATEST, OffsetRange
+from forebay.spark.source.options import Fetching
+from forebay.spark.wire.connections import BrokerConnection, Cluster, check
+from forebay.spark.worker import settle
+from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+
+log = logging.getLogger(__name__)
+
+BY_NAME_VERSION = 12
+"""The last version that names topics; later ones want ids."""
+WAIT_MS_MAX = 500
+
+_BYTES_FIRST = 1 << 16
+_BYTES_PER_RECORD_GUESS = 1024
+
+
+class DataLoss(ForebayError):
+    """Records that were to be read are not there any more."""
+
+
+def data_loss(fetching: Fetching, what: str) -> None:
+    """Fail, or go on with a warning, as failOnDataLoss says."""
+    if fetching.fail_on_data_loss:
+        raise DataLoss(
+            f"{what}. The records may have been deleted by retention, or the topic deleted or made anew."
+            " Set failOnDataLoss=false to go on with what is there"
+        )
+    log.warning("%s; going on, because failOnDataLoss=false", what)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How the tasks of a query read: everything that a worker needs, besides its range."""
+
+    fetching: Fetching
+    schema: pa.Schema
+    rows: Rows = ALL_ROWS
+
+    def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        settle()
+        fetches = _Fetches(self.fetching, wanted)
+        decoder = Decoder(self.schema, wanted, self.rows)
+        try:
+            while (fetched := fetches.next_piece()) is not None:
+                data, piece = fetched
+                yield from decoder.decode(data, piece)
+        finally:
+            fetches.abandon()
+
+
+class _Fetches:
+    """The fetches of one range, one of them on its way while the one before is worked on."""
+
+    def __init__(self, fetching: Fetching, wanted: OffsetRange) -> None:
+        self._fetching = fetching
+        self._wanted = wanted
+        self._cluster = Cluster.shared(fetching.bootstrap, fetching.connection)
+        self._offset, self._end = wanted.start, wanted.end
+        self._bytes_per_record = _BYTES_PER_RECORD_GUESS
+        self._posted: BrokerConnection | None = None
+
+    def next_piece(self) -> tuple[memoryview, Piece] | None:
+        """The next batches; None at the end. The memory is valid until the next call."""
+        while self._offset < self._end:
+            try:
+                data, records = self._cluster.attempt(self._fetch)
+            except KafkaError as error:
+                self._recover(error)
+                continue
+            piece = select(
+                records,
+                start=self._offset,
+                end=self._end,
+                aborted=data.aborted_transactions or () if self._fetching.read_committed else (),
+                check_crcs=self._fetching.check_crcs,
+            )
+            if piece.next_offset == self._offset:
+                self._offset = self._end  # the broker has no batch between here and there
+                continue
+            self._bytes_per_record = max(1, len(records) // (piece.next_offset - self._offset))
+            self._offset = piece.next_offset
+            self._post_next()
+            return records, piece
+        return None
+
+    def abandon(self) -> None:
+        """Nobody will read the answer that is on its way: the connection cannot be used for anything else."""
+        posted, self._posted = self._posted, None
+        if posted is not None:
+            posted.close()
+
+    # -- asking --------------------------------------------------------------------------------------
+
+    def _post_next(self) -> None:
+        if self._offset >= self._end:
+            return
+        try:
+            self._post()
+        except KafkaError:
+            self._posted = None  # asked again when its turn comes, with patience
+
+    def _post(self) -> BrokerConnection:
+        at = self._wanted.at
+        leader = self._cluster.leader(at.topic, at.partition)
+        if leader.unanswered:
+            # Another read in this thread waits for its answer here; it will have to ask again.
+            leader.close()
+            leader = self._cluster.leader(at.topic, at.partition)
+        leader.post(self._request(), BY_NAME_VERSION)
+        self._posted = leader
+        return leader
+
+    def _fetch(self) -> tuple[PartitionData, memoryview]:
+        """An answer with records, or one that says that there are none up to the end of the range."""
+        connection = self._posted or self._post()
+        self._posted = None
+        answer: FetchResponse = connection.read(extra_s=WAIT_MS_MAX / 1000)
+        check(answer.error_code, f"fetch from {connection.address}")
+        if not answer.responses:  # as Kafka answers a client that is over its quota
+            raise KafkaError(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{connection.address} throttles this client"
+            )
+        (topic,) = answer.responses
+        (data,) = topic.partitions
+        check(data.error_code, f"{self._wanted.at} at offset {self._offset}")
+        records = data.records if isinstance(data.records, memoryview) else memoryview(b"")
+        readable = data.last_stable_offset if self._fetching.read_committed else data.high_watermark
+        if not len(records) and readable < self._end:
+            # After a change of leader the high watermark may lag behind what was promised, for a moment.
+            raise KafkaError(
+                ErrorCode.OFFSET_NOT_AVAILABLE,
+                f"{self._wanted.at} is readable up to offset {readable}, before {self._end}",
+            )
+        return data, records
+
+    def _request(self) -> FetchRequest:
+        at = self._wanted.at
+        # Not more than the range is likely to hold: a task for few records reads few bytes.
+        likely = _BYTES_FIRST + (self._end - self._offset) * self._bytes_per_record * 5 // 4
+        size = min(self._fetching.bytes_max, likely)
+        partition = FetchPartition(
+            partition=at.partition,
+            fetch_offset=self._offset,
+            current_leader_epoch=self._cluster.leadership(at.topic, at.partition).epoch,
+            partition_max_bytes=size,
+        )
+        return FetchRequest(
+            max_wait_ms=WAIT_MS_MAX,
+            min_bytes=1,
+            max_bytes=size,
+            isolation_level=int(self._fetching.read_committed),
+            topics=[FetchTopic(topic=at.topic, partitions=[partition])],
+        )
+
+    # -- lost data -----------------------------------------------------------------------------------
+
+    def _recover(self, error: KafkaError) -> None:
+        """Move behind what is known to be lost, if that is allowed; raises otherwise."""
+        at, end = self._wanted.at, self._end
+        if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            earliest = offsets_at(self._cluster, {at: EARLIEST})[at]
+            data_loss(
+                self._fetching,
+                f"offset {self._offset} of {at} is out of range; the log now starts at {earliest}",
+            )
+            # An offset beyond the log is no better: the log is shorter than when the range was planned.
+            self._offset = earliest if self._offset < earliest else end
+        elif error.code is ErrorCode.OFFSET_NOT_AVAILABLE:
+            # Only a leader that knows what is committed answers this.
+            latest = offsets_at(self._cluster, {at: LATEST}, read_committed=self._fetching.read_committed)[at]
+            if latest >= end:
+                raise error
+            self._end = max(self._offset, latest)
+            data_loss(self._fetching, f"offsets {self._end} to {end} of {at} are gone: it ends at {latest}")
+        elif error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            data_loss(self._fetching, f"offsets {self._offset} to {end} of {at} are gone: {error.message}")
+            self._offset = end
+        else:
+            raise error

@@ -1,0 +1,218 @@
+"""A stream: the driver decides how far each micro-batch goes, tasks read it.
+
+Spark asks for the latest offset at the beginning of every trigger and says where the last batch ended. That
+question is also the news that everything before it is finished: Spark asks it after the batch is in its
+commit log, after the last batch of AvailableNow too, while its own commit() comes a batch late and not at all
+for the last one. So this is where finished offsets are committed to the consumer group.
+
+What is committed is for people who watch the lag. The stream itself continues from its checkpoint, and a
+group coordinator that cannot be reached for a while does not stop it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from forebay.errors import ConfigError, KafkaError
+from forebay.spark.schema import arrow_schema, check_columns
+from forebay.spark.source.batch_reader import RangePartition
+from forebay.spark.source.lookup import commit_offsets, offsets_at, partitions, required_partitions, resolve
+from forebay.spark.source.offsets import (
+    EARLIEST,
+    LATEST,
+    OffsetRange,
+    Offsets,
+    TopicPartition,
+    backlog,
+    from_json,
+    limited,
+    split,
+    to_json,
+)
+from forebay.spark.source.options import ReadOptions
+from forebay.spark.source.partition_reader import Reading, data_loss
+from forebay.spark.wire.connections import Cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+else:
+    try:
+        from pyspark.sql.streaming.datasource import (
+            ReadAllAvailable,
+            ReadLimit,
+            ReadMaxRows,
+            ReadMinRows,
+            SupportsTriggerAvailableNow,
+        )
+    except ImportError:  # PySpark 4.1 asks without a limit, and plans AvailableNow by itself
+        ReadAllAvailable = ReadLimit = ReadMaxRows = ReadMinRows = None
+        SupportsTriggerAvailableNow = object
+
+log = logging.getLogger(__name__)
+
+BACKLOG_KEY = "backlog:rows"
+"""Beside the topics in the reported offset; the colon keeps it apart from every topic's name."""
+
+COMMIT_S_MAX = 5.0
+"""How long a trigger is held up by a coordinator that does not answer."""
+
+Json = dict[str, Any]
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        check_columns(schema, headers=options.include_headers)
+        self._options = options
+        self._schema: pa.Schema = arrow_schema(schema)
+        self._target: Offsets | None = None
+        """Where AvailableNow ends."""
+        self._latest: Offsets = {}
+        self._planned: Offsets = {}
+        self._committed: Offsets = {}
+        self._last_trigger_s: float | None = None
+
+    # -- planning, on the driver ---------------------------------------------------------------------
+
+    def initialOffset(self) -> Json:
+        cluster, options = self._cluster(), self._options
+        places = required_partitions(cluster, options.subscription)
+        return to_json(
+            resolve(
+                cluster,
+                options.starting,
+                places,
+                read_committed=options.fetching.read_committed,
+                latest_if_unmatched=options.latest_if_unmatched,
+            )
+        )
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        admission = self._options.admission
+        if admission.rows_min:
+            return ReadMinRows(admission.rows_min)
+        return ReadMaxRows(admission.rows_max) if admission.rows_max else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._find_latest()
+
+    def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:
+        """How far the next batch goes; `start` itself when there is nothing to do yet."""
+        if start is None:  # PySpark 4.1
+            self._refuse_limits()
+            return to_json(self._find_latest())
+        begin = from_json(start)
+        self._finished(begin)
+        self._latest = self._find_latest() if self._target is None else self._target
+        self._planned = self._admitted(self._with_new(begin, self._latest), self._latest, limit)
+        return to_json(self._planned)
+
+    def reportLatestOffset(self) -> Json | None:
+        """What the query's progress shows: the latest offsets, and how many of them no batch has yet."""
+        if not self._latest:
+            return None
+        return to_json(self._latest) | {BACKLOG_KEY: backlog(self._planned, self._latest)}
+
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        begin, until = from_json(start), from_json(end)
+        options = self._options
+        gone = sorted(begin.keys() - until.keys())
+        if gone:
+            data_loss(options.fetching, f"{', '.join(map(str, gone))} does not exist any more")
+        begin = self._with_new(begin, until)
+        ranges = [self._range(at, begin[at], until[at]) for at in until]
+        tasks = split(ranges, tasks_min=options.tasks_min, records_max=options.records_per_task_max)
+        return [RangePartition(wanted) for wanted in tasks]
+
+    def commit(self, end: Json) -> None:
+        self._finished(from_json(end))
+
+    def stop(self) -> None:
+        self._cluster().close()
+
+    # -- reading, in a task --------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return Reading(fetching=self._options.fetching, schema=self._schema).read(partition.value)
+
+    # -- parts of the plan ---------------------------------------------------------------------------
+
+    def _cluster(self) -> Cluster:
+        fetching = self._options.fetching
+        return Cluster.shared(fetching.bootstrap, fetching.connection)
+
+    def _find_latest(self) -> Offsets:
+        """The ends of all partitions that exist, new ones included."""
+        cluster, options = self._cluster(), self._options
+        places = partitions(cluster, options.subscription)
+        wanted = dict.fromkeys(places, LATEST)
+        return offsets_at(cluster, wanted, read_committed=options.fetching.read_committed)
+
+    def _with_new(self, begin: Offsets, until: Offsets) -> Offsets:
+        """The same, with partitions that came since then: they are read from their first record on."""
+        new = until.keys() - begin.keys()
+        first = offsets_at(self._cluster(), dict.fromkeys(new, EARLIEST))
+        for at, offset in first.items():
+            if offset > 0:
+                data_loss(self._options.fetching, f"the new partition {at} starts at offset {offset}, not 0")
+        return begin | first
+
+    def _range(self, at: TopicPartition, start: int, end: int) -> OffsetRange:
+        if end < start:
+            data_loss(self._options.fetching, f"{at} ends at offset {end} now, before {start}")
+        return OffsetRange(at, start, end)
+
+    def _admitted(self, begin: Offsets, latest: Offsets, limit: ReadLimit | None) -> Offsets:
+        """As much of the backlog as goes into one batch."""
+        admission = self._options.admission
+        if limit is None or isinstance(limit, ReadAllAvailable):
+            return latest
+        now_s = time.monotonic()
+        if admission.rows_min and self._target is None and self._too_few(begin, latest, now_s):
+            return {at: begin[at] for at in latest}
+        self._last_trigger_s = now_s
+        return limited(begin, latest, admission.rows_max) if admission.rows_max else latest
+
+    def _refuse_limits(self) -> None:
+        admission = self._options.admission
+        if admission.rows_max or admission.rows_min:
+            raise ConfigError(
+                "maxOffsetsPerTrigger and minOffsetsPerTrigger need PySpark 4.2 or later:"
+                " earlier ones do not say where a batch starts"
+            )
+
+    def _too_few(self, begin: Offsets, latest: Offsets, now_s: float) -> bool:
+        """Whether to wait for more rows; as in Spark's source, the first batch of a run never waits."""
+        admission = self._options.admission
+        if self._last_trigger_s is None or (now_s - self._last_trigger_s) * 1000 >= admission.delay_ms_max:
+            return False
+        return backlog(begin, latest) < admission.rows_min
+
+    # -- the consumer group --------------------------------------------------------------------------
+
+    def _finished(self, offsets: Offsets) -> None:
+        """Commit to the group that everything before these offsets was processed."""
+        group = self._options.commit_group
+        if not group or not offsets or offsets == self._committed:
+            return
+        try:
+            cluster = self._cluster()
+            cluster.attempt(lambda: commit_offsets(cluster, group, offsets), limit_s=COMMIT_S_MAX)
+        except KafkaError as error:
+            if not error.code.retriable:
+                raise
+            log.warning("offsets were not committed, and will be with the next batch: %s", error)
+        else:
+            self._committed = offsets

@@ -1,0 +1,1 @@
+"""Blocking connections to brokers for Spark's driver and workers."""

@@ -1,0 +1,53 @@
+"""Producer snapshots: files `<offset>.snapshot` that say what the log's producers had sent below that offset.
+
+What is in them is not storage's business. They are written without waiting for the device, because they
+are only a short cut: whoever reads one must be able to tell that it is broken, and then takes an older
+one or reads the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forebay.storage.disk import Disk
+from forebay.storage.log.segment import segment_name
+
+_SUFFIX = ".snapshot"
+_KEPT = 2
+
+
+class Snapshots:
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+
+    def write(self, offset: int, data: bytes, *, sync: bool, recovery_point: int) -> None:
+        """Older ones go, but for one that recovery can begin with: taken at its point or before."""
+        self._disk.write_atomic(self._path(offset), data, sync=sync)
+        offsets = self._offsets()
+        below = sum(taken_at <= recovery_point for taken_at in offsets)
+        for old in offsets[: min(max(below - 1, 0), max(len(offsets) - _KEPT, 0))]:
+            self._disk.remove(self._path(old))
+
+    def newest_first(self, end_offset: int) -> Iterator[tuple[int, bytes]]:
+        for offset in reversed(self._offsets()):
+            if offset <= end_offset:
+                yield offset, self._disk.read_bytes(self._path(offset))
+
+    def remove_beyond(self, end_offset: int) -> None:
+        """For certain: the log will grow past them again, with other batches. Blocks."""
+        beyond = [offset for offset in self._offsets() if offset > end_offset]
+        for offset in beyond:
+            self._disk.remove(self._path(offset))
+        if beyond:
+            self._disk.fsync_dir(self._directory)
+
+    def _offsets(self) -> list[int]:
+        """Ascending."""
+        stems = [
+            name.removesuffix(_SUFFIX) for name in self._disk.list(self._directory) if name.endswith(_SUFFIX)
+        ]
+        return sorted(int(stem) for stem in stems if stem.isdigit())
+
+    def _path(self, offset: int) -> str:
+        return f"{self._directory}/{segment_name(offset)}{_SUFFIX}"

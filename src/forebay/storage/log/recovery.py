@@ -1,0 +1,326 @@
+"""Opening a log: what is on the disk, and how much of it can be believed.
+
+After a **clean** stop nothing is scanned: the last segment's end is found from its index, the others are
+only named.
+
+After an **unclean** stop the recovery point divides the log. Everything below it had been fsynced;
+everything from it on was still on its way.
+
+- Segments wholly below the recovery point are not scanned.
+- From the segment that holds the recovery point, every batch is read, its CRC checked, and the indexes
+  made anew.
+- The first bad batch **at or above** the recovery point is where the crash tore the log: the file is cut
+  there. A later segment that begins exactly where the cut one now ends has lost nothing to the cut; it and
+  those after it stay. Any other later segments go, because messages are missing before them. If only the
+  process died, and the bad batch is all there, it is no torn write but damage: the log `lacks_messages`.
+- If the machine lost its power (`power_lost`), a segment that does not begin where the one before it ends
+  goes too, with all later ones: what lay between was lost. If only the process died, the system has kept
+  all that was written, and such a gap was there before. Compaction and copying a compacted log leave gaps
+  inside of segments (`LogWriter._base_for`), but for gaps of more than 2^31 offsets and in logs that older
+  versions have written.
+- A bad batch **below** the recovery point is no torn write but damage, and nothing is cut. The scan
+  looks for the next whole batch and goes on; the damaged stretch is reported, and reading it is an
+  error. If no whole batch follows, or the files end before the recovery point, synced messages are gone:
+  the log opens for reading only, `offline` says why and what to do.
+
+Damage in segments that are not scanned is found when they are first read (`Segment.verify`). Index files
+that are missing are made anew in any case; this is the place where it may take long.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from forebay.storage.disk import Disk
+from forebay.storage.log.segment import NO_NEXT, CorruptBatch, Hop, Segment, Tail
+from forebay.storage.log.swap_recovery import complete_swaps
+from forebay.wire.batch import HEADER_SIZE, MAGIC, crc_ok, read_header
+
+log = logging.getLogger(__name__)
+
+_LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp")
+_MAGIC_POSITION = 16
+_SEARCH_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A stretch of a file, below the recovery point, that holds no whole batches."""
+
+    path: str
+    position: int
+    length: int
+    why: str
+
+
+@dataclass(slots=True, kw_only=True)
+class RecoveryReport:
+    scanned_bytes: int = 0
+    truncated_bytes: int = 0
+    removed_segments: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    missing_offsets: int = 0
+    """Offsets below the recovery point that are no longer there."""
+    damaged_end: bool = False
+    """Whether the log was cut at a batch that is all there, and wrong: a torn write is cut short."""
+    power_lost: bool = False
+
+    @property
+    def lacks_messages(self) -> bool:
+        """Whether messages are gone that no crash explains: the log must not count as in sync.
+
+        Without a loss of power only the write that was under way can be torn, and nothing follows it.
+        """
+        beyond_a_crash = self.removed_segments or self.damaged_end
+        return bool(self.missing_offsets or (beyond_a_crash and not self.power_lost))
+
+    @property
+    def lossless(self) -> bool:
+        return not self.damage and not self.missing_offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    segments: list[Segment]
+    tail: Tail
+    report: RecoveryReport
+    unsynced: list[Segment]
+    """Sealed segments that were written but perhaps never synced."""
+    unsynced_names: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenOptions:
+    start_offset: int
+    recovery_point: int
+    clean: bool
+    power_lost: bool
+    """Whether an unclean stop may have taken what was written but not synced."""
+    index_interval_bytes: int
+
+
+def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
+    """Find, check and if need be repair the segments of a directory. Blocks."""
+    report = RecoveryReport(power_lost=options.power_lost)
+    complete_swaps(disk, directory)
+    segments = [Segment(disk, directory, base) for base in _find_segments(disk, directory)]
+    for segment, following in pairwise(segments):
+        segment.next_base = following.base_offset
+    created = not segments
+    if created:
+        segments.append(Segment(disk, directory, options.start_offset, create=True))
+    unscanned = _load_unscanned(segments[-1], options) if options.clean or created else None
+    tail = unscanned or _Recovery(disk, segments, options, report).run()
+    if report.removed_segments:
+        # Before the log grows again to where one of them began: it must not come back and fit.
+        disk.fsync_dir(directory)
+    for segment in segments[:-1]:
+        _make_missing_indexes(segment, options.index_interval_bytes)
+    report.missing_offsets = max(options.recovery_point - max(tail.next_offset, options.start_offset), 0)
+    _tell(directory, report)
+    return Opened(
+        segments=segments,
+        tail=tail,
+        report=report,
+        unsynced=[] if options.clean else [s for s in segments[:-1] if s.next_base > options.recovery_point],
+        unsynced_names=created or not options.clean,
+    )
+
+
+def _load_unscanned(last: Segment, options: OpenOptions) -> Tail | None:
+    try:
+        return last.load_tail(options.index_interval_bytes)
+    except CorruptBatch as bad:
+        log.error("log damaged although it was closed cleanly", extra={"why": str(bad)})
+        return None
+
+
+def _make_missing_indexes(sealed: Segment, index_interval_bytes: int) -> None:
+    """Make indexes here that somebody has removed: whoever needs them later may be in a hurry.
+
+    A sealed segment has a time entry, unless none of its batches has a time; then it is known from now on. If
+    it has more than one batch and is not small, it has an entry of offsets too.
+    """
+    has_offsets = sealed.size <= index_interval_bytes or sealed.index.file.size()
+    if not sealed.size or (has_offsets and sealed.time_index.file.size()):
+        return
+    log.info("indexes are missing and are made anew", extra={"path": sealed.file.path})
+    try:
+        sealed.rebuild_index(index_interval_bytes)
+    except CorruptBatch as bad:
+        log.error("segment damaged: its indexes are made of what is readable", extra={"why": str(bad)})
+    sealed.seal()
+
+
+def _find_segments(disk: Disk, directory: str) -> list[int]:
+    names = disk.list(directory)
+    bases = {int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdigit()}
+    for name in names:
+        stem, _, suffix = name.rpartition(".")
+        path = f"{directory}/{name}"
+        orphan = suffix in ("index", "timeindex", "txnindex") and stem.isdigit() and int(stem) not in bases
+        # If it was emptied by a process that then died, nobody has synced that, and entries could come back.
+        empty = suffix == "txnindex" and not disk.size(path)
+        if orphan or empty or name.endswith(_LEFTOVERS):
+            disk.remove(path)
+    return sorted(bases)
+
+
+class _Recovery:
+    """The scan after an unclean stop, from the segment of the recovery point to the end."""
+
+    def __init__(
+        self, disk: Disk, segments: list[Segment], options: OpenOptions, report: RecoveryReport
+    ) -> None:
+        self._disk = disk
+        self._segments = segments
+        self._recovery_point = options.recovery_point
+        self._power_lost = options.power_lost
+        self._interval = options.index_interval_bytes
+        self._report = report
+        self._was_cut = False
+        """Whether the segment scanned last lost its end."""
+
+    def run(self) -> Tail:
+        number = self._first_to_scan()
+        tail = self._scan(self._segments[number])
+        while number + 1 < len(self._segments) and self._continues(tail, self._segments[number + 1]):
+            number += 1
+            tail = self._scan(self._segments[number])
+        self._remove_from(number + 1)
+        return tail
+
+    def _continues(self, tail: Tail, following: Segment) -> bool:
+        """Whether nothing that was written is missing between what was scanned and the next segment."""
+        if following.base_offset == tail.next_offset or following.base_offset <= self._recovery_point:
+            return True
+        return not self._power_lost and not self._was_cut
+
+    def _first_to_scan(self) -> int:
+        number = len(self._segments) - 1
+        while number > 0 and self._segments[number].base_offset > self._recovery_point:
+            number -= 1
+        return number
+
+    def _remove_from(self, number: int) -> None:
+        for segment in self._segments[number:]:
+            self._report.truncated_bytes += segment.size
+            self._report.removed_segments += 1
+            segment.close()
+            for file in segment.files():
+                self._disk.remove(file.path)
+        del self._segments[number:]
+        self._segments[-1].next_base = NO_NEXT
+
+    def _scan(self, segment: Segment) -> Tail:
+        """Check every batch of a segment, cut or report what is bad, and make its indexes anew."""
+        segment.forget_index()
+        self._was_cut = False
+        position, next_offset, indexed = 0, segment.base_offset, 0
+        while position < segment.size:
+            try:
+                for hop in _whole_batches(segment, position, next_offset):
+                    indexed = segment.note(hop, indexed, self._interval)
+                    if segment.index.full_chunk:
+                        segment.flush_index()
+                    position, next_offset = hop.position + hop.size, hop.last_offset + 1
+            except CorruptBatch as bad:
+                resumed = self._pass_over(segment, bad, next_offset)
+                if resumed is None:
+                    break
+                position = resumed.position
+                segment.add_entry(resumed.last_offset, position)
+                indexed = position
+        self._report.scanned_bytes += segment.size
+        segment.seal()
+        damaged = any(damage.path == segment.file.path for damage in self._report.damage)
+        segment.trusted_from = segment.size if damaged else 0
+        return Tail(next_offset, indexed, segment.first_timestamp() if position else None)
+
+    def _pass_over(self, segment: Segment, bad: CorruptBatch, next_offset: int) -> Hop | None:
+        """Deal with a bad batch: the whole batch to go on with, or None when the segment ends here."""
+        if next_offset >= self._recovery_point:
+            self._report.damaged_end |= not _is_cut_short(segment, bad.position)
+            self._cut(segment, bad.position)
+            return None
+        resumed = _find_whole_batch(segment, bad.position, next_offset)
+        end = segment.size if resumed is None else resumed.position
+        self._report.damage.append(
+            Damage(path=segment.file.path, position=bad.position, length=end - bad.position, why=str(bad))
+        )
+        return resumed
+
+    def _cut(self, segment: Segment, position: int) -> None:
+        self._was_cut = True
+        self._report.truncated_bytes += segment.size - position
+        segment.file.truncate(position)
+        segment.file.datasync()  # if it came back once the segment is sealed, it would look like damage
+        segment.size = position
+
+
+def _whole_batches(segment: Segment, position: int, next_offset: int) -> Iterator[Hop]:
+    """Batches whose headers fit and whose CRCs are right; raises CorruptBatch at the first other one."""
+    for at, batch, header in segment.batches(position, min_offset=next_offset):
+        if not crc_ok(batch, 0, header.size):
+            raise CorruptBatch(
+                segment.file.path, at, f"the batch at offset {header.base_offset} fails its CRC"
+            )
+        yield Hop(
+            at,
+            header.size,
+            header.base_offset,
+            header.last_offset,
+            header.base_timestamp,
+            header.max_timestamp,
+        )
+
+
+def _is_cut_short(segment: Segment, position: int) -> bool:
+    """Whether a bad batch ends with the file, before its own end, as the last write of a process may."""
+    header = segment.file.pread(HEADER_SIZE, position)
+    return len(header) < HEADER_SIZE or position + read_header(header).size > segment.size
+
+
+def _find_whole_batch(segment: Segment, bad_position: int, next_offset: int) -> Hop | None:
+    """The next whole batch after a bad one: where the bad one's length points, else wherever one begins."""
+    for position in _candidates(segment, bad_position):
+        try:
+            return next(_whole_batches(segment, position, next_offset), None)
+        except CorruptBatch:
+            continue
+    return None
+
+
+def _candidates(segment: Segment, bad_position: int) -> Iterator[int]:
+    header = segment.file.pread(HEADER_SIZE, bad_position)
+    if len(header) == HEADER_SIZE:
+        following = bad_position + read_header(header).size
+        if bad_position < following < segment.size:
+            yield following
+    position = bad_position + 1
+    while position + HEADER_SIZE <= segment.size:
+        chunk = segment.file.pread(_SEARCH_CHUNK_BYTES, position + _MAGIC_POSITION)
+        at = chunk.find(MAGIC)
+        while at >= 0:
+            yield position + at
+            at = chunk.find(MAGIC, at + 1)
+        position += len(chunk)
+
+
+def _tell(directory: str, report: RecoveryReport) -> None:
+    if report.truncated_bytes:
+        facts: dict[str, object] = {"directory": directory, "bytes": report.truncated_bytes}
+        facts["removed_segments"] = report.removed_segments
+        if report.lacks_messages:
+            log.error("log damaged: what lay behind the damage is cut off", extra=facts)
+        else:
+            log.warning("torn end of log cut off", extra=facts)
+    for damage in report.damage:
+        log.error("log damaged", extra={"why": damage.why, "bytes": damage.length})
+    if report.missing_offsets:
+        log.error(
+            "synced messages missing", extra={"directory": directory, "offsets": report.missing_offsets}
+        )

@@ -1,0 +1,131 @@
+"""Compacted segments taking the place of those they were made of, so that a crash at any point harms nothing.
+
+The files of the new segment pass through three names:
+
+1. `.cleaned` while it is written; after a crash such files are deleted.
+2. `.swap` once all is written and synced and the segments it stands for are still as they were. The rename of
+   the `.log` file comes last and decides: from here on opening the log completes the swap.
+3. The final names, once the old segments have been renamed to `.deleted`. The `.log` file goes first, so
+   while its `.swap` exists every index of a final name belongs to the old segments.
+
+Every rename happens on the loop, which owns the log, and waits for no device; between the steps a thread
+makes the directory durable (`sync_names`). The log can be cut or deleted in between: `settle` then ends
+the swap one way or the other first. A step that the disk refuses changes nothing and can be taken again: the
+swap is `swap_pending` until its last step has been, and no other begins before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from forebay.clock import Clock, monotonic_ms
+from forebay.storage.disk import Disk
+from forebay.storage.log.recovery import Opened
+from forebay.storage.log.segment import Segment
+from forebay.storage.log.swap_recovery import CLEANED, SWAP, remove_files
+from forebay.storage.log.writer import LogConfig, LogWriter
+
+
+class SwappingLog(LogWriter):
+    __slots__ = ("_adopted", "_swap")
+
+    _swap: tuple[list[Segment], Segment] | None
+    """The old segments and the new one, from `begin_swap` on."""
+    _adopted: bool
+
+    def __init__(self, disk: Disk, directory: str, config: LogConfig, clock: Clock, opened: Opened) -> None:
+        super().__init__(disk, directory, config, clock, opened)
+        self._swap = None
+        self._adopted = False
+
+    def sealed_segments(self, end_offset: int) -> list[Segment]:
+        """The segments below an offset, never the active one."""
+        return [s for s in self._segments if s is not self._active and s.next_base <= end_offset]
+
+    def first_timestamp_from(self, offset: int) -> int | None:
+        """When the segment began that holds an offset, or the next one. Reads a header: may block."""
+        return next(iter(self._segments.from_offset(offset))).first_timestamp()
+
+    @property
+    def swap_pending(self) -> bool:
+        """Whether a swap has begun and not ended."""
+        return self._swap is not None
+
+    def begin_swap(self, old: Sequence[Segment], new: Segment, *, generation: int) -> bool:
+        """Decide for a new segment, written and synced, unless its originals are no longer there.
+
+        Nor if the log was cut since that generation: messages may be gone that others were left out for.
+        """
+        stale = generation != self._generation or not self._segments.holds(old) or self._active in old
+        if self._final or self._swap is not None or stale:
+            remove_files(self._disk, new)
+            return False
+        try:
+            for file in reversed(new.files()):
+                file.rename(file.path.removesuffix(CLEANED) + SWAP)
+        except OSError:
+            remove_files(self._disk, new)
+            raise
+        self._swap, self._adopted = (list(old), new), False
+        return True
+
+    def sync_names(self) -> None:
+        """Make the renames so far survive a loss of power. Blocks; any thread."""
+        self._disk.fsync_dir(self.directory)
+
+    def adopt_swap(self) -> bool:
+        """Read from the new segment from now on; the old ones stay for readers in flight."""
+        if self._swap is None:
+            return False
+        old, new = self._swap
+        if not self._adopted:
+            if not self._segments.holds(old):
+                self._abandon()
+                return False
+            with self._sync_lock:
+                self._hints, self._old_hints = {}, {}
+                self._unsynced = [segment for segment in self._unsynced if segment not in old]
+                self._segments.replace(old, new)
+            self._adopted = True
+        for segment in old:
+            segment.mark_deleted()
+        return True
+
+    def end_swap(self) -> None:
+        """Give the new segment's files their names."""
+        if self._swap is None:
+            return
+        old, new = self._swap
+        for segment in old:
+            segment.mark_deleted()  # nothing to do, unless the disk refused the first time
+        for file in new.files():
+            if file.path.endswith(SWAP):  # else it was deleted meanwhile
+                file.rename(file.path.removesuffix(SWAP))
+        # Not before: until here, files of the old segments may have the names that the new one's now have.
+        self._segments.retire(old, monotonic_ms(self._clock) + self._config.file_delete_delay_ms)
+        self._swap = None
+        with self._sync_lock:
+            self._new_files = True
+
+    def settle(self) -> None:
+        """Before the log is cut: leave no swap that opening would complete. Blocks."""
+        if self._swap is None:
+            return
+        if self._adopted:
+            self.sync_names()
+            self.end_swap()
+        else:
+            self._abandon()
+        self.sync_names()
+
+    def forget_swap(self) -> None:
+        """The log is being deleted with all its files, or closed."""
+        if self._swap is not None:
+            (old, new), self._swap = self._swap, None
+            for segment in (*old, new):
+                segment.close()
+
+    def _abandon(self) -> None:
+        assert self._swap is not None
+        remove_files(self._disk, self._swap[1])
+        self._swap = None

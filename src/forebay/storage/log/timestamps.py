@@ -1,0 +1,177 @@
+"""Offsets by time: the first record of at least a timestamp, and the record with the largest.
+
+The time index says from which batch on to look; the batches that may hold the answer are opened and their
+records are walked, so the answer is exact. That reads from the disk and decompresses, a whole segment in the
+worst case, so it happens in a thread, while the log goes on. The two sides are kept apart: a search is a
+generator of the log's owner, who alone looks at indexes; it yields `Walk`s, each of which reads a stretch of
+one segment's file and touches nothing else, and is sent what the walk has found. What a search learns about a
+segment that holds no answer, it leaves there (`Segment.older`, `.largest`) for the next one.
+
+What cannot be read is passed over: a batch whose records make no sense, or that fails its CRC (see
+unreadable.py), and damage, from which the offset index leads on to the next batch that it knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+from forebay.errors import ProtocolError
+from forebay.storage.log.segment import NO_TIMESTAMP, CorruptBatch, Segment
+from forebay.storage.log.unreadable import UnreadableBatches
+from forebay.wire.batch import BatchHeader, crc_ok
+from forebay.wire.compression import MAX_OUTPUT_BYTES
+from forebay.wire.record_spans import payload_of, readable_spans
+
+TimestampOffset: TypeAlias = tuple[int, int]
+
+
+class Walked(NamedTuple):
+    found: TimestampOffset | None
+    damaged_at: int | None
+    """The byte at which the walk had to end too early."""
+
+
+class Walk(NamedTuple):
+    """Goes from batch to batch of a stretch of a segment. `run` blocks; any thread."""
+
+    segment: Segment
+    position: int
+    end: int
+    start_offset: int
+    unreadable: UnreadableBatches
+    first_from: int | None
+    """Find the first record that is not older; None for the record with the largest timestamp."""
+    best: TimestampOffset | None = None
+    """The largest before this stretch."""
+
+    def run(self, pace: Callable[[int], None] = lambda _: None) -> Walked:
+        """`pace` is called with the size of every batch; it may wait, or raise to end the walk."""
+        best, next_offset = self.best, self.start_offset
+        try:
+            for _, batch, header in self.segment.batches(self.position, end=self.end):
+                pace(header.size)
+                next_offset = header.next_offset
+                if header.last_offset < self.start_offset:
+                    continue
+                if self.first_from is not None:
+                    found = self._first(batch, header, self.first_from)
+                    if found is not None:
+                        return Walked(found, None)
+                else:
+                    best = self._larger(batch, header, best)
+        except CorruptBatch as bad:
+            self.unreadable.pass_over(next_offset, str(bad))
+            return Walked(best, bad.position)
+        return Walked(best, None)
+
+    def _first(self, batch: memoryview, header: BatchHeader, timestamp: int) -> TimestampOffset | None:
+        if header.max_timestamp >= timestamp:
+            for found in self._records(batch, header):
+                if found[0] >= timestamp and found[1] >= self.start_offset:
+                    return found
+        return None
+
+    def _larger(
+        self, batch: memoryview, header: BatchHeader, best: TimestampOffset | None
+    ) -> TimestampOffset | None:
+        if best is None or header.max_timestamp > best[0]:
+            for found in self._records(batch, header):
+                if found[1] >= self.start_offset and (best is None or found[0] > best[0]):
+                    best = found
+        return best
+
+    def _records(self, batch: memoryview, header: BatchHeader) -> Iterator[TimestampOffset]:
+        """Time and offset of every record of a batch; none if it cannot be read."""
+        try:
+            if not crc_ok(batch, 0, header.size):
+                raise ProtocolError("the batch fails its CRC")
+            spans = readable_spans(payload_of(batch, header, MAX_OUTPUT_BYTES), header)
+        except ProtocolError as error:
+            self.unreadable.pass_over(header.base_offset, str(error))
+            return
+        append_time = header.max_timestamp if header.is_log_append_time else None
+        for span in spans:
+            timestamp = header.base_timestamp + span.timestamp_delta if append_time is None else append_time
+            yield timestamp, header.base_offset + span.offset_delta
+
+
+Search: TypeAlias = Generator[Walk, Walked, TimestampOffset | None]
+
+
+class TimestampSearch:
+    """A look-up in segments, as they are now, from an offset on."""
+
+    def __init__(self, segments: Sequence[Segment], start_offset: int, unreadable: UnreadableBatches) -> None:
+        self._segments = segments
+        self._start_offset = start_offset
+        self._unreadable = unreadable
+
+    def first_from(self, timestamp: int) -> Search:
+        """(timestamp, offset) of the first record that is not older than `timestamp`."""
+        for segment in self._segments:
+            if segment.largest_timestamp() >= timestamp:
+                found = yield from self._first_in(segment, timestamp)
+                if found is not None:
+                    return found
+        return None
+
+    def largest(self) -> Search:
+        """(timestamp, offset) of the first record that carries the largest timestamp."""
+        nonempty = [segment for segment in self._segments if segment.largest_timestamp() > NO_TIMESTAMP]
+        best: TimestampOffset | None = None
+        for segment in sorted(nonempty, key=Segment.largest_timestamp, reverse=True):
+            claimed = segment.largest_timestamp()
+            if best is not None and best[0] > claimed:
+                break
+            # What the index promises may be gone, deleted with the front of the log or by compaction.
+            found = yield from self._first_in(segment, claimed)
+            if found is None:
+                found = yield from self._largest_in(segment)
+            if found is not None and (best is None or (-found[0], found[1]) < (-best[0], best[1])):
+                best = found
+        return best
+
+    def _first_in(self, segment: Segment, timestamp: int) -> Search:
+        older_to, than = segment.older
+        end = segment.size
+        if than <= timestamp and older_to == end:
+            return None
+        position = max(older_to if than <= timestamp else 0, self._begin(segment, timestamp))
+        while position < end:
+            walked = yield self._walk(segment, position, end, timestamp)
+            if walked.found is not None:
+                return walked.found
+            position = end if walked.damaged_at is None else _beyond(segment, walked.damaged_at, end)
+        segment.older = end, timestamp
+        return None
+
+    def _begin(self, segment: Segment, timestamp: int) -> int:
+        """Where to begin: everything before is older, or lies before the start."""
+        entry = segment.time_index.floor(timestamp)
+        # Everything up to the entry's batch is older than the entry's timestamp, or is that batch.
+        first_offset = segment.base_offset + (entry[1] if entry else 0)
+        return segment.position_before(max(self._start_offset, first_offset))
+
+    def _largest_in(self, segment: Segment) -> Search:
+        position, best = segment.largest or (0, None)
+        if best is not None and best[1] < self._start_offset:
+            position, best = 0, None  # it has been deleted meanwhile
+        end = segment.size
+        position = max(position, segment.position_before(self._start_offset))
+        while position < end:
+            walked = yield self._walk(segment, position, end, None)._replace(best=best)
+            best = walked.found
+            position = end if walked.damaged_at is None else _beyond(segment, walked.damaged_at, end)
+        segment.largest = end, best
+        segment.older = end, NO_TIMESTAMP if best is None else best[0] + 1
+        return best
+
+    def _walk(self, segment: Segment, position: int, end: int, first_from: int | None) -> Walk:
+        return Walk(segment, position, end, self._start_offset, self._unreadable, first_from)
+
+
+def _beyond(segment: Segment, damaged_at: int, end: int) -> int:
+    """Where to go on after damage."""
+    position = segment.position_after(damaged_at)
+    return end if position is None else position

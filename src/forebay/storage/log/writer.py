@@ -1,0 +1,512 @@
+"""The writing half of a log: queue, write, roll, sync, and fail without losing what is there.
+
+`append` only queues: the batch is a view of the buffer that the request was received into, and one
+`write_pending` at the end of the read event writes everything queued since the last. Whatever else has
+to see the bytes (a read, a roll) writes them first.
+
+When a write fails, what was queued is forgotten, the file keeps its whole batches, `offline` says why,
+and StorageError is raised to whoever called `append` or `write_pending`; if something else had to write,
+`write_pending` raises it later, so no batch that was queued can be taken for stored. Reads go on. One
+append per second tries again, so a disk that has room again needs no restart; it first cuts off what the
+failed write may have left. A failed fdatasync is
+final: the kernel may have dropped the bytes, and asking again would say that all is well.
+
+`datasync` is the one call that another thread may make while the owner appends. It takes note of the end
+first, syncs every file that can hold something below that end, and only then moves the recovery point. If
+the log was truncated meanwhile (`_generation`), the end it had noted means nothing, and it begins again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import PurePath
+from zlib import crc32
+
+from forebay.clock import Clock
+from forebay.errors import StorageError
+from forebay.storage.disk import Disk, File, FileClosed
+from forebay.storage.log.recovery import Opened, RecoveryReport
+from forebay.storage.log.segment import MAX_RELATIVE_OFFSET, Segment, Tail
+from forebay.storage.log.segments import SegmentList
+from forebay.storage.log.txn_index import AbortedTxn
+from forebay.storage.log.unreadable import UnreadableBatches
+from forebay.wire.batch import BatchHeader
+
+logger = logging.getLogger(__name__)
+
+HINTS_MAX = 64
+_RETRY_SECONDS = 1.0
+_NO_LIMIT = 2**63
+_CLOSED = -1
+"""As a limit of bytes: every append must stop and ask whether it may go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """The topic settings that storage obeys."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    segment_jitter_ms: int = 0
+    """Segments close up to this much earlier, so that the logs of a topic do not all roll at once."""
+    index_interval_bytes: int = 4096
+    segment_index_bytes: int = 10 << 20
+    file_delete_delay_ms: int = 60_000
+
+    def age_max_ms(self, directory: str, base_offset: int) -> int:
+        """How long a segment stays open: the same on every replica, and after a restart."""
+        spread = min(self.segment_jitter_ms, self.segment_ms)
+        if not spread:
+            return self.segment_ms
+        return self.segment_ms - crc32(f"{PurePath(directory).name}/{base_offset}".encode()) % spread
+
+
+class LogWriter:
+    __slots__ = (
+        "_aborted",
+        "_active",
+        "_clock",
+        "_config",
+        "_disk",
+        "_file",
+        "_final",
+        "_first_timestamp",
+        "_flush_due",
+        "_generation",
+        "_hints",
+        "_index_at",
+        "_lost",
+        "_new_files",
+        "_old_hints",
+        "_pending",
+        "_position",
+        "_retry_at",
+        "_roll_bytes",
+        "_roll_offset",
+        "_roll_timestamp",
+        "_segments",
+        "_sync_lock",
+        "_unsynced",
+        "_written_end",
+        "before_sync",
+        "directory",
+        "discarded",
+        "end_offset",
+        "has_aborted",
+        "offline",
+        "on_roll",
+        "on_start",
+        "recovery_point",
+        "report",
+        "start_offset",
+        "unreadable",
+    )
+
+    _active: Segment
+    _file: File
+    _position: int
+    """Where the next batch goes: the written size and what is queued."""
+    _index_at: int
+    """A batch that begins beyond this position gets an index entry."""
+    _first_timestamp: int | None
+    """Of the active segment's first batch, by which its age counts; None while it is empty."""
+    _flush_due: bool
+    _roll_bytes: int
+    _roll_offset: int
+    _roll_timestamp: int
+    _written_end: int
+    """The end offset without what is queued."""
+    _hints: dict[int, tuple[Segment, int]]
+    _old_hints: dict[int, tuple[Segment, int]]
+    end_offset: int
+
+    def __init__(self, disk: Disk, directory: str, config: LogConfig, clock: Clock, opened: Opened) -> None:
+        self._disk = disk
+        self._config = config
+        self._clock = clock
+        self._segments = SegmentList(opened.segments)
+        self._sync_lock = threading.Lock()
+        self._unsynced: list[Segment] = list(opened.unsynced)
+        self._generation = 0
+        self._new_files = opened.unsynced_names
+        self._pending: list[memoryview] = []
+        self._aborted: list[AbortedTxn] = []
+        """Ended by markers that are queued: they enter the index together."""
+        self._lost: StorageError | None = None
+        self._retry_at = 0.0
+        self._final = False
+        self.directory = directory
+        self.discarded = False
+        """Deleted or given up: nothing that is known of it may be written down any more."""
+        self.report: RecoveryReport = opened.report
+        self.offline: str | None = None
+        self.before_sync: Callable[[], None] | None = None
+        """Called before the files are synced, in the same thread: what must be on the disk before them."""
+        self.on_roll: Callable[[int], None] | None = None
+        """Called with the end offset when a new segment begins, before anything is in it."""
+        self.on_start: Callable[[int], None] | None = None
+        """Called with the start offset when messages were deleted from the front."""
+        self.unreadable = UnreadableBatches(directory)
+        self.recovery_point = 0
+        self.start_offset = 0
+        self.has_aborted = any(len(segment.txn_index) for segment in self._segments)
+        """Whether any segment may have aborted transactions: most logs never have one."""
+        self._activate(opened.tail)
+
+    @property
+    def size(self) -> int:
+        return self._segments.size + self._position - self._active.size
+
+    @property
+    def generation(self) -> int:
+        """Changes whenever the end of the log is cut."""
+        return self._generation
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    def configure(self, config: LogConfig) -> None:
+        self._config = config
+        self._set_limits(self._first_timestamp)
+
+    # --- appending -----------------------------------------------------------------------------------------
+
+    def append(self, batch: memoryview, header: BatchHeader) -> None:
+        """Queue a validated batch whose base offset is the log's end or later."""
+        self.append_at(batch, header.base_offset, header.last_offset, header.max_timestamp)
+
+    def append_at(self, batch: memoryview, base_offset: int, last_offset: int, max_timestamp: int) -> None:
+        """The same for who has no header at hand (straight-line: it is hot)."""
+        position = self._position
+        end = position + len(batch)
+        if (
+            end > self._roll_bytes
+            or max_timestamp > self._roll_timestamp
+            or last_offset > self._roll_offset
+            or base_offset < self.end_offset
+        ):
+            self._make_ready(len(batch), base_offset, last_offset, max_timestamp)
+            position = self._position
+            end = position + len(batch)
+        segment = self._active
+        if max_timestamp > segment.max_timestamp:
+            segment.max_timestamp = max_timestamp
+            segment.max_timestamp_offset = last_offset
+        if position > self._index_at:
+            self._add_index_entry(last_offset, position)
+        self._pending.append(batch)
+        self._position = end
+        self.end_offset = last_offset + 1
+
+    def append_aborted(self, aborted: AbortedTxn) -> None:
+        """Enter a transaction into the index when its marker, which was appended just now, is written."""
+        self._aborted.append(aborted)
+
+    def write_pending(self) -> None:
+        """Write what has been queued. StorageError means that none of it, of this event, is in the log."""
+        if self._pending:
+            self._write()
+        elif self._lost is not None:
+            lost, self._lost = self._lost, None
+            raise lost
+
+    def roll(self) -> None:
+        """Seal the active segment and begin a new one; an empty one stays."""
+        self._write_early()
+        if self._active.size:
+            if self.offline is not None:
+                self._cut_torn()
+            self._roll(self.end_offset)
+
+    def roll_if_due(self, now_ms: int) -> None:
+        """Close the active segment by its age, which otherwise happens with the next append."""
+        if self._active.size and now_ms > self._roll_timestamp:
+            self.roll()
+
+    def _write(self) -> None:
+        if self._final:
+            raise self._fail(StorageError(self.offline or "the log is offline"))
+        try:
+            if self._aborted:
+                self._write_aborted()
+            self._file.appendv(self._pending)
+        except OSError as error:
+            raise self._fail(error) from error
+        except Exception as error:
+            # A mistake of ours. What is queued must not stay queued: the buffer it lies in is used again.
+            logger.exception("a log could not be written", extra={"directory": self.directory})
+            raise self._fail(error) from error
+        self._pending.clear()
+        segment = self._active
+        position = self._position
+        segment.size = position
+        end = self.end_offset
+        self._written_end = end
+        hints = self._hints
+        hints[end] = (segment, position)
+        if len(hints) > HINTS_MAX:
+            self._old_hints = hints
+            self._hints = {}
+        if self._flush_due:
+            self._flush_index()
+
+    def _write_aborted(self) -> None:
+        """Before the markers, so that no reader can see the end of a transaction and miss that it aborted."""
+        index = self._active.txn_index
+        if not len(index):
+            with self._sync_lock:
+                self._new_files = True
+        index.append(self._aborted)
+        self._aborted.clear()
+        self.has_aborted = True
+
+    def _write_early(self) -> None:
+        """Write for another reason than write_pending, which must then hear of a failure all the same."""
+        if self._pending:
+            try:
+                self._write()
+            except StorageError as error:
+                self._lost = error
+                raise
+
+    def _make_ready(self, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
+        """Something stands in the way of an append: refuse it, roll, or begin the segment's clock."""
+        if base_offset < self.end_offset:
+            raise ValueError(f"batch at offset {base_offset}, the log ends at {self.end_offset}")
+        if self.offline is not None:
+            self._try_again()
+        out_of_range = last_offset > self._roll_offset
+        if self._position and (
+            out_of_range or self._position + size > self._roll_bytes or max_timestamp > self._roll_timestamp
+        ):
+            self._write_early()
+            self._roll(self._base_for(last_offset))
+        elif out_of_range:
+            self._start_anew(self._base_for(last_offset), keep=len(self._segments) - 1)
+        if not self._position:
+            self._set_limits(max_timestamp)
+
+    def _base_for(self, last_offset: int) -> int:
+        """Where a segment begins whose first batch ends at `last_offset`.
+
+        A copy of a compacted log has gaps. A gap belongs into a segment, not between two: recovery takes
+        a segment that does not begin where the one before it ends for the trace of a loss of power. Only a
+        gap larger than a segment can address lies before its first batch.
+        """
+        return max(self.end_offset, last_offset - MAX_RELATIVE_OFFSET)
+
+    def _roll(self, base_offset: int) -> None:
+        sealed = self._active
+        try:
+            sealed.seal()
+            segment = Segment(self._disk, self.directory, base_offset, create=True)
+        except OSError as error:
+            raise self._fail(error) from error
+        with self._sync_lock:
+            self._unsynced.append(sealed)
+            self._new_files = True
+            self._segments.push(segment)
+            self._activate(Tail(base_offset, 0, None))
+        if self.on_roll is not None:
+            self.on_roll(base_offset)
+
+    def _activate(self, tail: Tail) -> None:
+        """Take the last segment as the one to append to."""
+        self._active = self._segments[-1]
+        self._file = self._active.file
+        self._position = self._active.size
+        self._index_at = tail.indexed_position + self._config.index_interval_bytes
+        self._flush_due = False
+        self.end_offset = tail.next_offset
+        self._written_end = tail.next_offset
+        self._hints = {}
+        self._old_hints = {}
+        self._set_limits(tail.first_timestamp)
+
+    def _set_limits(self, first_timestamp: int | None) -> None:
+        self._first_timestamp = first_timestamp
+        self._roll_bytes = _CLOSED if self.offline is not None else self._config.segment_bytes
+        self._roll_offset = self._active.base_offset + MAX_RELATIVE_OFFSET
+        # An empty segment stops its first batch, whose timestamp begins the segment's clock.
+        self._roll_timestamp = (
+            -_NO_LIMIT
+            if first_timestamp is None
+            else first_timestamp + self._config.age_max_ms(self.directory, self._active.base_offset)
+        )
+
+    def _add_index_entry(self, last_offset: int, position: int) -> None:
+        segment = self._active
+        segment.add_entry(last_offset, position)
+        self._index_at = position + self._config.index_interval_bytes
+        self._flush_due = segment.index.full_chunk
+        if len(segment.index) * 8 >= self._config.segment_index_bytes - 8:
+            self._roll_bytes = _CLOSED
+
+    def _flush_index(self) -> None:
+        try:
+            self._active.flush_index()
+        except OSError as error:
+            # The entries stay in memory; the log itself is written, and if the disk is full it will say so.
+            logger.warning("index not written", extra={"path": self._file.path, "error": str(error)})
+        self._flush_due = False
+
+    def _start_anew(self, base_offset: int, *, keep: int) -> None:
+        """Drop all but the first `keep` segments and go on in a new one."""
+        with self._sync_lock:
+            self._begin_anew(base_offset, keep=keep)
+
+    def _begin_anew(self, base_offset: int, *, keep: int) -> None:
+        """The same, under the lock."""
+        self._generation += 1
+        self._new_files = True
+        while len(self._segments) > keep:
+            self._drop_last()
+        self._segments.push(Segment(self._disk, self.directory, base_offset, create=True))
+        self._activate(Tail(base_offset, 0, None))
+
+    def _drop_last(self) -> None:
+        dropped = self._segments.pop()
+        dropped.close()
+        self._unsynced = [segment for segment in self._unsynced if segment is not dropped]
+        for file in dropped.files():
+            self._disk.remove(file.path)
+
+    @property
+    def refuses(self) -> bool:
+        """Whether an append would be refused without being tried."""
+        return self.offline is not None and not self._may_try_again()
+
+    @property
+    def offline_for_good(self) -> bool:
+        """Whether no append will be tried again before the log is opened anew."""
+        return self._final
+
+    # --- syncing -------------------------------------------------------------------------------------------
+
+    def datasync(self) -> int:
+        """Make all that was written survive a loss of power; returns the recovery point. Any thread."""
+        if self._final:
+            raise StorageError(self.offline or "the log is offline")
+        with self._sync_lock:
+            generation = self._generation
+            end = self._written_end
+            active = self._active
+            sealed = tuple(self._unsynced)
+            new_files, self._new_files = self._new_files, False
+        if end <= self.recovery_point and not new_files:
+            return self.recovery_point
+        unprepared = self._prepare_sync(new_files)
+        try:
+            self._sync_files(active, sealed, new_files)
+        except OSError as error:
+            if self._changed_since(generation, new_files):
+                return self.datasync()  # what could not be synced may have been cut off
+            self.take_offline(f"cannot sync {active.file.path}: {error}")
+            logger.error("log offline for good", extra={"directory": self.directory, "error": str(error)})
+            raise StorageError(f"cannot sync {active.file.path}: {error}") from error
+        if unprepared is not None:
+            raise unprepared
+        with self._sync_lock:
+            if self._generation == generation:
+                self._unsynced = [segment for segment in self._unsynced if segment not in sealed]
+                self.recovery_point = max(self.recovery_point, end)
+                return self.recovery_point
+            self._new_files |= new_files
+        return self.datasync()
+
+    def _changed_since(self, generation: int, new_files: bool) -> bool:
+        """Whether the log was cut while it was being synced; then the names have to be synced again too."""
+        with self._sync_lock:
+            self._new_files |= new_files
+            return self._generation != generation
+
+    def _prepare_sync(self, new_files: bool) -> StorageError | None:
+        """What went wrong with the files beside the log, on a full disk for instance.
+
+        The log's own files are synced all the same, so that a loss of power takes nothing; but the next start
+        looks through them, and another sync is tried.
+        """
+        try:
+            if self.before_sync is not None:
+                self.before_sync()
+        except OSError as error:
+            with self._sync_lock:
+                self._new_files |= new_files
+            return StorageError(f"cannot prepare to sync {self.directory}: {error}")
+        return None
+
+    def _sync_files(self, active: Segment, sealed: tuple[Segment, ...], new_files: bool) -> None:
+        for segment in sealed:
+            with suppress(FileClosed):  # deleted meanwhile: there is nothing left to keep
+                segment.datasync(indexes=True)
+        with suppress(FileClosed):
+            active.datasync(indexes=False)
+        if new_files:
+            self._disk.fsync_dir(self.directory)
+            self._disk.fsync_dir(str(PurePath(self.directory).parent))
+
+    # --- failing -------------------------------------------------------------------------------------------
+
+    def _fail(self, error: Exception) -> StorageError:
+        """Forget what was queued, refuse appends from now on, and give the error to raise."""
+        if self.offline is None:
+            self.offline = f"cannot write {self._file.path}: {error}"
+            logger.error("log offline", extra={"directory": self.directory, "error": str(error)})
+        self._roll_bytes = _CLOSED
+        self._retry_at = self._clock.monotonic() + _RETRY_SECONDS
+        self._pending.clear()
+        self._aborted.clear()
+        segment = self._active
+        self._drop_aborted(segment)
+        segment.index.drop_from_value(segment.size)
+        segment.time_index.drop_from_value(self._written_end - segment.base_offset)
+        self._position = segment.size
+        self.end_offset = self._written_end
+        try:
+            tail = segment.load_tail(self._config.index_interval_bytes)
+            self._index_at = tail.indexed_position + self._config.index_interval_bytes
+            self._set_limits(tail.first_timestamp)
+        except (OSError, StorageError):
+            # The limits stay those of the batches that were not written: at worst a roll comes early.
+            logger.warning("end of segment not readable", extra={"path": self._file.path})
+        return StorageError(self.offline)
+
+    def _drop_aborted(self, segment: Segment) -> None:
+        """Take transactions out of the index whose markers were not written after all."""
+        try:
+            segment.txn_index.truncate(self._written_end)
+        except (OSError, StorageError) as error:
+            # Another transaction's messages would be taken for aborted ones.
+            self.take_offline(f"cannot repair {segment.txn_index.file.path}: {error}")
+
+    def _may_try_again(self) -> bool:
+        # What was lost must have been told before anything new is taken.
+        return not self._final and self._lost is None and self._clock.monotonic() >= self._retry_at
+
+    def _try_again(self) -> None:
+        if not self._may_try_again():
+            raise StorageError(self.offline or "the log is offline")
+        self._cut_torn()
+        self.offline = None
+        self._set_limits(self._first_timestamp)
+
+    def _cut_torn(self) -> None:
+        """Take off what a failed write may have left behind the last batch, if that failed then too.
+
+        In the last segment recovery would find it. In a sealed one it would look like damage.
+        """
+        try:
+            self._file.truncate(self._active.size)
+        except OSError as error:
+            raise self._fail(error) from error
+
+    def take_offline(self, reason: str) -> None:
+        """Refuse to be written until the log is opened again."""
+        self._final = True
+        self.offline = reason
+        self._roll_bytes = _CLOSED

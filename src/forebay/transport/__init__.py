@@ -1,0 +1,1 @@
+"""Connections of programs without an event loop."""

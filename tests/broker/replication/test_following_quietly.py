@@ -1,0 +1,73 @@
+"""Topics that come, move and go are everyday life: followers that are a moment behind warn of nothing."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from forebay.errors import ErrorCode
+from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from support.clients.wire_client import CREATE_TOPICS, create_topic
+
+FETCHER = "forebay.broker.replication.follower"
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        f"{record.message}: {record.__dict__.get('reason')}"
+        for record in caplog.records
+        if record.name == FETCHER and record.levelno >= logging.WARNING
+    ]
+
+
+async def make(cluster: LocalCluster, name: str) -> None:
+    (made,) = (await cluster.ask(1, create_topic(name, partitions=6), CREATE_TOPICS)).topics
+    assert made.error_code == ErrorCode.NONE
+
+
+async def known(cluster: LocalCluster, name: str) -> None:
+    await eventually(lambda: all(name in cluster[node].image.topics for node in cluster.nodes))
+
+
+async def test_a_leader_that_has_not_heard_of_a_change_yet(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with local_cluster(tmp_path, {"replica.lag.time.max.ms": "2000"}) as cluster:
+        await make(cluster, "t")
+        await cluster.in_sync("t")
+        leader, follower, _ = cluster.state("t").replicas
+        partition, metrics = cluster[follower].partitions.held("t", 0), cluster[leader].metrics
+        refused = metrics.fetch_failures
+        with cluster.deaf("t", follower):
+            partition.leader_epoch += 1  # it has heard of an election
+        await eventually(lambda: metrics.fetch_failures > refused + 1)
+        assert warnings(caplog) == []
+        # What does not pass is told of, with the reason.
+        await eventually(lambda: warnings(caplog))
+        assert warnings(caplog)[0] == (
+            "a partition cannot follow: the leader of t-0 does not serve it: UNKNOWN_LEADER_EPOCH"
+        )
+        with cluster.deaf("t", follower):
+            partition.leader_epoch -= 1
+        await cluster.in_sync("t")
+
+
+async def test_topics_that_come_and_go(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with local_cluster(tmp_path) as cluster:
+        for number in range(10):
+            name = f"passing-{number}"
+            await make(cluster, name)
+            if number % 2:
+                await known(cluster, name)
+            await cluster.ask(
+                2, DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=5000), 6
+            )
+        await make(cluster, "stays")
+        await cluster.in_sync("stays")
+        for leader in (2, 3, 1):
+            await cluster.lead("stays", 0, leader)
+        await cluster.in_sync("stays")
+    assert warnings(caplog) == []

@@ -1,0 +1,111 @@
+"""`forebay pipeline`: what is wrong is said before Spark is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from forebay.cli.client import Client
+from forebay.cli.pipeline.commands import pipeline
+from forebay.cli.pipeline.run import Engine
+from forebay.cli.pipeline.steps_file import load, steps_of
+from support.brokers.forebay_command import forebay
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("archive orders", "Missing option '--to'"),
+        ("archive orders --to x --once --every 1m", "--once and --every exclude each other"),
+        ("archive orders --to x --every soon", "'soon' is no time: give 500ms, 30s, 1m"),
+        ("archive orders --to x --format csv", "'csv' is not one of"),
+        ("replay x --to y --rate 5 --speed 2x", "--rate and --speed exclude each other"),
+        ("replay x --to y --speed 0x", "--speed 0x is no speed"),
+        ("replay x --to y --speed fast", "--speed fast is no speed"),
+        ("replay x --to y --from tomorrow", "'tomorrow' is no time"),
+        ("compact x --target-size big", "'big' is no size"),
+        ("compact x --target-size 0", "'0' is no size"),
+        ("sql q --to y --schema orders", "'orders' is not KEY=VALUE"),
+        ("stats x --conf nonsense", "'nonsense' is not KEY=VALUE"),
+    ],
+)
+def test_wrong_options_are_usage_errors(arguments: str, problem: str) -> None:
+    done = forebay("pipeline", *arguments.split())
+    assert done.code == 2
+    assert problem in done.err
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (": [", "is no YAML"),
+        ("", "declares nothing"),
+        ("steps: []", "declares nothing"),
+        ("steps: [1]", "step 1 is not of the form"),
+        ("steps: [{archive: x}]", "step 1 is not of the form"),
+        ("colour: red\nsteps: [{compact: {archive: x}}]", "there is no 'colour'"),
+        ("conf: 5\nsteps: [{compact: {archive: x}}]", "conf is not a list"),
+        ("steps: [{paint: {}}]", "there is no 'paint': choose archive, compact, replay, sql, stats"),
+        ("steps: [{run: {file: x}}]", "there is no 'run'"),
+        ("steps: [{archive: {topic: orders}}]", "step 1 (archive): Missing option '--to'"),
+        ("steps: [{archive: {to: x}}]", "step 1 (archive): Missing argument 'TOPIC'"),
+        (
+            "steps: [{compact: {archive: x, colour: red}}]",
+            "there is no 'colour': choose archive, target-size",
+        ),
+        ("steps: [{replay: {archive: x, to: y, speed: fast}}]", "--speed fast is no speed"),
+    ],
+)
+def test_a_wrong_file_is_refused_whole(tmp_path: Path, content: str, problem: str) -> None:
+    file = tmp_path / "steps.yml"
+    file.write_text(content)
+    done = forebay("pipeline", "run", str(file))
+    assert done.code == 1
+    assert problem in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_file_that_is_not_there() -> None:
+    done = forebay("pipeline", "run", "/nowhere.yml")
+    assert done.err == "forebay: /nowhere.yml cannot be read: No such file or directory\n"
+
+
+def test_steps_are_parsed_by_their_commands(tmp_path: Path) -> None:
+    file = tmp_path / "steps.yml"
+    file.write_text(
+        """
+        steps:
+          - archive: {topic: orders, to: /lake, once: true, batch-records: 5}
+          - sql:
+              query: -- a comment first
+                SELECT 1
+              to: totals
+              once: false
+              schema: {orders: "id INT", users: "@users.avsc"}
+              watermark: [orders=1 minute]
+          - stats: {source: /lake, report: x.png}
+        """
+    )
+    steps = steps_of(pipeline, load(file), click.Context(pipeline))
+    assert [step.name for step in steps] == ["archive orders", "sql to totals", "stats of /lake"]
+
+
+def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "steps.yml"
+    file.write_text(
+        "bootstrap-server: a:1\nmaster: yarn\nconf: {spark.x: 1, spark.y: true}\nproperties: {client.id: x}\n"
+        "steps: [{compact: {archive: x}}]"
+    )
+    declared = load(file)
+    command = pipeline.commands["run"]
+    given = Engine(master="local[3]", conf={"spark.x": "2"})
+    client = Client(bootstrap="b:2")
+    with command.make_context("run", [str(file)]) as bare:
+        assert declared.engine(bare, given).master == "yarn"
+        assert declared.client(bare, client) == Client(bootstrap="a:1", properties={"client.id": "x"})
+    with command.make_context("run", ["--master", "local[3]", "-b", "b:2", str(file)]) as told:
+        engine = declared.engine(told, given)
+        assert (engine.master, engine.conf) == ("local[3]", {"spark.x": "2", "spark.y": "true"})
+        assert declared.client(told, client).bootstrap == "b:2"

@@ -1,0 +1,85 @@
+"""examples/: log aggregation in the session of the tests, a declarative pipeline by Spark's own command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from forebay.cli.pipeline.commands import pipeline
+from forebay.cli.pipeline.steps_file import load, steps_of
+from forebay.spark.pipelines import Brokers, Job
+from forebay.spark.session import DRIVER_OPTIONS
+from support.brokers.broker_process import BrokerProcess
+from support.spark.topics import Sent, contents, make, send
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(420)  # Spark shares its cores with whatever else runs
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+DEADLINE_SECONDS = 300
+
+
+def test_log_aggregation(
+    spark: SparkSession,
+    fresh_broker: BrokerProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It compares its results with what its servers sent by itself."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import log_aggregation
+
+    monkeypatch.chdir(tmp_path)
+    log_aggregation.produce_all(fresh_broker.bootstrap)
+    steps = steps_of(pipeline, load(EXAMPLES / "log_aggregation.yml"), click.Context(pipeline))
+    for step in steps:
+        job = step.start(spark, Brokers(bootstrap=fresh_broker.bootstrap))
+        assert isinstance(job, Job)
+        assert job.wait().facts["rows"] > 0
+    log_aggregation.show(tmp_path / "lake")
+    assert "every count agrees" in capsys.readouterr().out
+
+
+def test_the_declarative_pipeline(broker: BrokerProcess, tmp_path: Path, jvm_options: str) -> None:
+    make(broker.bootstrap, orders=2, large_orders=1)
+    values = [b'{"country": "de", "amount": 250}', b'{"country": "fr", "amount": 40}']
+    send(broker.bootstrap, "orders", [Sent(value) for value in values])
+    source = EXAMPLES / "declarative"
+    spec = (
+        (source / "spark-pipeline.yml")
+        .read_text()
+        .replace("/tmp/forebay-declarative-orders", f"{tmp_path}/storage")
+    )
+    (tmp_path / "spark-pipeline.yml").write_text(spec)
+    (tmp_path / "transformations").symlink_to(source / "transformations")
+    commands = Path(sys.executable).parent
+    done = subprocess.run(
+        [
+            commands / "spark-pipelines",
+            *("run", "--conf", "spark.sql.catalogImplementation=hive", "--conf", "spark.ui.enabled=false"),
+            *("--conf", f"{DRIVER_OPTIONS}={jvm_options}"),
+        ],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PATH": f"{commands}:{os.environ['PATH']}",  # as in an environment that is activated
+            "FOREBAY_BOOTSTRAP_SERVERS": broker.bootstrap,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [(one.key, one.value) for one in contents(broker.bootstrap, "large-orders")]
+    assert found == [(b"de", b'{"country":"de","amount":250}')]

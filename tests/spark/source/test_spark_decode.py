@@ -1,0 +1,221 @@
+"""Decoding by numpy and Arrow, held against the parser that goes record by record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.errors import ErrorCode, KafkaError, ProtocolError
+from forebay.spark.schema import COLUMNS, arrow_schema, spark_schema
+from forebay.spark.source.batches import Piece, select
+from forebay.spark.source.decode import ALL_ROWS, Decoder, Rows
+from forebay.spark.source.offsets import OffsetRange, TopicPartition
+from forebay.wire.batch import (
+    TRANSACTIONAL,
+    EndTxnMarker,
+    build_batch,
+    build_marker,
+    patch_append_time,
+    records,
+    split,
+)
+from forebay.wire.compression import Codec
+from forebay.wire.messages.fetch import AbortedTransaction
+from forebay.wire.records import Record
+
+AT = TopicPartition("orders", 3)
+EVERYTHING = OffsetRange(AT, 0, 1 << 60)
+
+blobs = st.none() | st.binary(max_size=200) | st.just(b"same length")
+headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=20)), max_size=3)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> bytes:
+    """Some batches, with gaps between offsets as compaction leaves them."""
+    log = bytearray()
+    offset = draw(st.integers(0, 1 << 40))
+    for _ in range(draw(st.integers(1, 4))):
+        base = offset
+        found = []
+        for _ in range(draw(st.integers(1, 5))):
+            moment = draw(st.integers(-1, 1 << 41))
+            found.append(Record(offset, moment, draw(blobs), draw(blobs), draw(headers)))
+            offset += draw(st.integers(1, 3))
+        batch = build_batch(found, base_offset=base, codec=draw(st.sampled_from(Codec)))
+        if draw(st.booleans()):
+            patch_append_time(batch, 0, draw(st.integers(0, 1 << 41)))
+        log += batch
+    return bytes(log)
+
+
+def decode(
+    log: bytes,
+    wanted: OffsetRange = EVERYTHING,
+    rows: Rows = ALL_ROWS,
+    columns: Sequence[str] = tuple(COLUMNS),
+) -> list[dict[str, Any]]:
+    data = memoryview(log)
+    schema = spark_schema(headers=True)
+    decoder = Decoder(arrow_schema(type(schema)([schema[name] for name in columns])), wanted, rows)
+    piece = select(data, start=wanted.start, end=wanted.end)
+    found: list[dict[str, Any]] = []
+    for batch in decoder.decode(data, piece):
+        batch.validate(full=True)
+        moments = batch.column("timestamp").cast("int64").to_pylist() if "timestamp" in columns else []
+        made = batch.to_pylist()
+        for row, moment in zip(made, moments, strict=False):
+            row["timestamp"] = moment
+        found += made
+    return found
+
+
+def expected(log: bytes) -> list[dict[str, Any]]:
+    """The same rows from the parser that the broker has."""
+    return [
+        {
+            "key": record.key,
+            "value": record.value,
+            "topic": AT.topic,
+            "partition": AT.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp * 1000,
+            "timestampType": int(header.is_log_append_time),
+            "headers": [{"key": k, "value": v} for k, v in record.headers] or None,
+        }
+        for position, header in split(log)
+        for record in records(memoryview(log)[position : position + header.size])
+    ]
+
+
+@given(logs())
+def test_rows_are_what_the_parser_says(log: bytes) -> None:
+    assert decode(log) == expected(log)
+
+
+@given(logs(), st.data())
+def test_only_the_wanted_offsets_and_times_become_rows(log: bytes, data: st.DataObject) -> None:
+    whole = expected(log)
+    offsets = [row["offset"] for row in whole]
+    low, high = sorted(data.draw(st.integers(offsets[0] - 1, offsets[-1] + 2)) for _ in range(2))
+    since, until = sorted(data.draw(st.sampled_from([row["timestamp"] for row in whole])) for _ in range(2))
+    found = decode(log, OffsetRange(AT, low, high), Rows(timestamp_us_min=since, timestamp_us_max=until))
+    assert found == [
+        row for row in whole if low <= row["offset"] < high and since <= row["timestamp"] <= until
+    ]
+
+
+@given(logs(), st.data())
+def test_damaged_bytes_are_an_error_and_nothing_worse(log: bytes, data: st.DataObject) -> None:
+    damaged = bytearray(log)
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(61, len(log) - 1))] = data.draw(st.integers(0, 255))
+    view = memoryview(bytes(damaged))
+    decoder = Decoder(arrow_schema(spark_schema(headers=True)), EVERYTHING)
+    try:
+        piece = select(view, start=0, end=1 << 62, check_crcs=False)
+        for batch in decoder.decode(view, piece):
+            batch.validate(full=True)
+    except ProtocolError:
+        pass
+
+
+def test_long_batches_of_equal_and_of_unequal_records() -> None:
+    """Runs of equal lengths are found without looking at each record; here they begin, end and alternate."""
+    lengths = [100] * 700 + [n % 90 for n in range(500)] + [40_000] * 60 + [7] * 300
+    whole = [Record(n, n, b"k", bytes(length)) for n, length in enumerate(lengths)]
+    log = bytes(build_batch(whole))
+    assert [len(row["value"]) for row in decode(log)] == lengths
+    assert [row["offset"] for row in decode(log)] == list(range(len(lengths)))
+
+
+def test_much_data_comes_in_pieces() -> None:
+    log = b"".join(
+        bytes(build_batch([Record(n, 0, None, bytes(1 << 20))], base_offset=n, codec=Codec.ZSTD))
+        for n in range(10)
+    )
+    data = memoryview(log)
+    decoder = Decoder(arrow_schema(spark_schema(headers=False)), EVERYTHING)
+    sizes = [batch.num_rows for batch in decoder.decode(data, select(data, start=0, end=99))]
+    assert sizes == [4, 4, 2]
+
+
+def test_only_the_columns_of_the_schema_are_made() -> None:
+    log = bytes(build_batch([Record(0, 5, b"k", b"v")]))
+    assert decode(log, columns=("value", "offset")) == [{"value": b"v", "offset": 0}]
+
+
+def test_a_checksum_that_does_not_fit() -> None:
+    log = bytearray(build_batch([Record(0, 5, b"k", b"v")]))
+    log[-2] ^= 1
+    with pytest.raises(KafkaError, match="checksum") as caught:
+        select(memoryview(log), start=0, end=9)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_batch_cut_short_is_left_for_the_next_fetch() -> None:
+    first, second = (build_batch([Record(n, 0, None, b"v")], base_offset=n) for n in (0, 1))
+    piece = select(memoryview(bytes(first + second[:-1])), start=0, end=9)
+    assert (len(piece.batches), piece.next_offset) == (1, 1)
+
+
+@pytest.mark.parametrize("damage", [b"\x01", b"\x00"])
+def test_another_format_is_refused(damage: bytes) -> None:
+    log = bytearray(build_batch([Record(0, 5, b"k", b"v")]))
+    log[16:17] = damage
+    with pytest.raises(ProtocolError, match="magic"):
+        select(memoryview(log), start=0, end=9)
+
+
+# -- transactions ------------------------------------------------------------------------------------------
+
+
+def transactional(offset: int, producer_id: int) -> bytes:
+    record = Record(offset, 0, None, b"%d" % producer_id)
+    return bytes(build_batch([record], base_offset=offset, producer_id=producer_id, attributes=TRANSACTIONAL))
+
+
+def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
+    end = EndTxnMarker(producer_id, 0, commit, 0)
+    return bytes(build_marker(end, timestamp=0, base_offset=offset))
+
+
+def chosen(log: bytes, *aborted: tuple[int, int], start: int = 0) -> Piece:
+    listed = [AbortedTransaction(producer_id=who, first_offset=first) for who, first in aborted]
+    return select(memoryview(log), start=start, end=1 << 60, aborted=listed)
+
+
+def offsets(piece: Piece) -> list[int]:
+    return [batch.base_offset for batch in piece.batches]
+
+
+def test_aborted_transactions_are_passed_over_up_to_their_marker() -> None:
+    log = (
+        transactional(0, 7)
+        + transactional(1, 8)
+        + marker(2, 7, commit=False)
+        + transactional(3, 7)
+        + marker(4, 8, commit=True)
+        + marker(5, 7, commit=True)
+        + transactional(6, 7)
+        + marker(7, 7, commit=False)
+    )
+    piece = chosen(log, (7, 6), (7, 0))
+    assert offsets(piece) == [1, 3]
+    assert piece.next_offset == 8
+    assert offsets(chosen(log)) == [0, 1, 3, 6]
+
+
+def test_a_transaction_that_began_before_the_fetch() -> None:
+    log = transactional(10, 7) + marker(11, 7, commit=False) + transactional(12, 7)
+    assert offsets(chosen(log, (7, 3), start=10)) == [12]
+
+
+def test_control_batches_are_never_rows() -> None:
+    log = marker(0, 7, commit=True) + marker(1, 8, commit=False)
+    piece = chosen(log)
+    assert (piece.batches, piece.next_offset) == ([], 2)

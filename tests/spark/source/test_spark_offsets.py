@@ -1,0 +1,91 @@
+"""Positions: how a backlog is shared out, and how ranges are cut into tasks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.errors import ConfigError
+from forebay.spark.source.offsets import (
+    OffsetRange,
+    Offsets,
+    Position,
+    TopicPartition,
+    backlog,
+    from_json,
+    limited,
+    split,
+    to_json,
+)
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+sizes = st.lists(st.integers(0, 10_000), max_size=8)
+
+
+def ranges_of(counts: list[int]) -> list[OffsetRange]:
+    return [OffsetRange(TopicPartition("t", n), 5 * n, 5 * n + count) for n, count in enumerate(counts)]
+
+
+def test_offsets_are_written_as_spark_writes_them() -> None:
+    offsets = {B0: 7, TopicPartition("a", 10): 3, A1: 2}
+    assert json.dumps(to_json(offsets)) == '{"a": {"1": 2, "10": 3}, "b": {"0": 7}}'
+    assert from_json(to_json(offsets)) == offsets
+
+
+def test_positions_name_all_partitions() -> None:
+    position = Position(by_partition=((A0, 1), (B0, 2)), option="startingOffsets")
+    assert position.of([A0, B0]) == {A0: 1, B0: 2}
+    with pytest.raises(ConfigError, match=r"startingOffsets.*missing a-1; not among them b-0"):
+        position.of([A0, A1])
+    assert Position(everywhere=-2).of([A0, A1]) == {A0: -2, A1: -2}
+
+
+def test_a_limit_is_shared_by_backlog() -> None:
+    start: Offsets = {A0: 0, A1: 100, B0: 50}
+    end: Offsets = {A0: 900, A1: 200, B0: 50}
+    assert backlog(start, end) == 1000
+    assert limited(start, end, 100) == {A0: 90, A1: 110, B0: 50}
+    assert limited(start, end, 1000) == end
+
+
+def test_no_partition_is_starved_by_a_small_limit() -> None:
+    assert limited({A0: 0, A1: 0}, {A0: 1_000_000, A1: 1}, 10) == {A0: 9, A1: 1}
+
+
+@given(sizes, st.integers(1, 20_000))
+def test_a_limited_batch_moves_forward_and_stays_near_its_limit(counts: list[int], rows_max: int) -> None:
+    found = ranges_of(counts)
+    start = {wanted.at: wanted.start for wanted in found}
+    end = {wanted.at: wanted.end for wanted in found}
+    reached = limited(start, end, rows_max)
+    assert all(start[at] <= reached[at] <= end[at] for at in end)
+    assert all(reached[at] > start[at] for at in end if end[at] > start[at])
+    assert backlog(start, reached) <= rows_max + len(counts)
+
+
+@given(sizes, st.integers(0, 40), st.integers(0, 3000))
+def test_tasks_cover_the_ranges_exactly(counts: list[int], tasks_min: int, records_max: int) -> None:
+    found = ranges_of(counts)
+    tasks = split(found, tasks_min=tasks_min, records_max=records_max)
+    covered = {wanted.at: [task for task in tasks if task.at == wanted.at] for wanted in found}
+    for wanted in found:
+        edges = [wanted.start, *(task.end for task in covered[wanted.at])]
+        assert [task.start for task in covered[wanted.at]] == edges[:-1]
+        assert edges[-1] == wanted.end
+    assert all(task.size > 0 for task in tasks)
+    assert not records_max or all(task.size <= records_max for task in tasks)
+    assert len(tasks) >= min(tasks_min, sum(counts))
+
+
+def test_large_ranges_are_cut_first() -> None:
+    tasks = split([OffsetRange(A0, 0, 100), OffsetRange(A1, 0, 10)], tasks_min=4, records_max=0)
+    assert [task.size for task in tasks] == [33, 33, 34, 10]
+    assert split([OffsetRange(A0, 0, 3)], tasks_min=9, records_max=0) == [
+        OffsetRange(A0, 0, 1),
+        OffsetRange(A0, 1, 2),
+        OffsetRange(A0, 2, 3),
+    ]

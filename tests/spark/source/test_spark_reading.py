@@ -1,0 +1,408 @@
+"""What is read, by the readers themselves against a real broker: Spark is not needed to tell."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from forebay.broker.node import Node
+from forebay.client import Admin, Producer
+from forebay.errors import ConfigError, ErrorCode, KafkaError
+from forebay.spark.schema import spark_schema
+from forebay.spark.source.offsets import OffsetRange, TopicPartition
+from forebay.spark.source.partition_reader import DataLoss
+from forebay.spark.wire.broker_connection import BrokerConnection
+from forebay.wire.compression import Codec
+from forebay.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from forebay.wire.messages.fetch import FetchRequest, FetchResponse
+from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.brokers.local_broker import local_broker
+from support.clients.wire_client import WireClient, create
+from support.spark.reading import (
+    NOON_MS,
+    add,
+    batch_reader,
+    make_topic,
+    plan,
+    record,
+    rows,
+    run,
+    value,
+    values,
+)
+
+
+class ChangedMyMind(Exception):
+    pass
+
+
+def delete_records(bootstrap: str, topic: str, partition: int, before: int) -> None:
+    wanted = DeleteRecordsPartition(partition_index=partition, offset=before)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=topic, partitions=[wanted])], timeout_ms=10_000
+    )
+    with WireClient(bootstrap) as client:
+        (answer,) = client.call(request, 2).topics
+        assert answer.partitions[0].error_code == 0
+
+
+def moment(n: int) -> datetime:
+    return datetime.fromtimestamp(NOON_MS / 1000, UTC) + timedelta(seconds=n)
+
+
+def test_rows_have_all_columns(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 2)
+    assert rows(batch_reader(broker.bootstrap, subscribe=topic)) == [
+        {
+            "key": record(0, n).key,
+            "value": value(0, n),
+            "topic": topic,
+            "partition": 0,
+            "offset": n,
+            "timestamp": moment(n),
+            "timestampType": 0,
+        }
+        for n in range(2)
+    ]
+
+
+def test_many_partitions_empty_ones_among_them(broker: BrokerProcess, topic: str) -> None:
+    counts = (700, 0, 1, 0, 30, 600, 2, 0)
+    make_topic(broker.bootstrap, topic, *counts)
+    reader = batch_reader(broker.bootstrap, subscribe=topic)
+    assert values(reader) == sorted(value(p, n) for p, count in enumerate(counts) for n in range(count))
+    assert [task.at.partition for task in plan(reader)] == [0, 2, 4, 5, 6]
+
+
+def test_a_broker_that_throttles_is_asked_again(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 5)
+    real, throttled = BrokerConnection.read, iter([True])
+
+    def read(connection: BrokerConnection, **named: Any) -> Any:
+        is_fetch = connection.oldest_unanswered is FetchRequest
+        answer = real(connection, **named)
+        return FetchResponse(throttle_time_ms=1) if is_fetch and next(throttled, False) else answer
+
+    with patch.object(BrokerConnection, "read", read):
+        assert values(batch_reader(broker.bootstrap, subscribe=topic)) == [value(0, n) for n in range(5)]
+    assert not next(throttled, False)
+
+
+def test_an_empty_topic_has_no_rows(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 0, 0)
+    assert rows(batch_reader(broker.bootstrap, subscribe=topic)) == []
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_all_compressions(broker: BrokerProcess, topic: str, codec: Codec) -> None:
+    make_topic(broker.bootstrap, topic, 0)
+    with WireClient(broker.bootstrap) as client:
+        add(client, topic, 0, 600, codec=codec)
+    assert values(batch_reader(broker.bootstrap, subscribe=topic)) == sorted(value(0, n) for n in range(600))
+
+
+def test_small_fetches_come_to_the_same(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 2500)
+    reader = batch_reader(broker.bootstrap, subscribe=topic, kafka_max_partition_fetch_bytes=20_000)
+    table = run(reader, reader.partitions())
+    assert table is not None
+    assert table.column("offset").to_pylist() == list(range(2500))
+    assert table.column("value").num_chunks > 3
+
+
+def test_a_read_that_is_given_up_leaves_the_next_one_unharmed(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 2500)
+    reader = batch_reader(broker.bootstrap, subscribe=topic, kafka_max_partition_fetch_bytes=20_000)
+    (task,) = reader.partitions()
+    begun = reader.read(task)
+    next(begun)
+    begun.close()  # type: ignore[attr-defined]
+    assert len(values(reader)) == 2500
+
+
+def test_two_reads_by_turns(broker: BrokerProcess, topic: str) -> None:
+    """Spark does not do this, but whoever does gets the right records all the same."""
+    make_topic(broker.bootstrap, topic, 1500, 1500)
+    reader = batch_reader(broker.bootstrap, subscribe=topic, kafka_max_partition_fetch_bytes=20_000)
+    found: list[list[bytes]] = [[], []]
+    for batches in itertools.zip_longest(*(reader.read(task) for task in reader.partitions())):
+        for seen, batch in zip(found, batches, strict=True):
+            seen += batch.column("value").to_pylist() if batch is not None else []
+    assert found == [[value(partition, n) for n in range(1500)] for partition in range(2)]
+
+
+def test_headers_when_they_are_asked_for(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 0)
+    with Producer(broker.bootstrap) as producer:
+        producer.send(topic, b"with", headers=[("a", b"1"), ("a", None)])
+        producer.send(topic, None, key=b"without")
+    assert "headers" not in rows(batch_reader(broker.bootstrap, subscribe=topic))[0]
+    found = rows(batch_reader(broker.bootstrap, subscribe=topic, includeHeaders="true"))
+    assert [(row["key"], row["value"], row["headers"]) for row in found] == [
+        (None, b"with", [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]),
+        (b"without", None, None),
+    ]
+
+
+def test_times_given_by_the_broker(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 1, message_timestamp_type="LogAppendTime")
+    (row,) = rows(batch_reader(broker.bootstrap, subscribe=topic))
+    assert row["timestampType"] == 1
+    assert row["timestamp"] > moment(86_400)
+
+
+# -- which topics ------------------------------------------------------------------------------------------
+
+
+def test_topics_by_pattern_and_by_partition(broker: BrokerProcess, topic: str) -> None:
+    for name in ("one", "two", "too"):
+        make_topic(broker.bootstrap, f"{topic}.{name}", 1, 2)
+    matching = batch_reader(broker.bootstrap, subscribePattern=f"{topic}[.]t.o")
+    assert {task.at.topic for task in plan(matching)} == {f"{topic}.two", f"{topic}.too"}
+    assigned = json.dumps({f"{topic}.one": [1], f"{topic}.two": [0]})
+    assert values(batch_reader(broker.bootstrap, assign=assigned)) == [b"0/0", b"1/0", b"1/1"]
+    assert values(batch_reader(broker.bootstrap, subscribe=f"{topic}.one,{topic}.two")) == sorted(
+        2 * [b"0/0", b"1/0", b"1/1"]
+    )
+    assert plan(batch_reader(broker.bootstrap, subscribePattern=f"{topic}[.]no")) == []
+
+
+@pytest.mark.parametrize("option", ["subscribe", "assign"])
+def test_a_topic_that_does_not_exist_is_named(broker: BrokerProcess, topic: str, option: str) -> None:
+    given = topic if option == "subscribe" else json.dumps({topic: [0]})
+    options: dict[str, Any] = {option: given, "kafka_default_api_timeout_ms": 200}
+    reader = batch_reader(broker.bootstrap, **options)
+    with pytest.raises(KafkaError, match=topic):
+        reader.partitions()
+
+
+# -- from where to where -----------------------------------------------------------------------------------
+
+
+def test_offsets_and_times_as_edges(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 10, 10)
+
+    def planned(**options: Any) -> list[tuple[int, int]]:
+        found = plan(batch_reader(broker.bootstrap, subscribe=topic, **options))
+        return [(task.start, task.end) for task in found]
+
+    def each(first: int, second: int) -> str:
+        return json.dumps({topic: {"0": first, "1": second}})
+
+    assert planned() == [(0, 10), (0, 10)]
+    assert planned(startingOffsets=each(3, -2), endingOffsets=each(8, -1)) == [(3, 8), (0, 10)]
+    assert planned(startingTimestamp=NOON_MS + 3500) == [(4, 10), (4, 10)]
+    assert planned(startingOffsetsByTimestamp=each(NOON_MS + 1000, NOON_MS)) == [(1, 10), (0, 10)]
+    assert planned(endingTimestamp=NOON_MS + 2000) == [(0, 2), (0, 2)]
+    assert planned(endingOffsetsByTimestamp=each(NOON_MS + 4000, NOON_MS * 2)) == [(0, 4), (0, 10)]
+    # Nothing is as young as that: an error, or the end.
+    late = NOON_MS + 3_600_000
+    with pytest.raises(KafkaError, match="startingTimestamp"):
+        planned(startingTimestamp=late)
+    assert planned(startingTimestamp=late, startingOffsetsByTimestampStrategy="latest") == []
+    with pytest.raises(ConfigError, match=f"missing {topic}-1"):
+        planned(startingOffsets=json.dumps({topic: {"0": 1}}))
+
+
+def test_tasks_are_as_many_as_wanted(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 100, 20)
+    reader = batch_reader(broker.bootstrap, subscribe=topic, minPartitions=6)
+    assert [task.size for task in plan(reader)] == [20, 20, 20, 20, 20, 20]
+    assert len(values(reader)) == 120
+    few = plan(batch_reader(broker.bootstrap, subscribe=topic, maxRecordsPerPartition=30))
+    assert [task.size for task in few] == [25, 25, 25, 25, 20]
+
+
+# -- filters -----------------------------------------------------------------------------------------------
+
+
+def test_filters_narrow_what_is_read(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 10, 10, 10)
+
+    def filtered(*filters: Filter) -> tuple[list[OffsetRange], list[Filter], list[bytes]]:
+        reader = batch_reader(broker.bootstrap, subscribe=topic)
+        unused = list(reader.pushFilters(list(filters)))
+        return plan(reader), unused, values(reader)
+
+    def at(partition: int, start: int, end: int) -> OffsetRange:
+        return OffsetRange(TopicPartition(topic, partition), start, end)
+
+    planned, unused, found = filtered(
+        EqualTo(("partition",), 1),
+        GreaterThan(("offset",), 2),
+        LessThanOrEqual(("offset",), 4),
+        IsNotNull(("offset",)),
+    )
+    assert (planned, unused, found) == ([at(1, 3, 5)], [], [b"1/3", b"1/4"])
+    planned, _, _ = filtered(In(("partition",), (0, 2)), GreaterThanOrEqual(("partition",), 1))
+    assert planned == [at(2, 0, 10)]
+    planned, unused, found = filtered(
+        LessThan(("partition",), 1),
+        GreaterThan(("timestamp",), moment(6)),
+        LessThan(("timestamp",), moment(9)),
+    )
+    assert (planned, unused, found) == ([at(0, 7, 10)], [], [b"0/7", b"0/8"])
+    assert filtered(GreaterThan(("timestamp",), moment(60)))[0] == []
+    assert filtered(EqualTo(("topic",), "another"))[0] == []
+    assert len(filtered(In(("topic",), (topic, "another")))[2]) == 30
+    others: list[Filter] = [EqualTo(("value",), b"0/1"), IsNull(("key",)), IsNotNull(("key",))]
+    assert filtered(*others)[1] == others
+
+
+def test_spark_may_have_filter_push_down_switched_off(broker: BrokerProcess, topic: str) -> None:
+    """Spark looks at a reader in just this way, and refuses it when the setting is off."""
+    reader = batch_reader(broker.bootstrap, subscribe=topic)
+    assert getattr(reader.pushFilters, "__func__", None) is DataSourceReader.pushFilters
+
+
+# -- columns -----------------------------------------------------------------------------------------------
+
+
+def test_a_schema_chooses_columns(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 1)
+    whole = spark_schema(headers=False)
+    schema = StructType([whole["offset"], whole["value"]])
+    assert rows(batch_reader(broker.bootstrap, schema, subscribe=topic)) == [{"offset": 0, "value": b"0/0"}]
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (StructField("body", StringType()), "body"),
+        (StructField("value", StringType()), "cast"),
+        (StructField("partition", LongType()), "partition is int"),
+        (spark_schema(headers=True)["headers"], "includeHeaders"),
+    ],
+)
+def test_a_schema_that_a_topic_does_not_have(column: StructField, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        batch_reader("127.0.0.1:1", StructType([column]), subscribe="any")
+
+
+# -- transactions ------------------------------------------------------------------------------------------
+
+
+def test_aborted_messages_are_never_seen_by_who_reads_committed_ones(
+    broker: BrokerProcess, topic: str
+) -> None:
+    make_topic(broker.bootstrap, topic, 0)
+    with Producer(broker.bootstrap, delivery="exactly-once") as producer:
+        for n in (0, 2):
+            with producer.transaction():
+                producer.send(topic, b"%d" % n)
+            with contextlib.suppress(ChangedMyMind), producer.transaction():
+                producer.send(topic, b"%d" % (n + 1))
+                producer.flush()
+                raise ChangedMyMind
+    committed = batch_reader(broker.bootstrap, subscribe=topic, kafka_isolation_level="read_committed")
+    assert values(committed) == [b"0", b"2"]
+    assert values(batch_reader(broker.bootstrap, subscribe=topic)) == [b"0", b"1", b"2", b"3"]
+
+
+# -- what is lost ------------------------------------------------------------------------------------------
+
+
+def test_lost_offsets_fail_or_are_passed_over(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 1200)
+    careful = batch_reader(broker.bootstrap, subscribe=topic)
+    tasks = careful.partitions()
+    delete_records(broker.bootstrap, topic, 0, 1100)
+    with pytest.raises(DataLoss, match=f"offset 0 of {topic}-0 is out of range.*starts at 1100"):
+        run(careful, tasks)
+    careless = batch_reader(broker.bootstrap, subscribe=topic, failOnDataLoss="false")
+    assert values(careless, tasks) == sorted(value(0, n) for n in range(1100, 1200))
+
+
+def test_a_topic_deleted_between_planning_and_reading(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 10)
+    options: dict[str, Any] = {"subscribe": topic, "kafka_default_api_timeout_ms": 300}
+    careful = batch_reader(broker.bootstrap, **options)
+    tasks = careful.partitions()
+    with Admin(broker.bootstrap) as admin:
+        admin.delete_topic(topic)
+    with pytest.raises(DataLoss, match="offsets 0 to 10"):
+        run(careful, tasks)
+    assert values(batch_reader(broker.bootstrap, failOnDataLoss="false", **options), tasks) == []
+    # Made anew and shorter: the offsets that were planned are not there.
+    with WireClient(broker.bootstrap) as client:
+        create(client, topic)
+        add(client, topic, 0, 4)
+    with pytest.raises(DataLoss, match=r"offsets 4 to 10.*it ends at 4"):
+        run(careful, tasks)
+    assert len(values(batch_reader(broker.bootstrap, failOnDataLoss="false", **options), tasks)) == 4
+
+
+def test_what_cannot_be_read_yet_is_not_lost(tmp_path: Path, topic: str) -> None:
+    """A leader that was just elected, and whose followers have not said yet what is committed."""
+    with local_broker(tmp_path) as local:
+        make_topic(local.bootstrap, topic, 10)
+        careless = batch_reader(
+            local.bootstrap, subscribe=topic, failOnDataLoss="false", kafka_default_api_timeout_ms=300
+        )
+        tasks = careless.partitions()
+        state: list[tuple[int, int]] = []
+
+        def doubt(broker: Node) -> None:
+            partition = broker.partitions.get(topic, 0)
+            assert partition.leadership is not None
+            state.append((partition.high_watermark, partition.leadership.start_offset))
+            partition.high_watermark, partition.leadership.start_offset = 4, 10
+
+        def know(broker: Node) -> None:
+            partition = broker.partitions.get(topic, 0)
+            assert partition.leadership is not None
+            partition.high_watermark, partition.leadership.start_offset = state.pop()
+
+        local.on_loop(doubt)
+        with pytest.raises(KafkaError) as caught:
+            run(careless, tasks)
+        assert caught.value.code is ErrorCode.OFFSET_NOT_AVAILABLE
+        local.on_loop(know)
+        assert len(values(careless, tasks)) == 10
+
+
+def test_an_end_beyond_the_log(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 10)
+    ends = json.dumps({topic: {"0": 99}})
+    with pytest.raises(DataLoss, match="endingOffsets says 99"):
+        batch_reader(broker.bootstrap, subscribe=topic, endingOffsets=ends).partitions()
+    careless = batch_reader(broker.bootstrap, subscribe=topic, endingOffsets=ends, failOnDataLoss="false")
+    assert [task.end for task in plan(careless)] == [10]
+
+
+def test_a_broker_that_restarts_in_the_middle(start_broker: StartBroker, topic: str, tmp_path: Path) -> None:
+    broker = start_broker()
+    make_topic(broker.bootstrap, topic, 2500)
+    reader = batch_reader(broker.bootstrap, subscribe=topic, kafka_max_partition_fetch_bytes=20_000)
+    (task,) = reader.partitions()
+    found: list[bytes] = []
+    for n, batch in enumerate(reader.read(task)):
+        found += batch.column("value").to_pylist()
+        if n == 1:
+            broker.kill()
+            broker.restart()
+    assert found == [value(0, n) for n in range(2500)]

@@ -1,0 +1,285 @@
+"""How a stream goes from batch to batch, told by its reader against a real broker, without Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+from forebay.client import Admin, Consumer
+from forebay.errors import ConfigError, KafkaError
+from forebay.spark.source.partition_reader import DataLoss
+from forebay.spark.source.stream_reader import BACKLOG_KEY
+from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.clients.wire_client import WireClient, create
+from support.spark.reading import NOON_MS, add, make_topic, micro_batch, stream_reader, value, values
+
+BEGIN = {"startingOffsets": "earliest"}
+
+
+def more(broker: BrokerProcess, topic: str, partition: int, count: int, first: int = 0) -> None:
+    with WireClient(broker.bootstrap) as client:
+        add(client, topic, partition, count, first)
+
+
+def test_batches_follow_each_other(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 2, 1)
+    reader = stream_reader(broker.bootstrap, subscribe=topic, **BEGIN)
+    start = reader.initialOffset()
+    assert start == {topic: {"0": 0, "1": 0}}
+    found, end = micro_batch(reader, start)
+    assert (found, end) == ([b"0/0", b"0/1", b"1/0"], {topic: {"0": 2, "1": 1}})
+    assert micro_batch(reader, end) == ([], end)
+    more(broker, topic, 1, 2, first=1)
+    found, end = micro_batch(reader, end)
+    assert (found, end) == ([b"1/1", b"1/2"], {topic: {"0": 2, "1": 3}})
+    reader.stop()
+
+
+def test_where_a_stream_begins(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 10)
+
+    def begins(**options: Any) -> int:
+        offset: int = stream_reader(broker.bootstrap, subscribe=topic, **options).initialOffset()[topic]["0"]
+        return offset
+
+    assert begins() == 10
+    assert begins(**BEGIN) == 0
+    assert begins(startingTimestamp=NOON_MS + 4000) == 4
+    assert begins(startingOffsets=json.dumps({topic: {"0": -2}})) == 0
+    assert begins(startingOffsets=json.dumps({topic: {"0": -1}})) == 10
+    assert begins(startingOffsets=json.dumps({topic: {"0": 7}})) == 7
+
+
+# -- how much goes into a batch ----------------------------------------------------------------------------
+
+
+def test_a_batch_has_an_upper_limit(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 30, 10)
+    reader = stream_reader(broker.bootstrap, subscribe=topic, maxOffsetsPerTrigger=20, **BEGIN)
+    assert reader.getDefaultReadLimit() == ReadMaxRows(20)
+    found, end = micro_batch(reader, reader.initialOffset())
+    assert (len(found), end) == (20, {topic: {"0": 15, "1": 5}})
+    assert reader.reportLatestOffset() == {topic: {"0": 30, "1": 10}, BACKLOG_KEY: 20}
+    # Spark asks for everything when the trigger says so, and that wins.
+    found, end = micro_batch(reader, end, ReadAllAvailable())
+    assert (len(found), end) == (20, {topic: {"0": 30, "1": 10}})
+    assert reader.reportLatestOffset() == {topic: {"0": 30, "1": 10}, BACKLOG_KEY: 0}
+
+
+def test_a_batch_waits_for_enough_rows_but_not_for_ever(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 3)
+    options = {"subscribe": topic, "minOffsetsPerTrigger": 10, **BEGIN}
+    patient = stream_reader(broker.bootstrap, maxTriggerDelay="1h", maxOffsetsPerTrigger=12, **options)
+    assert patient.getDefaultReadLimit() == ReadMinRows(10)
+    found, end = micro_batch(patient, patient.initialOffset())
+    assert len(found) == 3  # the first batch of a run does not wait
+    more(broker, topic, 0, 9, first=3)
+    assert micro_batch(patient, end) == ([], end)
+    more(broker, topic, 0, 6, first=12)
+    found, end = micro_batch(patient, end)
+    assert len(found) == 12  # the upper limit holds too
+
+    hasty = stream_reader(broker.bootstrap, maxTriggerDelay="100ms", **options)
+    found, end = micro_batch(hasty, hasty.initialOffset())
+    more(broker, topic, 0, 1, first=18)
+    deadline = time.monotonic() + 30
+    while not (found := micro_batch(hasty, end)[0]):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert found == [value(0, 18)]
+
+
+def test_available_now_ends_where_the_topic_ended_at_its_start(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 5)
+    reader = stream_reader(
+        broker.bootstrap, subscribe=topic, maxOffsetsPerTrigger=3, minOffsetsPerTrigger=2, **BEGIN
+    )
+    reader.prepareForTriggerAvailableNow()
+    more(broker, topic, 0, 5, first=5)
+    found, end = micro_batch(reader, reader.initialOffset())
+    assert len(found) == 3
+    found, end = micro_batch(reader, end)
+    assert (len(found), end) == (2, {topic: {"0": 5}})
+    assert micro_batch(reader, end) == ([], end)
+
+
+def test_tasks_of_a_batch_are_the_same_when_it_is_run_again(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 40, 10)
+    options = {"subscribe": topic, "minPartitions": 5, **BEGIN}
+    reader = stream_reader(broker.bootstrap, **options)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    tasks = [task.value for task in reader.partitions(start, end)]
+    assert [task.size for task in tasks] == [10, 10, 10, 10, 10]
+    more(broker, topic, 0, 7)
+    again = stream_reader(broker.bootstrap, **options).partitions(start, end)
+    assert [task.value for task in again] == tasks
+
+
+def test_spark_4_1_asks_without_saying_where(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 4)
+    reader = stream_reader(broker.bootstrap, subscribe=topic, **BEGIN)
+    assert reader.latestOffset() == {topic: {"0": 4}}
+    limited = stream_reader(broker.bootstrap, subscribe=topic, maxOffsetsPerTrigger=1)
+    with pytest.raises(ConfigError, match=r"PySpark 4\.2"):
+        limited.latestOffset()
+
+
+def test_spark_4_1_has_no_limits_to_import() -> None:
+    """A process of its own, because what is imported without the names stays without them."""
+    script = """
+import sys
+import pyspark.sql.datasource
+sys.modules["pyspark.sql.streaming.datasource"] = None
+from forebay.spark.source.stream_reader import TopicStreamReader
+assert TopicStreamReader.__mro__[-2:] == (pyspark.sql.datasource.ABC, object), TopicStreamReader.__mro__
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=60)
+
+
+# -- topics that change ------------------------------------------------------------------------------------
+
+
+def test_partitions_that_are_added_are_read_from_their_start(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 1)
+    reader = stream_reader(broker.bootstrap, subscribe=topic)
+    start = reader.initialOffset()
+    with Admin(broker.bootstrap) as admin:
+        admin.add_partitions(topic, 3)
+    more(broker, topic, 2, 2)
+    found, end = micro_batch(reader, start)
+    assert (found, end) == ([b"2/0", b"2/1"], {topic: {"0": 1, "1": 0, "2": 2}})
+
+
+def test_topics_that_come_to_match_a_pattern(broker: BrokerProcess, topic: str) -> None:
+    reader = stream_reader(broker.bootstrap, subscribePattern=f"{topic}-.*")
+    start = reader.initialOffset()
+    assert start == {}
+    make_topic(broker.bootstrap, f"{topic}-a", 2)
+    found, end = micro_batch(reader, start)
+    assert (found, end) == ([b"0/0", b"0/1"], {f"{topic}-a": {"0": 2}})
+
+
+def test_a_new_partition_counts_for_the_limit(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 0)
+    reader = stream_reader(broker.bootstrap, subscribe=topic, maxOffsetsPerTrigger=4, **BEGIN)
+    start = reader.initialOffset()
+    with Admin(broker.bootstrap) as admin:
+        admin.add_partitions(topic, 2)
+    more(broker, topic, 1, 10)
+    found, end = micro_batch(reader, start)
+    assert (len(found), end) == (4, {topic: {"0": 0, "1": 4}})
+
+
+def test_a_deleted_topic_is_lost_data(broker: BrokerProcess, topic: str) -> None:
+    gone, kept = f"{topic}-gone", f"{topic}-kept"
+    make_topic(broker.bootstrap, gone, 1)
+    make_topic(broker.bootstrap, kept, 1)
+    options = {"subscribe": f"{gone},{kept}", **BEGIN}
+    careful = stream_reader(broker.bootstrap, **options)
+    start = careful.initialOffset()
+    with Admin(broker.bootstrap) as admin:
+        admin.delete_topic(gone)
+    with pytest.raises(DataLoss, match=f"{gone}-0 does not exist any more"):
+        micro_batch(careful, start)
+    careless = stream_reader(broker.bootstrap, failOnDataLoss="false", **options)
+    assert micro_batch(careless, start) == ([b"0/0"], {kept: {"0": 1}})
+
+
+def test_a_topic_made_anew_is_lost_data(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 9)
+    start = {topic: {"0": 9}}
+    with Admin(broker.bootstrap) as admin:
+        admin.delete_topic(topic)
+    with WireClient(broker.bootstrap) as client:
+        create(client, topic)
+        add(client, topic, 0, 3)
+    with pytest.raises(DataLoss, match=f"{topic}-0 ends at offset 3 now, before 9"):
+        micro_batch(stream_reader(broker.bootstrap, subscribe=topic), start)
+    careless = stream_reader(broker.bootstrap, subscribe=topic, failOnDataLoss="false")
+    found, end = micro_batch(careless, start)
+    assert (found, end) == ([], {topic: {"0": 3}})
+    more(broker, topic, 0, 1, first=3)
+    assert micro_batch(careless, end)[0] == [value(0, 3)]
+
+
+# -- the consumer group ------------------------------------------------------------------------------------
+
+
+def test_what_is_finished_is_committed_to_the_group(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 10, 4)
+    group = f"{topic}-group"
+    reader = stream_reader(
+        broker.bootstrap, subscribe=topic, kafka_group_id=group, maxOffsetsPerTrigger=7, **BEGIN
+    )
+    start = reader.initialOffset()
+    with Admin(broker.bootstrap) as admin:
+        _, end = micro_batch(reader, start)
+        # Planned and read, but Spark has not said yet that it is finished.
+        assert admin.committed(group) == {(topic, 0): 0, (topic, 1): 0}
+        micro_batch(reader, end)
+        assert admin.committed(group) == {(topic, 0): 5, (topic, 1): 2}
+        assert admin.lag(group) == {(topic, 0): 5, (topic, 1): 2}
+        reader.commit({topic: {"0": 10, "1": 4}})
+        assert set(admin.lag(group).values()) == {0}
+    # Where the offsets are is a topic too, of the broker's own: a pattern does not find it.
+    assert stream_reader(broker.bootstrap, subscribe="__consumer_offsets").initialOffset() != {}
+    assert stream_reader(broker.bootstrap, subscribePattern="__consumer_.*").initialOffset() == {}
+
+
+def test_a_group_with_members_is_not_for_a_stream(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 3)
+    group = f"{topic}-group"
+    with Consumer(broker.bootstrap, topic, group=group) as consumer:
+        assert next(iter(consumer)).value == value(0, 0)
+        reader = stream_reader(broker.bootstrap, subscribe=topic, kafka_group_id=group, **BEGIN)
+        with pytest.raises(KafkaError, match=group):
+            micro_batch(reader, reader.initialOffset())
+
+
+def test_a_coordinator_that_was_away(start_broker: StartBroker, topic: str) -> None:
+    broker = start_broker()
+    make_topic(broker.bootstrap, topic, 3)
+    reader = stream_reader(broker.bootstrap, subscribe=topic, kafka_group_id="away", **BEGIN)
+    _, end = micro_batch(reader, reader.initialOffset())
+    broker.kill()
+    broker.restart()
+    assert micro_batch(reader, end) == ([], end)
+    with Admin(broker.bootstrap) as admin:
+        assert admin.committed("away") == {(topic, 0): 3}
+
+
+def test_a_coordinator_that_stays_away_is_no_reason_to_stop(
+    broker: BrokerProcess, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = stream_reader(
+        "127.0.0.1:1", subscribe=topic, kafka_group_id="away", kafka_default_api_timeout_ms=100
+    )
+    reader.commit({topic: {"0": 3}})
+    assert "were not committed" in caplog.text
+
+
+def test_commits_are_left_out_when_they_are_not_wanted(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 3)
+    group = f"{topic}-group"
+    reader = stream_reader(
+        broker.bootstrap, subscribe=topic, kafka_group_id=group, commitOffsets="false", **BEGIN
+    )
+    _, end = micro_batch(reader, reader.initialOffset())
+    micro_batch(reader, end)
+    with Admin(broker.bootstrap) as admin:
+        assert admin.committed(group) == {}
+
+
+def test_replayed_batches_read_the_same_records(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 6)
+    reader = stream_reader(broker.bootstrap, subscribe=topic)
+    start, end = {topic: {"0": 2}}, {topic: {"0": 5}}
+    assert values(reader, reader.partitions(start, end)) == [b"0/2", b"0/3", b"0/4"]
+    assert reader.partitions(end, end) == []
