@@ -7,6 +7,7 @@ that answer through the loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 
@@ -33,29 +34,51 @@ class Broker:
         self._config = config
         self._ports = ports or real_ports(config)
         self._stopping = asyncio.Event()
+        self._clean = False
+        """Whether all logs were left in order."""
         self.node: Node | None = None
         """Its parts, once `run` has opened what they need."""
 
     async def run(self, on_ready: Callable[[Address], None]) -> None:
         """Serve until stop() is called; everything is closed when this returns or raises."""
-        ports, clean = self._ports, False
-        data = DataDir.open(ports.disk, str(self._config.node.data_dir), ports.entropy)
-        try:
+        async with contextlib.AsyncExitStack() as closing:  # what was opened last is closed first
+            ports = self._ports
+            data = DataDir.open(ports.disk, str(self._config.node.data_dir), ports.entropy)
+            closing.callback(lambda: data.close(clean=self._clean))
+            closing.callback(self._end_threads)
             store = await ports.open_store(self._config)
-            try:
-                node = self.node = await self._open_node(data, store)
-                try:
-                    node.assignment.open_all(node.image)
-                    await serve(node, on_ready, self._stopping)
-                finally:
-                    clean = close(node)
-            finally:
-                await store.close()
-        finally:
-            data.close(clean=clean)
+            closing.push_async_callback(store.close)
+            node = self.node = await self._open_node(data, store)
+            closing.callback(self._close_node)
+            node.assignment.open_all(node.image)
+            await serve(node, on_ready, self._stopping)
 
     def stop(self) -> None:
         self._stopping.set()
+
+    def _close_node(self) -> None:
+        """A part that fails to close keeps no other from closing."""
+        assert self.node is not None
+        with contextlib.ExitStack() as closing:  # the last comes first
+            closing.callback(self._close_logs, self.node)
+            closing.callback(self.node.compactor.close)
+            closing.callback(self.node.flush.close)
+            closing.callback(self.node.offsets_by_time.close)
+            closing.callback(self.node.examiner.close)
+            closing.callback(self.node.exporter.close)
+            closing.callback(self.node.server.close)
+            closing.callback(self.node.peers.close)
+            closing.callback(self.node.following.stop)
+
+    def _close_logs(self, node: Node) -> None:
+        self._clean = node.assignment.close_all()
+
+    def _end_threads(self) -> None:
+        """Wait for work that may take long. By now other brokers know that this one has gone."""
+        if self.node is not None:
+            with contextlib.ExitStack() as closing:
+                closing.callback(self.node.workers.close)
+                closing.callback(self.node.cold_reads.close)
 
     async def _open_node(self, data: DataDir, store: Store) -> Node:
         config, keys = self._config, Keys(self._config.cluster.name)
@@ -134,19 +157,3 @@ def _start_replication(node: Node) -> list[asyncio.Task[None]]:
     ]
     node.following.start()
     return tasks
-
-
-def close(node: Node) -> bool:
-    """Whether all logs were left in order. Blocks."""
-    node.following.stop()
-    node.peers.close()
-    node.server.close()
-    node.exporter.close()
-    node.examiner.close()
-    node.offsets_by_time.close()
-    node.flush.close()
-    node.compactor.close()
-    clean = node.assignment.close_all()
-    node.cold_reads.close()
-    node.workers.close()
-    return clean
