@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -16,6 +16,7 @@ from forebay.spark.wire import connections as connections
 from forebay.spark.wire.connections import BrokerConnection, Cluster
 from forebay.wire.messages.fetch import FetchRequest
 from forebay.wire.messages.metadata import MetadataRequest
+from forebay.wire.session import Session
 from support.brokers.broker_process import BrokerProcess, StartBroker
 from support.clients.wire_client import fetch
 from support.faults.certificates import Authority
@@ -61,6 +62,24 @@ def test_a_connection_that_broke_is_closed(broker: BrokerProcess) -> None:
     with pytest.raises(KafkaError, match=connection.address) as caught:
         connection.ask(MetadataRequest(topics=[]))
     assert caught.value.code is ErrorCode.NETWORK_EXCEPTION
+
+
+def test_an_answer_that_was_not_waited_for_is_nobody_elses(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while a notebook waits: what comes later must not be taken for the answer to the next."""
+    connection = connect(broker)
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "frame_size", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            connection.ask(MetadataRequest(topics=[]))
+    assert connection.closed
+    with pytest.raises(KafkaError, match="was closed"):
+        connection.ask(MetadataRequest(topics=[]))
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 @pytest.fixture

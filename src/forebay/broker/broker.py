@@ -11,6 +11,7 @@ import contextlib
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 
+from forebay.broker.broker_time import BrokerTime
 from forebay.broker.node import Node
 from forebay.broker.ports import Address, Ports
 from forebay.broker.system_ports import real_ports
@@ -33,6 +34,7 @@ class Broker:
     def __init__(self, config: BrokerConfig, ports: Ports | None = None) -> None:
         self._config = config
         self._ports = ports or real_ports(config)
+        self._time = BrokerTime(self._ports.clock)
         self._stopping = asyncio.Event()
         self._clean = False
         """Whether all logs were left in order."""
@@ -90,7 +92,13 @@ class Broker:
         data.claim(cluster_id, node_id)
         metadata = await Metadata.open(store, keys)
         return Node(
-            node_id=node_id, config=config, ports=self._ports, data=data, store=store, metadata=metadata
+            node_id=node_id,
+            config=config,
+            ports=self._ports,
+            time=self._time,
+            data=data,
+            store=store,
+            metadata=metadata,
         )
 
     async def _find_cluster_id(self, data: DataDir, store: Store, keys: Keys) -> str:

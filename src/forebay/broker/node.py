@@ -81,11 +81,13 @@ class Node:
         node_id: int,
         config: BrokerConfig,
         ports: Ports,
+        time: BrokerTime,
         data: DataDir,
         store: Store,
         metadata: Metadata,
     ) -> None:
         self.node_id = node_id
+        self.time = time
         self.data = data
         self.store = store
         self.disk = ports.disk
@@ -114,7 +116,6 @@ class Node:
         self.loop = asyncio.get_running_loop()
         self.settings = LiveConfig(config, self.node_id)
         self.settings.apply(self.image)
-        self.time = BrokerTime(ports.clock)
         self.metrics = Metrics()
         self.background = Background(self.metrics)
         self.stalls = StallWatch(self.metrics, lease_ttl_ms=config.cluster.lease_ttl_ms)

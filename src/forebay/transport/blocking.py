@@ -86,6 +86,9 @@ class BlockingConnection:
                 self._connected().sendall(join([part]) if isinstance(part, FileRange) else part)
         except OSError as error:
             raise self._lost(error) from error
+        except BaseException:  # Ctrl-C, for example: the broker may have half a request
+            self.close()
+            raise
 
     def read(self, *, extra_s: float = 0.0) -> Any:
         """The answer to the oldest request that has none, for which it waits `extra_s` longer than usual."""
@@ -100,6 +103,9 @@ class BlockingConnection:
                 )
         except (OSError, ProtocolError) as error:
             raise self._lost(error) from error
+        except BaseException:  # the answer may still come, and must not be taken for another's
+            self.close()
+            raise
         return response
 
     def close(self) -> None:
