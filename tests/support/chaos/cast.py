@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from support.chaos.actors import Actor, Stage, Transactor, Writer
-from support.chaos.checker import check, nothing_missed, transformed_once
+from support.chaos.checker import check, missed_count, transformed_once
 from support.chaos.group_actors import Member, Reader, Transformer, Watcher
 from support.chaos.history import History, Place
 from support.chaos.witness import read_everything, witness
@@ -87,10 +87,10 @@ def play(stage: Stage, torment: Callable[[], object]) -> History:
             torment()
         cast.settled.set()
         witness(stage.bootstrap, [place for place in PLACES if place[0] != DERIVED], stage.history)
-        _wait_until(lambda: _left_to_transform(stage) <= 0)
+        _wait_while_it_goes_on(lambda: _left_to_transform(stage))
         transformers.close()
         witness(stage.bootstrap, PLACES, stage.history)
-        _wait_until(lambda: not list(nothing_missed(stage.history)))
+        _wait_while_it_goes_on(lambda: missed_count(stage.history))
     return stage.history
 
 
@@ -110,11 +110,14 @@ def enough_was_done(history: History) -> bool:
     )
 
 
-def _wait_until(condition: Callable[[], bool]) -> None:
-    """Or until the time is up: the checker then says what is missing."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.1)
+def _wait_while_it_goes_on(left: Callable[[], int]) -> None:
+    """Until nothing is left, or nothing more happens: the checker then says what is missing."""
+    best, since = left(), time.monotonic()
+    while best > 0 and time.monotonic() - since < DEADLINE_SECONDS:
+        time.sleep(0.2)
+        now = left()
+        if now < best:
+            best, since = now, time.monotonic()
 
 
 def _left_to_transform(stage: Stage) -> int:

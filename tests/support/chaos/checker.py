@@ -205,8 +205,17 @@ def one_member_per_generation(history: History) -> Iterator[str]:
 
 def nothing_missed(history: History) -> Iterator[str]:
     """Once everything has been read, every visible message of its topics was seen by every group."""
+    for group, place, missed in _missed(history):
+        yield f"group {group} missed {len(missed)} messages of {_at(place)}, from {min(missed)} on"
+
+
+def missed_count(history: History) -> int:
+    return sum(len(missed) for _, _, missed in _missed(history))
+
+
+def _missed(history: History) -> Iterator[tuple[str, Place, list[int]]]:
     seen: dict[str, set[tuple[Place, int]]] = defaultdict(set)
-    for read in history.reads:
+    for read in list(history.reads):
         if read.group is not None:
             seen[read.group].add((read.place, read.offset))
     for group, places in seen.items():
@@ -214,7 +223,7 @@ def nothing_missed(history: History) -> Iterator[str]:
         for place, values in history.visible.items():
             missed = [offset for offset in values if (place, offset) not in places]
             if place[0] in topics and missed:
-                yield f"group {group} missed {len(missed)} messages of {_at(place)}, from {min(missed)} on"
+                yield group, place, missed
 
 
 RULES: tuple[Rule, ...] = (

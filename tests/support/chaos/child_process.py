@@ -5,8 +5,9 @@ Among threads a consumer could only be dropped, and librdkafka may hang in that,
 rebalance comes just then: with a thread that loops without end and takes a core, or while it holds Python's
 interpreter lock, so that all other clients stand still with it.
 
-The child asks for its places in the common order, and tells what it is going to do before it does it; so
-everything that it may have done is in the history when it is killed.
+The child tells what it is going to do before it does it; so everything that others may have seen of it is in
+the history when it is killed. What it only read it tells a little later, but before anything else: of a read
+that nobody heard of nothing follows.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, ClassVar, TypeVar
@@ -26,7 +28,7 @@ from typing import Any, ClassVar, TypeVar
 from confluent_kafka import KafkaException
 
 from support.chaos.actors import Actor, GivenUp, Stage
-from support.chaos.history import Commit, History, Outcome, Send, Transaction
+from support.chaos.history import Clock, Commit, History, Outcome, Send, Transaction
 
 _FORK = multiprocessing.get_context("forkserver")
 _FORK.set_forkserver_preload(["support.chaos.group_actors"])
@@ -34,7 +36,7 @@ _LIFE_SECONDS = (2.0, 8.0)
 _CRASH_CHANCE = 0.4
 _LEAVE_SECONDS = 8.0
 _LOOK_SECONDS = 0.05
-_TICK, _MAY_GO_ON, _ACKNOWLEDGED = "tick", "may go on", "acknowledged"
+_MAY_GO_ON, _ACKNOWLEDGED = "may go on", "acknowledged"
 _SEND, _OUTCOME, _COMMIT_BEGUN = "send", "outcome", "commit begun"
 T = TypeVar("T")
 
@@ -61,7 +63,7 @@ class ProcessActor(Actor):
                 return
             here, there = _FORK.Pipe()
             chance, name = random.Random(self.chance.random()), f"{self.name}.{life}"
-            args = (type(self).live, there, chance, name, self.about())
+            args = (type(self).live, there, self.history.clock, chance, name, self.about())
             child = _FORK.Process(target=_be_child, args=args, daemon=True)
             child.start()
             there.close()
@@ -104,7 +106,8 @@ class _Relay:
         """Everything that has come; if nothing has, wait for this time."""
         try:
             while self._channel.poll(seconds):
-                self._take(*self._channel.recv())
+                for event in self._channel.recv():
+                    self._take(*event)
                 seconds = 0.0
         except (EOFError, OSError):
             return  # it is gone, maybe in the middle of a word
@@ -117,9 +120,7 @@ class _Relay:
 
     def _take(self, what: str, event: Any) -> None:
         history = self._history
-        if what == _TICK:
-            self._channel.send(history.tick())
-        elif what == _MAY_GO_ON:
+        if what == _MAY_GO_ON:
             self._channel.send(self.may_go_on)
         elif what == _ACKNOWLEDGED:
             history.acknowledge(self._commits[event])
@@ -149,75 +150,82 @@ class _Relay:
 
 
 class RemoteHistory(History):
-    """The history in the child: every entry is sent to the parent, which has the clock."""
+    """The history in the child: every entry is sent to the parent."""
 
-    def __init__(self, channel: Connection) -> None:
-        super().__init__(
-            sends=_SentSends(channel),
-            acks=_SentList(channel, "acks"),
-            reads=_SentList(channel, "reads"),
-            begins=_SentList(channel, "begins"),
-            found=_SentList(channel, "found"),
-            commits=_SentList(channel, "commits"),
-        )
+    def __init__(self, channel: Connection, clock: Clock) -> None:
         self._channel = channel
+        self._unsent: list[tuple[str, Any]] = []
+        super().__init__(
+            sends=_SentSends(self.say),
+            acks=_SentList(partial(self.say, "acks")),
+            reads=_SentList(partial(self.say_later, "reads")),
+            begins=_SentList(partial(self.say, "begins")),
+            found=_SentList(partial(self.say, "found")),
+            commits=_SentList(partial(self.say, "commits")),
+            clock=clock,
+        )
 
-    def tick(self) -> int:
-        return int(self._ask(_TICK))
+    def say_later(self, what: str, event: Any) -> None:
+        self._unsent.append((what, event))
+
+    def say(self, what: str, event: Any) -> None:
+        events, self._unsent = [*self._unsent, (what, event)], []
+        self._channel.send(events)
 
     def may_go_on(self) -> bool:
-        return bool(self._ask(_MAY_GO_ON))
+        self.say(_MAY_GO_ON, None)
+        return bool(self._channel.recv())
 
     def acknowledge(self, commit: Commit) -> None:
         number = next(number for number, each in enumerate(self.commits) if each is commit)
-        self._channel.send((_ACKNOWLEDGED, number))
+        self.say(_ACKNOWLEDGED, number)
 
     def begin_transaction(self, name: str) -> Transaction:
-        return _SentTransaction(self._channel, name)
-
-    def _ask(self, what: str) -> Any:
-        self._channel.send((what, None))
-        return self._channel.recv()
+        return _SentTransaction(lambda what, value: self.say(what, (name, value)))
 
 
 Live = Callable[..., None]
+Say = Callable[[str, Any], None]
 
 
-def _be_child(live: Live, channel: Connection, chance: random.Random, name: str, about: Any) -> None:
+def _be_child(
+    live: Live, channel: Connection, clock: Clock, chance: random.Random, name: str, about: Any
+) -> None:
+    history = RemoteHistory(channel, clock)
     with contextlib.suppress(KafkaException, GivenUp):
-        live(RemoteHistory(channel), chance, name, **about)
+        live(history, chance, name, **about)
     os._exit(0)  # librdkafka is not waited for
 
 
 class _SentTransaction(Transaction):
     """Tells the parent whatever becomes known of it."""
 
-    def __init__(self, channel: Connection, name: str) -> None:
-        object.__setattr__(self, "_tell", lambda what, value: channel.send((what, (name, value))))
+    def __init__(self, say: Say) -> None:
+        object.__setattr__(self, "_say", say)
         super().__init__()
 
     def __setattr__(self, attribute: str, value: Outcome | int | None) -> None:
         object.__setattr__(self, attribute, value)
-        self._tell(_OUTCOME if attribute == "outcome" else _COMMIT_BEGUN, value)  # type: ignore[attr-defined]
+        self._say(_OUTCOME if attribute == "outcome" else _COMMIT_BEGUN, value)  # type: ignore[attr-defined]
 
 
 class _SentSends(dict[bytes, Send]):
-    def __init__(self, channel: Connection) -> None:
+    def __init__(self, say: Say) -> None:
         super().__init__()
-        self._channel = channel
+        self._say = say
 
     def __setitem__(self, value: bytes, send: Send) -> None:
-        self._channel.send((_SEND, (value, send)))
+        self._say(_SEND, (value, send))
 
 
 class _SentList(list[T]):
-    def __init__(self, channel: Connection, name: str) -> None:
+    def __init__(self, say: Callable[[T], None]) -> None:
         super().__init__()
-        self._channel, self._name = channel, name
+        self._say = say
 
     def append(self, event: T) -> None:
         super().append(event)
-        self._channel.send((self._name, event))
+        self._say(event)
 
     def extend(self, events: Iterable[T]) -> None:
         for event in events:

@@ -6,7 +6,7 @@ event its place in one order. Each message has a value that no other message has
 
 from __future__ import annotations
 
-import itertools
+import multiprocessing
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -98,6 +98,19 @@ class Found(NamedTuple):
     ended: int
 
 
+class Clock:
+    """Gives the events of several processes their places in one order."""
+
+    def __init__(self) -> None:
+        self._count = multiprocessing.get_context("forkserver").Value("q", 0)
+
+    def tick(self) -> int:
+        with self._count.get_lock():
+            count: int = self._count.value + 1
+            self._count.value = count
+        return count
+
+
 @dataclass(slots=True)
 class History:
     sends: dict[bytes, Send] = field(default_factory=dict)
@@ -114,10 +127,10 @@ class History:
     """Everything in the logs in the end, also what was aborted."""
     visible: Content = field(default_factory=dict)
     """The same as a reader of committed messages sees it."""
-    _clock: itertools.count[int] = field(default_factory=itertools.count)
+    clock: Clock = field(default_factory=Clock)
 
     def tick(self) -> int:
-        return next(self._clock)
+        return self.clock.tick()
 
     def begin_transaction(self, name: str) -> Transaction:
         transaction = self.transactions[name] = Transaction()
