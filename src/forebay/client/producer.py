@@ -251,7 +251,7 @@ class Producer:
     def give_up(self) -> None:
         """Close without keeping the caller waiting: what is not delivered soon is thrown away.
 
-        Whoever waits for the report of such a message is told.
+        Waiters for the report of such a message get the error.
         """
         self._closed = True
         with contextlib.suppress(ClientError):

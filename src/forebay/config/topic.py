@@ -79,13 +79,13 @@ class TopicConfig:
         return self.message_timestamp_type == "LogAppendTime"
 
     def insync_replicas_min(self, replicas: int) -> int:
-        """How many in-sync replicas a partition with so many replicas needs for acks=all."""
+        """How many in-sync replicas acks=all needs, for a partition with this many replicas."""
         if self.min_insync_replicas > 0:
             return self.min_insync_replicas
         return replicas // 2 + 1
 
     def needs_all(self, replicas: int) -> bool:
-        """Whether acks=all stops as soon as one of so many replicas is away."""
+        """Whether acks=all is refused as soon as one replica is away, of a partition with this many."""
         return 1 < replicas <= self.insync_replicas_min(replicas)
 
 

@@ -2,7 +2,7 @@
 
 `plan` decides a transaction without changing anything, `apply` makes it so; a durable store writes the
 planned events to disk in between. Watchers never hold the keyspace up: one that falls further behind
-than the history reaches is told that it is compacted.
+than the history reaches gets the error that it is compacted.
 """
 
 from __future__ import annotations

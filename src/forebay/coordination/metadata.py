@@ -1,6 +1,6 @@
 """The cluster image of this process: loaded from the store, kept up by a watch, changed by guarded writes.
 
-`change` is optimistic: it plans on the image at hand and writes with a compare on every key that the plan
+`change` is optimistic: it plans on the present image and writes with a compare on every key that the plan
 stood on. Whoever was overtaken plans again on a newer image, so a plan sees either a whole change of
 another or none of it. It returns when this process's own image shows the result and the listeners
 have acted on it: an administrator who was told "created" can use the topic at once.

@@ -2,7 +2,7 @@
 
 A machine owns everything that one partition of an internal topic stands for. An operation looks at the state,
 decides, and returns a Step. What must survive changes only when the records of a step are replayed, in
-running as in recovery; what may be lost (who waits, which timers run) may change in the operation itself.
+running as in recovery; what may be lost (waiters, timers) may change in the operation itself.
 
 The runtime owes a machine four things:
 
@@ -41,7 +41,7 @@ class StateRecord(NamedTuple):
 
 
 class RequestInfo(NamedTuple):
-    """Who asks, and in which version of the API."""
+    """The client, and the version of the API."""
 
     api_version: int
     client_id: str = ""

@@ -5,7 +5,7 @@ replica, is received straight into a buffer of its own, and what is decoded from
 nothing is copied on the way to the log. A buffer that nobody looks at any more is filled again, because fresh
 memory costs a page fault for every 4 KB touched.
 
-There is one way to fail: the connection breaks, whatever the reason, and everyone who waits gets
+There is one way to fail: the connection breaks, whatever the reason, and every waiter gets
 NETWORK_EXCEPTION. An answer that takes too long breaks it too, for those behind it would only wait longer.
 Who asked does not know then whether the peer has done what it was asked for.
 """

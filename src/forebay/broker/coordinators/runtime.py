@@ -234,7 +234,7 @@ class Coordinator(Generic[M]):
         try:
             partition = self._host.partitions.get(self.topic, index)
         except KafkaError:
-            return  # another broker leads it, or its log is broken; clients are told when they ask
+            return  # another broker leads it, or its log is broken; requests get the error
         if not can_coordinate(partition) or self._pauses_at(partition):
             return
         shard = self._shards[index] = Shard(partition, self._make(partition.leader_epoch))

@@ -1,1 +1,1 @@
-"""The partitions of this broker: their state and role, how they are opened, who waits for them."""
+"""The partitions of this broker: their state and role, how they are opened, and their waiters."""

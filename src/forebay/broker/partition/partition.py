@@ -1,4 +1,4 @@
-"""One partition on this broker: its log, its role, the state of its producers, and who waits for it.
+"""One partition on this broker: its log, its role, the state of its producers, and its waiters.
 
 The event loop owns it. An append is decided and given its offset at once, but written together with the
 other appends of the same event (`write`); only then may the high watermark move and may anyone be told.

@@ -36,7 +36,7 @@ COME_BACK = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""There is no answer yet. What the client is told must not send it looking for another broker."""
+"""The coordinator has not answered yet. The error for the client must not make it look for another broker."""
 
 
 class Verification(NamedTuple):

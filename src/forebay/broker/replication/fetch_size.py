@@ -16,10 +16,10 @@ class AnswerSize:
         self._bytes = FIRST_BYTES
 
     def limit(self, bytes_max: int) -> int:
-        """How many bytes to ask for, where so many would be allowed."""
+        """How many bytes to ask for, at most `bytes_max`."""
         return min(self._bytes, bytes_max)
 
     def taken(self, size: int, batches: int) -> None:
-        """An answer held so many bytes in so many batches."""
+        """Note the bytes and batches of an answer."""
         if batches:
             self._bytes = min(max(size * BATCHES_MAX // batches, FIRST_BYTES), self._bytes * 2)

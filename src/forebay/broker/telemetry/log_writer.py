@@ -2,7 +2,7 @@
 broker, and with repetitions left out, so that no client can fill it.
 
 Whoever logs only formats the line and queues it. The thread writes; when nobody reads what it writes, it
-waits, the queue fills up, and further lines are dropped and counted. The count is told once there is room.
+waits, the queue fills up, and further lines are dropped and counted. The count is logged once there is room.
 
 Warnings and errors of one kind (one logger, one message, whatever the facts beside it) may come in a burst;
 after that a few a second are written, and the next one, or a line a second later, says how many were not.

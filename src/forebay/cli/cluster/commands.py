@@ -44,7 +44,7 @@ def moving_options(command: Any) -> Any:
             type=click.IntRange(1),
             default=3600,
             show_default=True,
-            help="Give up waiting after so long; moves that have begun go on.",
+            help="Give up waiting after this time; moves that have begun go on.",
         ),
         json_option,
     ):

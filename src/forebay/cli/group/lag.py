@@ -22,7 +22,7 @@ Place = tuple[str, int]
 """A topic and the number of one of its partitions."""
 
 _AGES_SECONDS_MAX = 5.0
-"""After so long the partitions that have not answered are shown without an age."""
+"""After this time, partitions without an answer are shown without an age."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,14 +49,14 @@ BATCH_MESSAGES = 500
     multiple=True,
     help="Only this; may be repeated.",
 )
-@click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="Stop after so many messages.")
+@click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="Stop after N messages.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop where the topic ended when the command began.")
 @click.option(
     "--timeout",
     "timeout_s",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="Stop when nothing came so long.",
+    help="Stop when no message came for this time.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message and line.")
 @click.option("-f", "--format", "text", metavar="TEXT", help=f"How to print a message: {TOKEN_HELP}.")

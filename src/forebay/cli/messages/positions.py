@@ -31,7 +31,7 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """The last so many messages of each partition."""
+    """The last N messages of each partition."""
 
     count: int
 

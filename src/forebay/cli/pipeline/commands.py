@@ -129,7 +129,7 @@ def compact(archive: str, target_size: str, as_json: bool, engine: Engine) -> No
 @click.option(
     "--rate", metavar="N", type=click.FloatRange(min=0, min_open=True), help="Messages a second, at most."
 )
-@click.option("--speed", metavar="FACTOR", help="As they came at first, so many times faster: 1x, 2x, 0.5x.")
+@click.option("--speed", metavar="FACTOR", help="The original pace, times this factor: 1x, 2x, 0.5x.")
 @checkpoint_option
 @json_option
 @engine_options

@@ -169,7 +169,7 @@ class _Room:
     ) -> bool:
         """One pass over what a broker could give; False when nobody was better off.
 
-        The giver keeps so many at least, and nobody takes who has as many as a broker wants.
+        The source keeps at least this many, and a broker at its target takes no more replicas.
         """
         moved = False
         for seat in seats:

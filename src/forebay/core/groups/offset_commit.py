@@ -93,7 +93,7 @@ class _Committer:
     def settle(
         self, partitions: Iterable[OffsetCommitResponsePartition | TxnOffsetCommitResponsePartition]
     ) -> None:
-        """What is told of each partition, now that all have been looked at."""
+        """The answer for each partition, after all have been checked."""
         if self.is_too_large:
             self.records.clear()
             for partition in partitions:

@@ -1,6 +1,6 @@
 """All groups of one partition of __consumer_offsets: finds the group, lets it decide, adds the deadline.
 
-Operations take a ticket, the request, who asks, and the time, in this order; they return a Step (see
+Operations take a ticket, the request, the client, and the time, in this order; they return a Step (see
 `core.step` for what the runtime does with it). An operation on several groups (describe, delete, fetch) is
 given those that live on this partition. What survives changes in `replay` and `end_transaction` only.
 """

@@ -51,7 +51,7 @@ class FetchTarget:
     def changed(self, *, wake: bool = True) -> bool:
         """Have the next request look at this target again; False when nobody is interested any more.
 
-        With `wake` a request of the session that waits is told at once.
+        With `wake` a waiting request of the session is answered at once.
         """
         session = self.session
         if session is None or session.closed:
@@ -148,7 +148,7 @@ class FetchContext:
         error_code: int = ErrorCode.NONE,
         forced: bool = False,
     ) -> bool:
-        """Whether the answer has to hold this partition. Takes note of what the client is told by it.
+        """Whether the answer has to hold this partition. Notes what the client then knows.
 
         `forced` is for what a client must hear though nothing else has changed, as a diverging epoch.
         """
@@ -158,7 +158,7 @@ class FetchContext:
         told = target.high_watermark == high_watermark and target.log_start_offset == log_start_offset
         target.log_start_offset = log_start_offset
         # After an error nothing counts as told, so that the partition is answered when it is well again; nor
-        # with a diverging epoch: what the client is told of a log that is not its own it cannot use.
+        # with a diverging epoch: the client cannot use positions of a log that is not its own.
         target.high_watermark = -1 if error_code or forced else high_watermark
         if size:
             session.rotate(target)
@@ -277,7 +277,7 @@ class FetchSessions:
         return True
 
     def close(self, session: FetchSession | None) -> None:
-        """Forget a session; whoever goes on with it is told to begin anew."""
+        """Forget a session; a request that continues it gets the error to begin a new one."""
         if session is None or session.closed:
             return
         session.closed = True

@@ -142,7 +142,7 @@ class Leadership:
     def lagging(
         self, *, end_offset: int, now_ms: int, lag_ms_max: int, heard_ms: dict[int, int]
     ) -> tuple[int, ...]:
-        """In-sync followers that have not caught up for so long.
+        """In-sync followers that have not caught up for this time.
 
         `heard_ms` is when each broker last fetched at all. One that has everything need not fetch a quiet
         partition by name to be in sync: it only has to be there.

@@ -166,7 +166,7 @@ class BadRecords:
         self.note(number, reason)
 
     def error(self, record_count: int) -> InvalidRecords | None:
-        """The refusal of a batch with so many records; None if nothing is wrong with them."""
+        """The refusal of a batch with this many records; None if nothing is wrong with them."""
         if not self._count:
             return None
         first, reason = next(iter(self._reasons.items()))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from forebay.errors import ErrorCode, KafkaError
 
 PRODUCERS_MAX = 10_000
-"""Of so many producers a partition may be asking at once. It remembers as many whose questions are over."""
+"""How many producers a partition may verify at once. It remembers as many that are verified."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The responses of the transaction APIs, in the words that each version understands.
 
-PRODUCER_FENCED came late: clients of older versions are told INVALID_PRODUCER_EPOCH, which means the same
+PRODUCER_FENCED came late: clients of older versions get INVALID_PRODUCER_EPOCH, which means the same
 to them.
 """
 

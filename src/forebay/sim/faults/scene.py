@@ -51,7 +51,7 @@ class Scene:
     # -- taking back -------------------------------------------------------------------------------------
 
     def later(self, seconds: float, undo: Undo) -> None:
-        """Take something back after so long, or when everything is."""
+        """Take a fault back after this time, or when all faults are taken back."""
         self._last_undo += 1
         self._under_way[self._last_undo] = undo
         self.world.after(seconds, self._undo, self._last_undo)

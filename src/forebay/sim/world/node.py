@@ -220,7 +220,7 @@ class SimNode:
             self._world.fail(f"{self.host}: {message}: {error!r}")
 
     def _stood_still(self, seconds: float) -> None:
-        """While it serves, a broker that does nothing else for so long looks dead to others."""
+        """How long a serving broker's loop may stand still before others count it as dead."""
         if self.ready and not self.stopping and seconds > self.stall_s_max:
             self._world.fail(
                 f"the loop of {self.host} stood still for {seconds:.1f} s, "
@@ -265,7 +265,7 @@ class SimNode:
             self._end()
 
     def kill_after(self, changes: int) -> None:
-        """SIGKILL in the middle of something: after so many changes to the disk."""
+        """SIGKILL in the middle of something: after this many changes to the disk."""
         if self._handle is not None and self._process is not None:
             self._handle.lives = changes
 

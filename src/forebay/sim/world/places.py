@@ -9,10 +9,10 @@ EXACT: list[TopicPartition] = [("exact", 0), ("exact", 1)]
 SOURCE: TopicPartition = ("source", 0)
 PLAIN: TopicPartition = ("plain", 0)
 BRIEF: TopicPartition = ("brief", 0)
-"""Its oldest messages are deleted by and by; nowhere else is anything."""
+"""Retention deletes its oldest messages; no other topic loses any."""
 LOOSE: TopicPartition = ("loose", 0)
 SURE: list[TopicPartition] = [*EXACT, PLAIN, SOURCE, ("target", 0), BRIEF]
-"""Where every message is acknowledged by all replicas before anybody is told of it."""
+"""Here a message is acknowledged only when all in-sync replicas have it."""
 ALL: list[TopicPartition] = [*SURE, LOOSE]
 KEYED: TopicPartition = ("keyed", 0)
 """Compacted all the time, in segments of a few batches: of each key only the last message is sure to stay."""

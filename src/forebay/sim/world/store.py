@@ -49,7 +49,7 @@ _WATCH_RETRY_S = 0.4
 _WATCH_RETRIES_MAX = 12
 _KEEP_ALIVES_PER_TTL = 4
 _MARGIN = 0.1
-"""Of the TTL: so long before its end a holder no longer trusts its lease."""
+"""Part of the TTL: this long before its end a holder no longer trusts its lease."""
 
 
 @dataclass(eq=False, slots=True)

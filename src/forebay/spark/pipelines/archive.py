@@ -165,7 +165,7 @@ class BatchWriter:
             )
 
     def _announce(self, query: str, batch_id: int, written: list[Written]) -> None:
-        """Keep the next position beside the present one: the table is told in between."""
+        """Keep the next position beside the present one: the table is written in between."""
         last_offsets: dict[int, int] = {}
         for file in written:
             last_offsets[file.partition] = max(last_offsets.get(file.partition, -1), file.last_offset)

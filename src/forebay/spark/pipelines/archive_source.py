@@ -120,7 +120,7 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class Unhurried:
-    """As fast as the sink takes it: so many offsets a batch, shared by the partitions by what they have."""
+    """As fast as the sink takes it: a fixed number of offsets a batch, divided among the partitions."""
 
     def __init__(self, batch_records: int) -> None:
         self._batch_records = batch_records
@@ -159,7 +159,7 @@ class AtRate:
 
 
 class AtSpeed:
-    """As the messages came at first, so many times faster. The first one that is left sets the clock."""
+    """The original pace of the messages, times a factor. The first one that is left sets the clock."""
 
     def __init__(self, factor: float, batch_records: int, clock: Clock = time.monotonic) -> None:
         self._clock = clock

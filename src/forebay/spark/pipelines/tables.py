@@ -201,7 +201,7 @@ class Iceberg:
 
 
 def _sizes(files: Sequence[Written]) -> list[tuple[str, int, int]]:
-    """A file with several partitions is told of several times: its path, size and rows, once."""
+    """A file with several partitions is reported several times: its path, size and rows, once."""
     rows: dict[tuple[str, int], int] = {}
     for file in files:
         rows[file.path, file.bytes] = rows.get((file.path, file.bytes), 0) + file.rows

@@ -199,7 +199,7 @@ def _run(raw: bytes | memoryview, data: Bytes8, position: int, end: int, count: 
 
 
 def _chase(raw: bytes | memoryview, position: int, count: int) -> tuple[list[int], int]:
-    """Follow the lengths of so many records; the position behind the last."""
+    """Follow the lengths of `count` records; the position behind the last."""
     starts: list[int] = []
     append = starts.append
     for _ in range(count):

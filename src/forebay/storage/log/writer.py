@@ -181,7 +181,7 @@ class LogWriter:
         self.append_at(batch, header.base_offset, header.last_offset, header.max_timestamp)
 
     def append_at(self, batch: memoryview, base_offset: int, last_offset: int, max_timestamp: int) -> None:
-        """The same for who has no header at hand (straight-line: it is hot)."""
+        """Like `append`, for a caller that has no BatchHeader. On the hot path."""
         position = self._position
         end = position + len(batch)
         if (

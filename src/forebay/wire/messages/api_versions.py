@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay.wire.fields import Request, Response, Struct, array, boolean, int16, int32, int64, string
 
 OWN_SOFTWARE_NAME = "forebay"
-"""What Forebay's own clients call themselves; they are told of what only Forebay's brokers can do."""
+"""What Forebay's own clients call themselves; brokers list their own features for them."""
 
 
 class ApiVersionsRequest(Request, api_key=18, versions=(0, 4), flexible=3):

@@ -1,7 +1,7 @@
 """A classic group: members meet, one of them hands out the partitions, all go to work; again and again.
 
     Empty                nobody is a member; offsets may still be there
-    PreparingRebalance   members are told to join again; waits until all did, or the rebalance timeout
+    PreparingRebalance   members have to join again; waits until all did, or the rebalance timeout
     CompletingRebalance  the next generation is known; waits for the leader's assignment
     Stable               every member has its assignment, and heartbeats
     Dead                 deleted; the object is thrown away

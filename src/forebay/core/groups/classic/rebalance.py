@@ -100,7 +100,7 @@ def _begin_generation(group: ClassicState, step: Step, now: Now) -> None:
 
 
 def assign(group: ClassicState, assignments: dict[str, bytes], step: Step, now: Now) -> None:
-    """The leader has decided: persist it, and let everybody who waits know."""
+    """The leader has decided: persist it, and answer all waiting members."""
     step.records.append(group.record(group.generation, assignments, now))
     for member in group.members.values():
         if member.sync is not None:

@@ -158,7 +158,7 @@ class ClassicGroup(ClassicState):
         if call.info.api_version >= _SKIP_ASSIGNMENT_FROM:
             response = self.joined(member.member_id, skip=self.leader == member.member_id)
         else:
-            # An older client that is told it leads would hand out a new assignment; so it is not told.
+            # An older client that learns it is the leader would send a new assignment.
             response = self.joined(member.member_id, leader=old_leader)
         call.step.reply(call.ticket, response)
 

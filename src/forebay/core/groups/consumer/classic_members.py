@@ -1,6 +1,6 @@
 """Members of the classic protocol in a KIP-848 group.
 
-They join and sync as ever, and never learn that nobody leads: the generation they are told is their member
+They join and sync as ever, and never learn that nobody leads: the generation they get is their member
 epoch, the assignment is the broker's. A join is what a full heartbeat is to the others, and a heartbeat can
 only tell a member to join again, so they reconcile by joining. A cooperative member gives up what is missing
 from its assignment and joins again; an eager one gives everything up before it joins.

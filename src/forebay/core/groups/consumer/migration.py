@@ -71,7 +71,7 @@ def _upgraded_member(group: ClassicGroup, member: Member) -> ConsumerMember:
 
 
 def leave_classic(group: ClassicGroup, newcomer: str, step: Step, now: Now) -> None:
-    """Whoever waits for the classic group is told to join again; sessions go on, the newcomer's too."""
+    """Waiting members of the classic group have to join again; sessions go on, the new member's too."""
     for kind in (JOIN, SYNC):
         group.cancel(kind)
     for member in group.members.values():
