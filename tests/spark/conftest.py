@@ -1,7 +1,7 @@
 """One Spark session for all tests: it takes seconds to start, and every query on it some hundred
 milliseconds.
 
-So tests of what a source decides call its readers directly (`spark_reading.py`), against the real broker but
+So tests of what a source decides call its readers directly (`reading.py`), against the real broker but
 without a JVM; the tests that need Spark are few, and look at what only Spark can show.
 """
 

@@ -1,4 +1,4 @@
-"""Offsets by time, looked for in threads while the loop serves others (see storage/timestamps)."""
+"""Offsets by time, looked for in threads while the loop serves others (see storage/log/timestamps)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`forebay pipeline archive|compact|replay|sql|stats|run`: ready pipelines on Spark.
 
-Each command says what to do as a `Step`; `pipeline_run.py` runs it. Spark is imported when a step runs, so
+Each command says what to do as a `Step`; `run.py` runs it. Spark is imported when a step runs, so
 that the help of these commands is there at once and without it.
 """
 

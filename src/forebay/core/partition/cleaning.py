@@ -13,7 +13,7 @@ bare header, which tells the producer's epoch and sequence after a restart. The 
 keeps its place, so that each segment ends where the next begins and a missing one can be told from a
 compacted one.
 
-A batch whose records make no sense (see storage/unreadable) stays as it is, and takes nobody's place.
+A batch whose records make no sense (see storage/log/unreadable) stays as it is, and takes nobody's place.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Transactional ids with the same beginning, a *family*: what is asked for all of them at once.
 
-A program that works in tasks has a transaction in each and commits all of them together (`together.py`). A
+A program that works in tasks has a transaction in each and commits all of them together (`end_many.py`). A
 task that has finished leaves its transaction open and says nothing more, so two things cannot be asked for by
 the owner of each:
 

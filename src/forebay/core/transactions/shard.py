@@ -146,7 +146,7 @@ class TransactionShard:
     ) -> Step:
         """`fresh_producer_id` may be -1 if `wants_producer_id` says no.
 
-        Further transactions that the request names must be of this shard, too; `together` says more.
+        Further transactions that the request names must be of this shard, too; `end_many` says more.
         """
         if request.further:
             return self._end_together(ticket, request, now)

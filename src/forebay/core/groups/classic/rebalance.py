@@ -1,6 +1,6 @@
 """How a classic group gets from one generation to the next.
 
-Each function takes the group, decides, and adds to a step; the states are explained in `classic_state`.
+Each function takes the group, decides, and adds to a step; the states are explained in `group`.
 
     prepare -> members join again -> complete_join -> all know the generation -> leader syncs -> Stable
 

@@ -10,8 +10,8 @@ or it is not, and nothing has become visible before.
     offset  the number of the batch      metadata: the participants, in further groups where they are many
 
 With the decision the participants are committed. Forebay's brokers do both in one step: all of these
-transactions live with one coordinator (`home.py`), and the EndTxn that commits the driver's names the others.
-From then on the brokers see all of them to their end, whatever becomes of the driver. Other brokers commit
+transactions live with one coordinator (`coordinator_choice.py`), and the EndTxn that commits the driver's
+names the others. From then on the brokers see all of them to their end, whatever becomes of the driver. Other brokers commit
 one transaction at a time, so there the participants follow the decision one by one, which can be repeated
 by anyone who reads it, any number of times.
 

@@ -1,6 +1,6 @@
 """Both sides of an exactly-once write: the task that prepares its rows, the driver that commits them all.
 
-The protocol, and why it is safe, is in `transactions.py`.
+The protocol, and why it is safe, is in `batch_commit.py`.
 """
 
 from __future__ import annotations
