@@ -12,7 +12,7 @@ import pytest
 
 from forebay.config import broker_config
 from forebay.coordination import metadata as metadata_module
-from forebay.coordination.election import campaign
+from forebay.coordination.controller_election import campaign
 from forebay.coordination.metadata import Fenced, Metadata, load, register_broker
 from forebay.coordination.store import (
     TXN_OPERATIONS_MAX,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.coordination.election import campaign
+from forebay.coordination.controller_election import campaign
 from forebay.coordination.sqlite import SqliteStore
 from forebay.coordination.store import (
     TXN_OPERATIONS_MAX,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from forebay.clock import ManualClock
-from forebay.core.partition.cleaning import LastBatches
+from forebay.core.partition.compaction_filter import LastBatches
 from forebay.errors import StorageError
-from forebay.storage.cleaner import Cleaner
+from forebay.storage.compaction import Cleaner
 from forebay.storage.disk import RealDisk
 from forebay.storage.log.log import Log, LogConfig
 from forebay.storage.log.segment import CorruptBatch

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from forebay.broker.partition.producer_replay import load_producers
 from forebay.clock import ManualClock
-from forebay.core.partition.cleaning import last_batches
+from forebay.core.partition.compaction_filter import last_batches
 from forebay.core.partition.producers import ProducerTable
 from forebay.storage.log.epochs import LeaderEpochs
 from forebay.storage.log.log import Log, LogConfig

@@ -44,10 +44,10 @@ from forebay.broker.produce.flush import GroupCommit
 from forebay.broker.produce.record_checks import Examiner
 from forebay.broker.produce.service import ProduceService
 from forebay.broker.produce.write_cycle import WriteCycle
-from forebay.broker.replication.follower import Fetcher
+from forebay.broker.replication.fetcher import Fetcher
+from forebay.broker.replication.fetchers import Following
 from forebay.broker.replication.follower_append import FollowerAppend
-from forebay.broker.replication.followers import Followers
-from forebay.broker.replication.following import Following
+from forebay.broker.replication.follower_tracking import Followers
 from forebay.broker.replication.isr import InSyncReplicas
 from forebay.broker.replication.throttle import Throttles
 from forebay.broker.replication.truncation import Truncation

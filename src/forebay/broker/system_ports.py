@@ -10,7 +10,7 @@ from forebay.broker.net.sockets import SocketNetwork
 from forebay.broker.ports import Ports
 from forebay.clock import SystemClock
 from forebay.config import BrokerConfig
-from forebay.coordination.opening import open_store
+from forebay.coordination.store_choice import open_store
 from forebay.storage.disk import RealDisk
 
 

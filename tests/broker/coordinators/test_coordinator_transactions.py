@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from forebay.broker.partition.partition import Partition
-from forebay.broker.produce.verification import Verdict, Verification
-from forebay.core.partition.verification import Verifications
+from forebay.broker.produce.transaction_verification import Verdict, Verification
+from forebay.core.partition.transaction_verification import Verifications
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, read_marker
 from forebay.wire.hashing import partition_for

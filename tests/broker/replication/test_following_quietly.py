@@ -12,7 +12,7 @@ from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopic
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
 from support.clients.wire_client import CREATE_TOPICS, create_topic
 
-FETCHER = "forebay.broker.replication.follower"
+FETCHER = "forebay.broker.replication.fetcher"
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

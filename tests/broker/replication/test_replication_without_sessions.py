@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.replication.followers import Followers
+from forebay.broker.replication.follower_tracking import Followers
 from forebay.errors import ErrorCode
 from support.brokers.local_cluster import local_cluster
 from support.clients.wire_client import batch, create_topic, only_partition, produce

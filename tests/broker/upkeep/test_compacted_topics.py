@@ -11,7 +11,7 @@ import pytest
 
 from forebay.broker.node import Node
 from forebay.broker.partition.partition import Partition
-from forebay.storage.cleaner import Cleaner, CleaningTask
+from forebay.storage.compaction import Cleaner, CleaningTask
 from forebay.storage.disk import Disk
 from forebay.storage.log.segment import Segment
 from forebay.storage.log.txn_index import AbortedTxn

@@ -31,7 +31,7 @@ from forebay.core.cluster.image import (
     TopicPut,
     TopicRecord,
 )
-from forebay.core.cluster.in_sync import MAJORITY, commits, is_last, with_isr
+from forebay.core.cluster.isr_changes import MAJORITY, commits, is_last, with_isr
 from forebay.core.cluster.reassignment import elect, reassign
 from forebay.errors import KafkaError
 

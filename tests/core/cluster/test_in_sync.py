@@ -9,7 +9,7 @@ import pytest
 from forebay.core.cluster.controller import hand_over, settle
 from forebay.core.cluster.image import NO_LEADER, PartitionState
 from forebay.core.cluster.image_text import decode_partition, encode_partition
-from forebay.core.cluster.in_sync import MAJORITY, commits, needed, with_isr, without
+from forebay.core.cluster.isr_changes import MAJORITY, commits, needed, with_isr, without
 from support.machines.partition_states import NODES, depart, partition
 
 

@@ -16,10 +16,10 @@ from functools import cache
 
 import pytest
 
-from forebay.core.cluster import controller, in_sync
+from forebay.core.cluster import controller, isr_changes
 from forebay.core.cluster.controller import settle
 from forebay.core.cluster.image import NO_LEADER, PartitionState
-from forebay.core.cluster.in_sync import commits, with_heir, with_isr
+from forebay.core.cluster.isr_changes import commits, with_heir, with_isr
 from support.machines.partition_states import NODES, depart, partition
 
 THIS = sys.modules[__name__]
@@ -192,7 +192,7 @@ def who_left_is_eligible_for_ever(patch: pytest.MonkeyPatch) -> None:
         eligible = tuple(node for node in {*state.eligible, *state.isr} if node not in isr)
         return replace(right(state, isr, minimum), eligible=eligible)
 
-    for module in (in_sync, controller, THIS):
+    for module in (isr_changes, controller, THIS):
         patch.setattr(module, "with_isr", kept)
     patch.setattr(THIS, "commits", lambda state, _: len(state.isr) >= 2)
 

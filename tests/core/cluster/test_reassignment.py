@@ -21,7 +21,7 @@ from forebay.core.cluster.image import (
     TopicPut,
     TopicRecord,
 )
-from forebay.core.cluster.in_sync import needed
+from forebay.core.cluster.isr_changes import needed
 from forebay.core.cluster.reassignment import elect, reassign
 from forebay.errors import ErrorCode, KafkaError
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.core.partition.compaction import (
+from forebay.core.partition.compaction_plan import (
     CompactionPlan,
     CompactionPolicy,
     group_segments,

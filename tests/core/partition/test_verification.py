@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.broker.produce.verification import COME_BACK
-from forebay.core.partition.verification import Verifications
+from forebay.broker.produce.transaction_verification import COME_BACK
+from forebay.core.partition.transaction_verification import Verifications
 from forebay.errors import KafkaError
 
 

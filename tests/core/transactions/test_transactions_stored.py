@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from forebay.config import TransactionsConfig, broker_config
 from forebay.core.step import StateRecord
-from forebay.core.transactions.deadlines import Deadlines
+from forebay.core.transactions.deadline_heap import Deadlines
 from forebay.core.transactions.shard import TransactionShard, unknown_states
 from forebay.core.transactions.state import State, Transaction, read_key, read_value, record_of, tombstone
 from forebay.errors import ErrorCode, ForebayError, ProtocolError

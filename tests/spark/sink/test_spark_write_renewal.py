@@ -11,7 +11,7 @@ import pytest
 
 from forebay.errors import ErrorCode, KafkaError
 from forebay.spark.sink.options import WriteOptions
-from forebay.spark.sink.transactions import exactly_once, families
+from forebay.spark.sink.transactions import exactly_once, id_prefixes
 from forebay.spark.sink.transactions.batch_commit import Ledger, open_ids
 from forebay.spark.sink.transactions.exactly_once import Prepared
 from forebay.spark.sink.transactions.renewal import Renewals
@@ -144,7 +144,7 @@ def test_what_an_attempt_has_opened_too_late_is_not_kept_by_later_batches(
 def test_a_broker_that_is_away_for_a_moment_stops_nothing(query: Query) -> None:
     run, renewals = query.run(), Renewals(linger_s=0)
     real, failures = (
-        families.renew,
+        id_prefixes.renew,
         iter([KafkaError(ErrorCode.NETWORK_EXCEPTION, "away"), ValueError("odd")]),
     )
 
@@ -153,7 +153,7 @@ def test_a_broker_that_is_away_for_a_moment_stops_nothing(query: Query) -> None:
             raise failure
         return real(*arguments, **named)  # type: ignore[arg-type]
 
-    with patch.object(families, "renew", renew), renewals.working_for(run.job()):
+    with patch.object(id_prefixes, "renew", renew), renewals.working_for(run.job()):
         messages = run.prepare_all()
         wait_until_others_have_timed_out(query)
     run.commit(messages)
@@ -161,7 +161,7 @@ def test_a_broker_that_is_away_for_a_moment_stops_nothing(query: Query) -> None:
 
 def test_brokers_that_cannot_renew_are_left_alone(query: Query) -> None:
     run, renewals = query.run(), Renewals(linger_s=DEADLINE_S)
-    with patch.object(families, "can_look_after", return_value=False), one_by_one():
+    with patch.object(id_prefixes, "can_look_after", return_value=False), one_by_one():
         with renewals.working_for(run.job()):
             run.prepare(0)
         until(lambda: not len(renewals), "there is nothing to do")
@@ -169,9 +169,9 @@ def test_brokers_that_cannot_renew_are_left_alone(query: Query) -> None:
 
 def test_the_timeout_is_short_where_it_is_renewed(query: Query) -> None:
     cluster = query.cluster()
-    assert families.timeout_ms(cluster, "any") == 120_000
-    with patch.object(families, "can_look_after", return_value=False):
-        assert families.timeout_ms(cluster, "any") == 900_000
+    assert id_prefixes.timeout_ms(cluster, "any") == 120_000
+    with patch.object(id_prefixes, "can_look_after", return_value=False):
+        assert id_prefixes.timeout_ms(cluster, "any") == 900_000
     assert WriteOptions(bootstrap="any").transaction_timeout_ms is None
 
 

@@ -55,9 +55,9 @@ import pyarrow as pa
 from forebay.spark.sink import batch_writer, stream_writer
 from forebay.spark.source import batch_reader, decode, stream_reader
 from forebay.spark.arrays import array, binary
-from forebay.spark.source.batches import Batch, Piece
+from forebay.spark.source.record_batches import Batch, Piece
 from forebay.spark.sink.encode import Rows, cut, encode
-from forebay.spark.source.offsets import OffsetRange, TopicPartition
+from forebay.spark.source.offset_ranges import OffsetRange, TopicPartition
 from forebay.spark.sink.partitioning import Partitioner
 from forebay.spark.schema import arrow_schema, spark_schema
 

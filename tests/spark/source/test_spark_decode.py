@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from forebay.spark.schema import COLUMNS, arrow_schema, spark_schema
-from forebay.spark.source.batches import Piece, select
 from forebay.spark.source.decode import ALL_ROWS, Decoder, Rows
-from forebay.spark.source.offsets import OffsetRange, TopicPartition
+from forebay.spark.source.offset_ranges import OffsetRange, TopicPartition
+from forebay.spark.source.record_batches import Piece, select
 from forebay.wire.batch import (
     TRANSACTIONAL,
     EndTxnMarker,

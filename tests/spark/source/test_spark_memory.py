@@ -19,7 +19,7 @@ FETCH_BYTES = 2_000_000
 PROGRAM = """
 import resource
 import sys
-from forebay.spark.source.offsets import OffsetRange
+from forebay.spark.source.offset_ranges import OffsetRange
 from forebay.spark.source.options import batch_options
 from forebay.spark.source.batch_reader import RangePartition, TopicReader
 from forebay.spark.schema import spark_schema

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.errors import ConfigError
-from forebay.spark.source.offsets import (
+from forebay.spark.source.offset_ranges import (
     OffsetRange,
     Offsets,
     Position,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from forebay.errors import ConfigError
-from forebay.spark.source.offsets import EARLIEST, LATEST, TopicPartition
+from forebay.spark.source.offset_ranges import EARLIEST, LATEST, TopicPartition
 from forebay.spark.source.options import (
     FETCH_BYTES,
     FETCH_BYTES_MAX,

@@ -29,7 +29,7 @@ from forebay.broker.node import Node
 from forebay.client import Admin, Producer
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 from forebay.spark.schema import spark_schema
-from forebay.spark.source.offsets import OffsetRange, TopicPartition
+from forebay.spark.source.offset_ranges import OffsetRange, TopicPartition
 from forebay.spark.source.partition_reader import DataLoss
 from forebay.spark.wire.broker_connection import BrokerConnection
 from forebay.wire.compression import Codec

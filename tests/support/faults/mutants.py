@@ -20,7 +20,7 @@ from forebay.broker.fetch import follower_fetch
 from forebay.broker.handlers import incremental_alter_configs
 from forebay.broker.partition import assignment, partition
 from forebay.broker.produce import write_cycle
-from forebay.broker.replication import follower_append, followers, isr, truncation
+from forebay.broker.replication import follower_append, follower_tracking, isr, truncation
 from forebay.broker.upkeep import compaction
 from forebay.core.cluster import controller
 from forebay.core.cluster.image import PartitionState
@@ -104,7 +104,7 @@ def no_sync_before_being_left_alone(patch: pytest.MonkeyPatch) -> None:
         return True
 
     patch.setattr(isr.InSyncReplicas, "_safe_alone", at_once)
-    patch.setattr(followers.Followers, "_sync_if_alone", lambda *_: None)
+    patch.setattr(follower_tracking.Followers, "_sync_if_alone", lambda *_: None)
 
 
 def say_nothing_of_lost_power(patch: pytest.MonkeyPatch) -> None:
@@ -129,13 +129,13 @@ def forget_what_coordinators_knew(patch: pytest.MonkeyPatch) -> None:
 
 def serve_beyond_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     """Consumers are given what is written, committed or not."""
-    written = followers.Followers.fetched
+    written = follower_tracking.Followers.fetched
 
     def early(self: Any, partition_: partition.Partition, *rest: Any) -> None:
         written(self, partition_, *rest)
         partition_.high_watermark = partition_.log.end_offset
 
-    patch.setattr(followers.Followers, "fetched", early)
+    patch.setattr(follower_tracking.Followers, "fetched", early)
 
 
 def forget_commits_when_coordinators_move(patch: pytest.MonkeyPatch) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from forebay.core.partition.cleaning import LastBatches
-from forebay.core.partition.compaction import CompactionPlan
-from forebay.storage.cleaner import Cleaner, CleaningTask
+from forebay.core.partition.compaction_filter import LastBatches
+from forebay.core.partition.compaction_plan import CompactionPlan
+from forebay.storage.compaction import Cleaner, CleaningTask
 from forebay.storage.disk import Disk
 from forebay.storage.log.log import Log
 from forebay.storage.log.segment import Segment

@@ -13,7 +13,7 @@ from forebay.core.cluster.image import (
     TopicPut,
     TopicRecord,
 )
-from forebay.core.cluster.in_sync import MAJORITY
+from forebay.core.cluster.isr_changes import MAJORITY
 
 TOPIC_ID = b"0123456789abcdef"
 NODES = (1, 2, 3)

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from forebay.spark.schema import spark_schema
 from forebay.spark.source.batch_reader import TopicReader
-from forebay.spark.source.offsets import OffsetRange
+from forebay.spark.source.offset_ranges import OffsetRange
 from forebay.spark.source.options import batch_options, stream_options
 from forebay.spark.source.stream_reader import TopicStreamReader
 from forebay.wire.batch import build_batch

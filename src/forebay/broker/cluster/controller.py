@@ -13,7 +13,7 @@ import logging
 
 from forebay.broker.cluster.held_lease import HeldLease
 from forebay.broker.live_config import LiveConfig
-from forebay.coordination.election import campaign
+from forebay.coordination.controller_election import campaign
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Compare, Lease, Store, StoreClosed, StoreError
 from forebay.core.cluster.controller import plan, prefer

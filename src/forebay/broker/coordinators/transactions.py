@@ -14,7 +14,7 @@ from forebay.broker.coordinators.markers import BUMPS_EPOCH_FROM, MarkerWriter
 from forebay.broker.coordinators.producer_ids import ProducerIds
 from forebay.broker.coordinators.runtime import Coordinator
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.produce.verification import Verdict, Verification
+from forebay.broker.produce.transaction_verification import Verdict, Verification
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.step import Effect, RequestInfo
 from forebay.core.topic_partition import TopicPartition

@@ -11,7 +11,7 @@ from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.partition.long_polls import Arrivals
 from forebay.broker.partition.table import PartitionTable
-from forebay.broker.replication.followers import Followers
+from forebay.broker.replication.follower_tracking import Followers
 from forebay.broker.replication.throttle import Throttle
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.coordination.metadata import Metadata

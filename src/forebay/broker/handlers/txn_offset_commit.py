@@ -14,7 +14,7 @@ from forebay.broker.coordinators.groups import Groups
 from forebay.broker.coordinators.transactions import Transactions
 from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.broker.partition.partition import Partition
-from forebay.broker.produce.verification import COME_BACK, Verdict, Verification
+from forebay.broker.produce.transaction_verification import COME_BACK, Verdict, Verification
 from forebay.core.groups.failures import failure
 from forebay.core.groups.shard import GroupShard
 from forebay.errors import ErrorCode, KafkaError

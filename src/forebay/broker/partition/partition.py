@@ -28,7 +28,7 @@ from forebay.core.partition.batch_rules import AppendPolicy, patch_place, place,
 from forebay.core.partition.fetch_session import FetchTarget
 from forebay.core.partition.follower_progress import Leadership
 from forebay.core.partition.producers import ProducerTable
-from forebay.core.partition.verification import Verifications
+from forebay.core.partition.transaction_verification import Verifications
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.log.epochs import LeaderEpochs
 from forebay.storage.log.log import Log

@@ -1,9 +1,9 @@
 """A Produce request on its way into the logs of its partitions, until its response can be made.
 
 Two kinds of requests may have to wait before they are appended: requests with a transactional id for the
-transaction coordinator (`verification.py`), and large batches for topics whose records have to be read, for
-the thread that reads them (`record_checks.py`). Such a wait is not pipelined: the connection is not read any
-further, so that the batches behind it stay behind it.
+transaction coordinator (`transaction_verification.py`), and large batches for topics whose records have to be
+read, for the thread that reads them (`record_checks.py`). Such a wait is not pipelined: the connection is not
+read any further, so that the batches behind it stay behind it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from forebay.broker.net.replies import Reply
 from forebay.broker.partition.partition import Partition
 from forebay.broker.produce.record_checks import Outcome
 from forebay.broker.produce.service import ProduceService
-from forebay.broker.produce.verification import Admission, find_partition, verify
+from forebay.broker.produce.transaction_verification import Admission, find_partition, verify
 from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged
 from forebay.core.cluster.topics import INTERNAL_TOPICS
 from forebay.core.partition.batch_rules import AppendPolicy

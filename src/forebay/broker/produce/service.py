@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.record_checks import Examiner
-from forebay.broker.produce.verification import VerifyTransaction
+from forebay.broker.produce.transaction_verification import VerifyTransaction
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.coordination.metadata import Metadata

@@ -26,10 +26,10 @@ from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.coordination.metadata import Metadata
-from forebay.core.partition.cleaning import last_batches
-from forebay.core.partition.compaction import CompactionPlan, CompactionPolicy, plan_compaction
+from forebay.core.partition.compaction_filter import last_batches
+from forebay.core.partition.compaction_plan import CompactionPlan, CompactionPolicy, plan_compaction
 from forebay.errors import StorageError
-from forebay.storage.cleaner import Cleaner, CleaningTask
+from forebay.storage.compaction import Cleaner, CleaningTask
 from forebay.storage.datadir import DataDir
 from forebay.storage.disk import Disk
 from forebay.storage.log.log import Log

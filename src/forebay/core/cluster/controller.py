@@ -1,7 +1,7 @@
 """What the controller does, decided on an image: who leads, who is in sync, when a move has ended.
 
 Three rules keep every acknowledged message. Only a member of the in-sync set is elected, or where none is
-alive an eligible replica (`in_sync.py`), since each of them has everything that was acknowledged with
+alive an eligible replica (`isr_changes.py`), since each of them has everything that was acknowledged with
 acks=all (an unclean election breaks this, and has to be wished for). A partition never loses its last such
 replicas by their death: they stay listed without a leader until one of them is back. And whenever the leader
 changes the leader epoch rises, so that what an earlier leader still says can be told from what the new one
@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from forebay.config import ControllerConfig, validate_topic_override
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionPut, PartitionState, TopicImage
-from forebay.core.cluster.in_sync import MAJORITY, is_last, min_insync, with_heir, with_isr, without
+from forebay.core.cluster.isr_changes import MAJORITY, is_last, min_insync, with_heir, with_isr, without
 
 _UNCLEAN = "unclean.leader.election.enable"
 

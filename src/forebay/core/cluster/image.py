@@ -52,7 +52,7 @@ class PartitionState:
     """Replicas that leave when the reassignment ends."""
     eligible: tuple[int, ...] = ()
     """Replicas that left the in-sync set when it fell below min.insync.replicas: they have all that is
-    committed, and may lead when no in-sync member can (see `in_sync.py`)."""
+    committed, and may lead when no in-sync member can (see `isr_changes.py`)."""
     synced: bool = False
     """The only in-sync replica has all that is committed on its disk: a loss of power takes nothing of it."""
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from forebay.core.cluster.controller import can_lead, lead, settle
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionPut, PartitionState, TopicImage
-from forebay.core.cluster.in_sync import MAJORITY, min_insync, needed
+from forebay.core.cluster.isr_changes import MAJORITY, min_insync, needed
 from forebay.core.cluster.topics import existing_topic
 from forebay.errors import ErrorCode, KafkaError
 

@@ -9,7 +9,7 @@ the high watermark from the moment it is proposed, because the store may already
 counts until the store has agreed, because until then it may be elected.
 
 The in-sync set is what the store says (`update`); nothing here changes it. While it is too small, nothing is
-committed at all (`in_sync.py` says why).
+committed at all (`isr_changes.py` says why).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from forebay.core.cluster.image import ClusterImage, PartitionState
-from forebay.core.cluster.in_sync import commits
+from forebay.core.cluster.isr_changes import commits
 
 UNKNOWN_OFFSET = -1
 

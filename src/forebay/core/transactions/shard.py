@@ -20,10 +20,10 @@ from forebay.config import TransactionsConfig
 from forebay.core.step import Now, RequestInfo, StateRecord, Step, Ticket
 from forebay.core.topic_partition import TopicPartition
 from forebay.core.transactions import decisions, end_many, inspection, replies
-from forebay.core.transactions.deadlines import Deadlines
+from forebay.core.transactions.deadline_heap import Deadlines
 from forebay.core.transactions.decisions import Outcome
 from forebay.core.transactions.draft import Asked, Draft, WriteMarkers
-from forebay.core.transactions.families import Leaving, Timeouts
+from forebay.core.transactions.id_prefixes import Leaving, Timeouts
 from forebay.core.transactions.inspection import unknown_states
 from forebay.core.transactions.state import (
     Event,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from forebay.errors import ForebayError
 from forebay.spark.source.lookup import offsets_at
-from forebay.spark.source.offsets import EARLIEST, LATEST, TopicPartition
+from forebay.spark.source.offset_ranges import EARLIEST, LATEST, TopicPartition
 from forebay.spark.wire.connections import Cluster
 
 if TYPE_CHECKING:

@@ -91,7 +91,7 @@ class WriteOptions:
     job_id: str | None = None
     limits: Limits = field(default_factory=Limits)
     transaction_timeout_ms: int | None = None
-    """None: as `families.timeout_ms` says."""
+    """None: as `id_prefixes.timeout_ms` says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from forebay.errors import ProtocolError
 from forebay.spark.arrays import array, constant, flags
-from forebay.spark.source.batches import Chunk, Piece, chunks
 from forebay.spark.source.columnar import Columns, Field, Ints, check_within, columns, field, varints
-from forebay.spark.source.offsets import OffsetRange
+from forebay.spark.source.offset_ranges import OffsetRange
+from forebay.spark.source.record_batches import Chunk, Piece, chunks
 
 _MICROSECONDS = 1000
 

@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 )
 
 from forebay.spark.source.decode import Rows
-from forebay.spark.source.offsets import TopicPartition
+from forebay.spark.source.offset_ranges import TopicPartition
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER_NULL = {"topic", "partition", "offset", "timestamp", "timestampType"}

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from forebay.errors import ErrorCode, KafkaError
-from forebay.spark.source.offsets import EARLIEST, LATEST, Offsets, Position, TopicPartition
+from forebay.spark.source.offset_ranges import EARLIEST, LATEST, Offsets, Position, TopicPartition
 from forebay.spark.source.options import Subscription
 from forebay.spark.wire.connections import BrokerConnection, Cluster, check
 from forebay.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from forebay.errors import ConfigError
-from forebay.spark.source.offsets import (
+from forebay.spark.source.offset_ranges import (
     EARLIEST,
     LATEST,
     Position,

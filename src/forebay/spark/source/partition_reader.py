@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from forebay.errors import ErrorCode, ForebayError, KafkaError
-from forebay.spark.source.batches import Piece, select
 from forebay.spark.source.decode import ALL_ROWS, Decoder, Rows
 from forebay.spark.source.lookup import offsets_at
-from forebay.spark.source.offsets import EARLIEST, LATEST, OffsetRange
+from forebay.spark.source.offset_ranges import EARLIEST, LATEST, OffsetRange
 from forebay.spark.source.options import Fetching
+from forebay.spark.source.record_batches import Piece, select
 from forebay.spark.wire.connections import BrokerConnection, Cluster, check
 from forebay.spark.worker import settle
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData

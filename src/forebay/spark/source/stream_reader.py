@@ -24,7 +24,7 @@ from forebay.errors import ConfigError, KafkaError
 from forebay.spark.schema import arrow_schema, check_columns
 from forebay.spark.source.batch_reader import RangePartition
 from forebay.spark.source.lookup import commit_offsets, offsets_at, partitions, required_partitions, resolve
-from forebay.spark.source.offsets import (
+from forebay.spark.source.offset_ranges import (
     EARLIEST,
     LATEST,
     OffsetRange,

@@ -11,9 +11,9 @@ or it is not, and nothing has become visible before.
 
 With the decision the participants are committed. Forebay's brokers do both in one step: all of these
 transactions live with one coordinator (`coordinator_choice.py`), and the EndTxn that commits the driver's
-names the others. From then on the brokers see all of them to their end, whatever becomes of the driver. Other brokers commit
-one transaction at a time, so there the participants follow the decision one by one, which can be repeated
-by anyone who reads it, any number of times.
+names the others. From then on the brokers see all of them to their end, whatever becomes of the driver.
+Other brokers commit one transaction at a time, so there the participants follow the decision one by one,
+which can be repeated by anyone who reads it, any number of times.
 
 Deciding is a compare-and-set: the driver first takes over the transactional id spark-sink-<name>, which
 fences any other driver in the middle of deciding, reads what is decided, and records only if this batch is

@@ -19,7 +19,7 @@ from forebay.errors import ForebayError
 from forebay.spark.sink.options import Columns, WriteOptions
 from forebay.spark.sink.producer import Producer, new_identity
 from forebay.spark.sink.task import TaskSink, rounds
-from forebay.spark.sink.transactions import families
+from forebay.spark.sink.transactions import id_prefixes
 from forebay.spark.sink.transactions.batch_commit import (
     Attempt,
     Decision,
@@ -99,9 +99,9 @@ def _written(
 ) -> Prepared:
     ledger = Ledger(cluster, attempt.name)
     attempt = ledger.placed(attempt)
-    timeout_ms = options.transaction_timeout_ms or families.timeout_ms(cluster, attempt.name)
+    timeout_ms = options.transaction_timeout_ms or id_prefixes.timeout_ms(cluster, attempt.name)
     identity = new_identity(cluster, attempt.transactional_id, timeout_ms)
-    family = families.family_of(attempt.name, attempt.run)
+    family = id_prefixes.family_of(attempt.name, attempt.run)
     producer = Producer(cluster, identity, options.limits, attempt.transactional_id, family=family)
     try:
         TaskSink(producer, options, columns, attempt.task).write(batches)
@@ -180,7 +180,7 @@ def commit(cluster: Cluster, messages: Sequence[Prepared], *, forget_name: bool 
 def forget(cluster: Cluster, name: str, decision: Decision | None = None) -> None:
     """Have the brokers forget a name under which nobody will write again."""
     try:
-        families.forget(cluster, name, decision)
+        id_prefixes.forget(cluster, name, decision)
     except ForebayError as error:
         _log.warning("what brokers keep of %s stays until it expires: %s", name, error)
 
@@ -217,9 +217,9 @@ def _has_strays(cluster: Cluster, attempt: Attempt) -> bool:
     renew it with their own, so that it would hold up readers for hours.
     """
     try:
-        if not families.can_look_after(cluster, attempt.name):
+        if not id_prefixes.can_look_after(cluster, attempt.name):
             return False  # nor does anybody renew it
-        return families.renew(cluster, attempt.name, attempt.run) > 0
+        return id_prefixes.renew(cluster, attempt.name, attempt.run) > 0
     except ForebayError as error:
         _log.warning("whether transactions of %s are left open is not known: %s", attempt.name, error)
         return False

@@ -2,8 +2,8 @@
 
 Tasks leave their transactions open until the driver decides about all of them. If the driver dies before,
 nobody will, and readers of committed data wait behind them until they time out. So their timeout is short,
-and is renewed (`families.py`), which brokers do for all transactions of a run at once: whichever task works
-keeps those of the tasks that have finished.
+and is renewed (`id_prefixes.py`), which brokers do for all transactions of a run at once: whichever task
+works keeps those of the tasks that have finished.
 
 Each Python worker has a thread for this, since a task may wait for its rows for a long time. It renews from
 when a task begins to work for a run until some time after the last one has left (`LINGER_S`). That is for a
@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from forebay.spark.sink.options import WriteOptions
-from forebay.spark.sink.transactions import families
+from forebay.spark.sink.transactions import id_prefixes
 from forebay.spark.wire.connections import Cluster
 
 _log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def job_of(options: WriteOptions, name: str, run: str) -> Job:
         connection=tuple(sorted(options.connection.items())),
         name=name,
         run=run,
-        timeout_ms=options.transaction_timeout_ms or families.RENEWED_TIMEOUT_MS,
+        timeout_ms=options.transaction_timeout_ms or id_prefixes.RENEWED_TIMEOUT_MS,
     )
 
 
@@ -135,8 +135,8 @@ class Renewals:
     def _renew(self, job: Job) -> None:
         try:
             cluster = Cluster.shared(job.bootstrap, dict(job.connection))
-            if families.can_look_after(cluster, job.name):
-                still_open = families.renew(cluster, job.name, job.run, limit_s=job.interval_s)
+            if id_prefixes.can_look_after(cluster, job.name):
+                still_open = id_prefixes.renew(cluster, job.name, job.run, limit_s=job.interval_s)
             else:
                 still_open = 0
         except Exception as error:  # whatever it is, the next turn may be luckier, and there are other jobs

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.core.partition.admission import VERIFY
-from forebay.core.partition.verification import Verifications
+from forebay.core.partition.transaction_verification import Verifications
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import HEADER_SIZE, BatchHeader, read_header

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from forebay.broker.background import Background
 from forebay.broker.partition.partition import Partition
-from forebay.broker.replication.follower import Fetcher
+from forebay.broker.replication.fetcher import Fetcher
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState
 
 MakeFetcher: TypeAlias = Callable[[int, Callable[[Partition], None]], Fetcher]

@@ -14,8 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from forebay.core.partition.cleaning import BatchFilter, LastBatches, PassOver, TransactionTrack, note_keys
-from forebay.core.partition.compaction import CompactionPlan, group_segments
+from forebay.core.partition.compaction_filter import (
+    BatchFilter,
+    LastBatches,
+    PassOver,
+    TransactionTrack,
+    note_keys,
+)
+from forebay.core.partition.compaction_plan import CompactionPlan, group_segments
 from forebay.core.partition.offset_map import OffsetMap
 from forebay.errors import StorageError
 from forebay.storage.disk import Disk
