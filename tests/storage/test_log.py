@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -23,8 +25,8 @@ from support.machines.storing import (
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=200, file_delete_delay_ms=500)
 
 
-def open_log(path: Path, config: LogConfig = SMALL, **options: object) -> Log:
-    return Log.open(RealDisk(), str(path / "t-0"), config, **options)  # type: ignore[arg-type]
+def open_log(path: Path, config: LogConfig = SMALL, disk: RealDisk | None = None, **options: object) -> Log:
+    return Log.open(disk or RealDisk(), str(path / "t-0"), config, **options)  # type: ignore[arg-type]
 
 
 def names(path: Path) -> list[str]:
@@ -353,6 +355,46 @@ def test_snapshots_of_producers(tmp_path: Path) -> None:
     log.truncate_to(12)
     assert list(log.snapshots()) == [(10, b"second")]
     assert "00000000000000000010.snapshot" in names(tmp_path)
+
+
+def test_a_snapshot_lists_no_directory(tmp_path: Path) -> None:
+    """A log that rolls often, on a disk that cannot be read any more, would be tried in vain each time."""
+    log = open_log(tmp_path, disk=(disk := UnlistableDisk()))
+    assert list(log.snapshots()) == []
+    disk.unlistable = True
+    for state in (b"first", b"second", b"third"):
+        fill(log, 5)
+        log.datasync()
+        log.write_snapshot(state)
+    log.truncate_to(12)
+    assert list(log.snapshots()) == [(10, b"second")]
+
+
+def test_after_a_snapshot_that_failed_the_directory_is_looked_at_again(tmp_path: Path) -> None:
+    log = open_log(tmp_path, disk=(disk := UnlistableDisk()))
+    fill(log, 5)
+    disk.half_done = True
+    with pytest.raises(OSError, match="half done"):
+        log.write_snapshot(b"written, and nobody knows")
+    disk.half_done = False
+    log.truncate_to(2)
+    assert not [name for name in names(tmp_path) if name.endswith(".snapshot")]
+
+
+class UnlistableDisk(RealDisk):
+    unlistable = False
+    half_done = False
+    """A file is written, and yet the call fails."""
+
+    def list(self, path: str) -> list[str]:
+        if self.unlistable:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return super().list(path)
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        super().write_atomic(path, data, sync=sync)
+        if self.half_done:
+            raise OSError(errno.EIO, "half done", path)
 
 
 def test_the_snapshot_that_recovery_begins_with_is_kept(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from typing import NamedTuple
 from forebay.clock import Clock, SystemClock, monotonic_ms
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.disk import Disk
-from forebay.storage.log.producer_snapshots import Snapshots
 from forebay.storage.log.recovery import OpenOptions, open_segments
 from forebay.storage.log.segment import Segment
 from forebay.storage.log.segments import SegmentInfo
@@ -94,7 +93,7 @@ class Log(TruncatingLog):
         log._drop_unsynced_aborted()
         if not clean:
             # The log will grow past them again, with other batches.
-            Snapshots(disk, directory).remove_beyond(log.end_offset)
+            log._snapshots.remove_beyond(log.end_offset)
         return log
 
     def _refuse_if_lossy(self) -> None:
@@ -390,10 +389,8 @@ class Log(TruncatingLog):
 
     def write_snapshot(self, data: bytes, *, sync: bool = False) -> None:
         """Keep the producers' state as of the end of the log, and of the older ones what may be needed."""
-        Snapshots(self._disk, self.directory).write(
-            self.end_offset, data, sync=sync, recovery_point=self.recovery_point
-        )
+        self._snapshots.write(self.end_offset, data, sync=sync, recovery_point=self.recovery_point)
 
     def snapshots(self) -> Iterator[tuple[int, bytes]]:
         """(offset, state) of the snapshots not beyond the end, newest first: take the first that is whole."""
-        return Snapshots(self._disk, self.directory).newest_first(self.end_offset)
+        return self._snapshots.newest_first(self.end_offset)

@@ -20,14 +20,16 @@ class Snapshots:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
+        self._known: list[int] | None = None
+        """Their offsets, ascending, once the directory was listed. No roll has to list it again."""
 
     def write(self, offset: int, data: bytes, *, sync: bool, recovery_point: int) -> None:
         """Older ones go, but for one that recovery can begin with: taken at its point or before."""
+        offsets, self._known = self._offsets(), None  # after a failure nobody knows what is there
         self._disk.write_atomic(self._path(offset), data, sync=sync)
-        offsets = self._offsets()
+        offsets = sorted({*offsets, offset})
         below = sum(taken_at <= recovery_point for taken_at in offsets)
-        for old in offsets[: min(max(below - 1, 0), max(len(offsets) - _KEPT, 0))]:
-            self._disk.remove(self._path(old))
+        self._remove(offsets, offsets[: min(max(below - 1, 0), max(len(offsets) - _KEPT, 0))])
 
     def newest_first(self, end_offset: int) -> Iterator[tuple[int, bytes]]:
         for offset in reversed(self._offsets()):
@@ -36,18 +38,24 @@ class Snapshots:
 
     def remove_beyond(self, end_offset: int) -> None:
         """For certain: the log will grow past them again, with other batches. Blocks."""
-        beyond = [offset for offset in self._offsets() if offset > end_offset]
-        for offset in beyond:
-            self._disk.remove(self._path(offset))
+        offsets, self._known = self._offsets(), None
+        beyond = [offset for offset in offsets if offset > end_offset]
+        self._remove(offsets, beyond)
         if beyond:
             self._disk.fsync_dir(self._directory)
 
+    def _remove(self, offsets: list[int], some: list[int]) -> None:
+        for offset in some:
+            self._disk.remove(self._path(offset))
+        self._known = [offset for offset in offsets if offset not in some]
+
     def _offsets(self) -> list[int]:
         """Ascending."""
-        stems = [
-            name.removesuffix(_SUFFIX) for name in self._disk.list(self._directory) if name.endswith(_SUFFIX)
-        ]
-        return sorted(int(stem) for stem in stems if stem.isdigit())
+        if self._known is None:
+            names = self._disk.list(self._directory)
+            stems = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
+            self._known = sorted(int(stem) for stem in stems if stem.isdigit())
+        return self._known
 
     def _path(self, offset: int) -> str:
         return f"{self._directory}/{segment_name(offset)}{_SUFFIX}"

@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from forebay.errors import StorageError
-from forebay.storage.log.producer_snapshots import Snapshots
 from forebay.storage.log.segment import Segment
 from forebay.storage.log.swap import SwappingLog
 
@@ -108,4 +107,4 @@ class TruncatingLog(SwappingLog):
     def _forget_beyond_end(self) -> None:
         self.start_offset = min(self.start_offset, self.end_offset)
         self.recovery_point = min(self.recovery_point, self.end_offset)
-        Snapshots(self._disk, self.directory).remove_beyond(self.end_offset)
+        self._snapshots.remove_beyond(self.end_offset)

@@ -29,6 +29,7 @@ from zlib import crc32
 from forebay.clock import Clock
 from forebay.errors import StorageError
 from forebay.storage.disk import Disk, File, FileClosed
+from forebay.storage.log.producer_snapshots import Snapshots
 from forebay.storage.log.recovery import Opened, RecoveryReport
 from forebay.storage.log.segment import MAX_RELATIVE_OFFSET, Segment, Tail
 from forebay.storage.log.segments import SegmentList
@@ -89,6 +90,7 @@ class LogWriter:
         "_roll_offset",
         "_roll_timestamp",
         "_segments",
+        "_snapshots",
         "_sync_lock",
         "_unsynced",
         "_written_end",
@@ -129,6 +131,7 @@ class LogWriter:
         self._config = config
         self._clock = clock
         self._segments = SegmentList(opened.segments)
+        self._snapshots = Snapshots(disk, directory)
         self._sync_lock = threading.Lock()
         self._unsynced: list[Segment] = list(opened.unsynced)
         self._generation = 0
