@@ -82,6 +82,8 @@ class SimDisk:
     def __init__(self, chance: random.Random) -> None:
         self.names: dict[str, Inode | None] = {}
         self.locks: dict[str, tuple[object, str]] = {}
+        self.rotten = False
+        """Whether a file gives back other bytes than were written."""
         self.fault: Callable[[str, str], None] | None = None
         """Called with an operation and a path before it is done; may raise OSError."""
         self.refused: Counter[tuple[str, str]] = Counter()
@@ -119,6 +121,7 @@ class SimDisk:
 
     def erase(self) -> None:
         """A new, empty disk in the place of this one."""
+        self.rotten = False
         self.boot += 1
         self.names, self._safe = {}, {}
         self._changes.clear()
@@ -140,6 +143,7 @@ class SimDisk:
         length = min(self._chance.randint(1, _ROTTEN_BYTES_MAX), len(inode.content) - at)
         before = bytes(inode.content)
         inode.content[at : at + length] = self._chance.randbytes(length)
+        self.rotten = True
         if name.endswith(".log"):
             _mend_unprotected(inode.content, before)
         return name

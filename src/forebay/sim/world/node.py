@@ -161,7 +161,7 @@ class SimNode:
             return
         self.gave_up = self.stopping = False
         self.starts += 1
-        self.kept_all = not self._torn and not self.disk_failed
+        self.kept_all = not (self._torn or self.disk_failed or self.disk.rotten)
         self._world.note("node", f"{self.host} starts")
         name = f"{self.host}/{self.starts}"
         process = self._process = SimProcess(self._world, self._network, self.host, name)
