@@ -45,7 +45,7 @@ class _View(NamedTuple):
     local: Address
     """The address that the client has connected to."""
     advertised: Address
-    """The address that the client is told to connect to."""
+    """The address that clients connect to."""
 
 
 def handle(

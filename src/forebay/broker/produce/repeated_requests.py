@@ -7,7 +7,7 @@ encoding: the numbers are put into a copy.
 
 Nothing is decided here. The batch goes through Partition.append like any other, and so to the one decision
 of `core/partition/admission.py`; whatever is unusual (an error, an answer that must wait, an unknown
-partition, a batch that begins a transaction) is left to the ordinary way, before anything changed.
+partition, a batch that begins a transaction) takes the full path, before anything changed.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class RepeatedProduce:
         try:
             base_offset, append_time_ms = partition.append(view[position:end], self._now_ms())
         except KafkaError:
-            return False  # the ordinary way meets the same error, and answers with it
+            return False  # the full path meets the same error, and answers with it
         self._metrics.produce_requests += 1
         if base_offset < end_offset:
             self._metrics.duplicates_dropped += 1
