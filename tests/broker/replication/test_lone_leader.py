@@ -135,3 +135,27 @@ async def write_until(cluster: LocalCluster, condition: Callable[[], bool]) -> N
         while not condition():
             await append(cluster, b"more", 1)
             await asyncio.sleep(0.05)
+
+
+async def test_a_replica_that_joins_stands_for_the_disk_only_when_the_store_says_so(
+    alone: LocalCluster,
+) -> None:
+    """Nobody knows whether its join was written. If not, this broker leads again after a loss of power, and
+    must have what was acknowledged."""
+    leader, follower, *_ = alone.state(TOPIC).replicas
+    disk, partition = alone[leader].disk, alone[leader].partitions.held(TOPIC, 0)
+    assert isinstance(disk, HeldDisk)
+    with alone.unwritable(leader) as refused:
+        await alone.start(follower)
+        await refused.wait()
+        await eventually(lambda: partition.leadership is not None and partition.leadership.joining)
+        disk.asked.clear()
+        disk.may_sync.clear()
+        appending = asyncio.create_task(append(alone, b"a", acks=-1))
+        await eventually(lambda: alone[follower].partitions.held(TOPIC, 0).log.end_offset == 1)
+        await eventually(disk.asked.is_set)
+        assert not appending.done()
+        assert partition.high_watermark == 0
+        disk.may_sync.set()
+        assert (await appending).error_code == ErrorCode.NONE
+        assert partition.log.recovery_point == 1

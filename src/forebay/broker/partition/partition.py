@@ -179,9 +179,9 @@ class Partition:
         wanted = self.config.insync_replicas_min(len(leadership.state.original))
         self.enough_replicas = len(leadership.isr) >= wanted
         self.may_commit = leadership.may_commit(self.config.min_insync_replicas)
-        alone = self.may_commit and leadership.alone
-        self.commits_by_sync = alone and self._syncs_alone and len(leadership.state.replicas) > 1
-        self.commits_at_once = alone and not self.commits_by_sync
+        only_copy = self.may_commit and leadership.only_copy
+        self.commits_by_sync = only_copy and self._syncs_alone and len(leadership.state.replicas) > 1
+        self.commits_at_once = only_copy and leadership.alone and not self.commits_by_sync
 
     def advance(self) -> bool:
         """Move the high watermark to where the in-sync replicas have come; whether it moved."""

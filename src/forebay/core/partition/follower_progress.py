@@ -77,7 +77,12 @@ class Leadership:
     @property
     def alone(self) -> bool:
         """Whether nobody else has to have a message before it is committed."""
-        return not self.joining and self.isr == (self.me,)
+        return not self.joining and self.only_copy
+
+    @property
+    def only_copy(self) -> bool:
+        """Whether nobody else may lead: a replica that joins may not, before the store says that it has."""
+        return self.isr == (self.me,)
 
     def may_commit(self, min_insync_replicas: int) -> bool:
         """Whether enough replicas are in sync for messages to be committed."""
