@@ -148,6 +148,29 @@ def test_going_through_a_file_on_the_loop_costs_what_a_large_file_would(
     finish(world, process, work)
 
 
+def test_what_a_process_reads_before_it_serves_is_free(world: World, network: SimNetwork) -> None:
+    process = process_on(world, network, "host")
+    stalls: list[float] = []
+    process.loop.on_stall = stalls.append
+    serving: list[str] = []
+    time = DiskTime(process.loop, serves=lambda: bool(serving))
+    handle = DiskHandle(SimDisk(random.Random(1)), random.Random(1), time=time)
+    handle.mkdirs("/data")
+
+    async def work() -> None:
+        file = handle.open("/data/log", create=True)
+        file.appendv([bytes(100_000)])
+        file.pread(100_000, 0)
+        await asyncio.sleep(0)
+        assert not stalls
+        serving.append("now")
+        file.pread(100_000, 0)
+        await asyncio.sleep(0)
+        assert stalls[-1] > 2.0
+
+    finish(world, process, work)
+
+
 # -- network -----------------------------------------------------------------------------------------------
 
 

@@ -63,7 +63,7 @@ class Followers:
     def _sync_if_alone(self, partition: Partition) -> None:
         """No other replica is in sync any more: what was committed with their copies is flushed now."""
         leadership = partition.leadership
-        if leadership is not None and leadership.alone and len(leadership.state.replicas) > 1:
+        if leadership is not None and leadership.only_copy and len(leadership.state.replicas) > 1:
             self._write_cycle.sync_alone(partition)
 
     # -- fetches -------------------------------------------------------------------------------------

@@ -4,10 +4,13 @@ The files of a story are small and stand for large ones: a byte here costs what 
 loop may read in one turn of one file does not grow with the file (a few headers, found by the index), so that
 much is free; whoever goes through a whole segment on the loop pays for all of it. Giving bytes to the page
 cache, and from there to a socket, costs nothing worth counting. Coordinators go through their logs on the
-loop, a chunk at a time, and let others have their turn after a few batches: that is free, too.
+loop, a chunk at a time, and let others have their turn after a few batches: that is free, too. So is what a
+broker reads before it serves: nobody waits for its loop, and a start may check every byte that it has.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from forebay.sim.world.loop import ProcessLoop
 
@@ -20,14 +23,16 @@ _COORDINATORS = ("/__consumer_offsets-", "/__transaction_state-")
 
 
 class DiskTime:
-    def __init__(self, loop: ProcessLoop) -> None:
+    def __init__(self, loop: ProcessLoop, *, serves: Callable[[], bool] = lambda: True) -> None:
+        """`serves`: whether the process has finished its start."""
         self._loop = loop
+        self._serves = serves
         self._turn = -1
         self._blocks: dict[str, set[int]] = {}
         """By path: which blocks the loop has read in this turn."""
 
     def read(self, path: str, position: int, size: int) -> None:
-        if not self._loop.busy or any(name in path for name in _COORDINATORS):
+        if not (self._loop.busy and self._serves()) or any(name in path for name in _COORDINATORS):
             return
         if self._turn != self._loop.turns_count:
             self._turn = self._loop.turns_count

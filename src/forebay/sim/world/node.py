@@ -168,7 +168,9 @@ class SimNode:
         process.loop.on_failure = self._failed
         process.loop.on_stall = self._stood_still
         handle = self._handle = DiskHandle(
-            self.disk, self._world.chance(f"handle/{name}"), time=DiskTime(process.loop)
+            self.disk,
+            self._world.chance(f"handle/{name}"),
+            time=DiskTime(process.loop, serves=lambda: self.ready),
         )
         handle.on_death = partial(self._die_soon, process)
         config = broker_config(
