@@ -8,20 +8,13 @@ from forebay.wire.fields import (
     Struct,
     array,
     boolean,
-    int8,
     int16,
     int32,
-    int64,
     string,
     struct,
     uuid,
 )
-
-
-class AcknowledgementBatch(Struct):
-    first_offset: int = int64()
-    last_offset: int = int64()
-    acknowledge_types: list[int] = array(int8)
+from forebay.wire.messages.share_fetch import AcknowledgementBatch, LeaderIdAndEpoch, NodeEndpoint
 
 
 class AcknowledgePartition(Struct):
@@ -42,11 +35,6 @@ class ShareAcknowledgeRequest(Request, api_key=79, versions=(1, 2), flexible=1):
     topics: list[AcknowledgeTopic] = array(AcknowledgeTopic)
 
 
-class LeaderIdAndEpoch(Struct):
-    leader_id: int = int32()
-    leader_epoch: int = int32()
-
-
 class PartitionData(Struct):
     partition_index: int = int32()
     error_code: int = int16()
@@ -57,13 +45,6 @@ class PartitionData(Struct):
 class ShareAcknowledgeTopicResponse(Struct):
     topic_id: bytes = uuid()
     partitions: list[PartitionData] = array(PartitionData)
-
-
-class NodeEndpoint(Struct):
-    node_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    rack: str | None = string(nullable="0+", default=None)
 
 
 class ShareAcknowledgeResponse(Response, api_key=79, versions=(1, 2), flexible=1):

@@ -1,0 +1,1 @@
+"""Share groups beyond the group itself: share partitions, their sessions, and the state that survives."""

@@ -1,0 +1,197 @@
+"""Share sessions (KIP-932): which partitions a member of a share group fetches from this broker.
+
+A member names its partitions once and then sends only what changes. It has one session per broker, known by
+group and member. ShareFetch and ShareAcknowledge share the session's epoch, which numbers their requests:
+
+| epoch of the request | ShareFetch | ShareAcknowledge |
+|---|---|---|
+| 0 | opens a session; a session that the member had here ends | INVALID_SHARE_SESSION_EPOCH |
+| -1 | ends the session, after the acknowledgements in it | the same |
+| the next one | adds and forgets partitions | changes no partitions |
+| any other | INVALID_SHARE_SESSION_EPOCH | INVALID_SHARE_SESSION_EPOCH |
+
+A session that is replaced (epoch 0) releases nothing: the application may still work on the records, and
+acknowledges them in the new session. A session that ends with -1, or with its connection, releases what its
+member has acquired. A member that came back on another connection is not disturbed by the end of the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.messages.share_acknowledge import AcknowledgePartition, ShareAcknowledgeRequest
+from forebay.wire.messages.share_fetch import AcknowledgementBatch, FetchPartition, ShareFetchRequest
+
+OPENING_EPOCH = 0
+FINAL_EPOCH = -1
+_EPOCH_MAX = 2**31 - 1
+MEMBER_ID_CHARACTERS_MAX = 36
+
+Acknowledgements = dict["SessionPartition", list[AcknowledgementBatch]]
+
+
+class SessionPartition(NamedTuple):
+    topic_id: bytes
+    partition: int
+
+
+class SessionKey(NamedTuple):
+    group_id: str
+    member_id: str
+
+
+@dataclass(slots=True, eq=False)
+class ShareSession:
+    key: SessionKey
+    connection: Hashable
+    """The connection of its newest request; the session ends with it."""
+    epoch: int = 1
+    """That of the request which must come next."""
+    partitions: dict[SessionPartition, bool] = field(default_factory=dict)
+    """What to fetch from, the one that gave records last at the end; whether it must be answered although
+    there is nothing to say of it: it is new, or had an error."""
+
+    def answered(self, partition: SessionPartition, *, records: bool, error: bool) -> None:
+        """Note what a response says of a partition."""
+        if partition not in self.partitions:
+            return  # it was only acknowledged, or has been forgotten meanwhile
+        if records:
+            del self.partitions[partition]
+        self.partitions[partition] = error
+
+
+class ShareRequest(NamedTuple):
+    """One ShareFetch or ShareAcknowledge, seen through its session."""
+
+    key: SessionKey
+    acknowledgements: Acknowledgements
+    session: ShareSession | None
+    """None once it has ended."""
+
+    @property
+    def is_final(self) -> bool:
+        return self.session is None
+
+
+class ShareSessions:
+    """All share sessions of a broker."""
+
+    def __init__(self, sessions_max: int) -> None:
+        self._sessions_max = sessions_max
+        self._sessions: dict[SessionKey, ShareSession] = {}
+        self._by_connection: dict[Hashable, dict[SessionKey, ShareSession]] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def of_group(self, group_id: str) -> list[ShareSession]:
+        return [session for key, session in self._sessions.items() if key.group_id == group_id]
+
+    def fetch(self, request: ShareFetchRequest, connection: Hashable) -> ShareRequest:
+        """Raises KafkaError with the code to answer with; then nothing has changed."""
+        key = _key_of(request)
+        acknowledgements = _acknowledgements(request)
+        if request.share_session_epoch == OPENING_EPOCH:
+            if acknowledgements:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "the request that opens a share session acknowledges nothing"
+                )
+            session = self._open(key, connection)
+        else:
+            session = self._continue(key, request.share_session_epoch, connection)
+            if request.share_session_epoch == FINAL_EPOCH:
+                return ShareRequest(key, acknowledgements, None)
+        for topic in request.topics:
+            for wanted in topic.partitions:
+                session.partitions.setdefault(SessionPartition(topic.topic_id, wanted.partition_index), True)
+        for forgotten in request.forgotten_topics_data:
+            for index in forgotten.partitions:
+                session.partitions.pop(SessionPartition(forgotten.topic_id, index), None)
+        return ShareRequest(key, acknowledgements, session)
+
+    def acknowledge(self, request: ShareAcknowledgeRequest, connection: Hashable) -> ShareRequest:
+        """Raises KafkaError with the code to answer with; then nothing has changed."""
+        key, epoch = _key_of(request), request.share_session_epoch
+        if epoch == OPENING_EPOCH:
+            raise KafkaError(
+                ErrorCode.INVALID_SHARE_SESSION_EPOCH, "only ShareFetch can open a share session"
+            )
+        session = self._continue(key, epoch, connection)
+        return ShareRequest(key, _acknowledgements(request), None if epoch == FINAL_EPOCH else session)
+
+    def connection_closed(self, connection: Hashable) -> list[SessionKey]:
+        """End the sessions of a connection; the members whose records are to be released."""
+        ended = self._by_connection.pop(connection, {})
+        for key in ended:
+            del self._sessions[key]
+        return list(ended)
+
+    def _open(self, key: SessionKey, connection: Hashable) -> ShareSession:
+        before = self._sessions.get(key)
+        if before is None and len(self._sessions) >= self._sessions_max:
+            raise KafkaError(
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+                f"there are {self._sessions_max} share sessions already (group.share.max.share.sessions)",
+            )
+        if before is not None:
+            self._end(before)
+        session = self._sessions[key] = ShareSession(key, connection)
+        self._by_connection.setdefault(connection, {})[key] = session
+        return session
+
+    def _continue(self, key: SessionKey, epoch: int, connection: Hashable) -> ShareSession:
+        session = self._sessions.get(key)
+        if session is None:
+            raise KafkaError(
+                ErrorCode.SHARE_SESSION_NOT_FOUND, f"member {key.member_id!r} has no share session here"
+            )
+        if epoch == FINAL_EPOCH:
+            self._end(session)
+            return session
+        if epoch != session.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+                f"epoch {epoch} came where {session.epoch} is the next of this share session",
+            )
+        session.epoch = session.epoch + 1 if session.epoch < _EPOCH_MAX else 1
+        if session.connection != connection:
+            self._forget_connection(session)
+            session.connection = connection
+            self._by_connection.setdefault(connection, {})[key] = session
+        return session
+
+    def _end(self, session: ShareSession) -> None:
+        del self._sessions[session.key]
+        self._forget_connection(session)
+
+    def _forget_connection(self, session: ShareSession) -> None:
+        mine = self._by_connection[session.connection]
+        del mine[session.key]
+        if not mine:
+            del self._by_connection[session.connection]
+
+
+def _key_of(request: ShareFetchRequest | ShareAcknowledgeRequest) -> SessionKey:
+    if request.group_id is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names no group")
+    member_id = request.member_id or ""
+    if not 1 <= len(member_id) <= MEMBER_ID_CHARACTERS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"a member id has 1 to {MEMBER_ID_CHARACTERS_MAX} characters"
+        )
+    return SessionKey(request.group_id, member_id)
+
+
+def _acknowledgements(request: ShareFetchRequest | ShareAcknowledgeRequest) -> Acknowledgements:
+    """By partition. A client may name a topic several times in one request."""
+    found: Acknowledgements = {}
+    for topic in request.topics:
+        partitions: Iterable[FetchPartition | AcknowledgePartition] = topic.partitions
+        for partition in partitions:
+            if partition.acknowledgement_batches:
+                at = SessionPartition(topic.topic_id, partition.partition_index)
+                found.setdefault(at, []).extend(partition.acknowledgement_batches)
+    return found
