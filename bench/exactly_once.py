@@ -20,23 +20,16 @@ from bench.suite import Suite
 from forebay.wire.batch import TRANSACTIONAL, build_batch
 from forebay.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
-from forebay.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from forebay.wire.messages.end_txn import EndTxnRequest
 from forebay.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
 )
-from forebay.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from forebay.wire.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from forebay.wire.messages.init_producer_id import InitProducerIdRequest
+from forebay.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from forebay.wire.records import Record
 
 INIT, ADD, END, ALTER = 4, 3, 3, 1
@@ -60,7 +53,7 @@ class Transactor:
         self._name, self._topic = next(_names), topic
         find_coordinator(self.client, self._name, TRANSACTION_KEY_TYPE)
         request = InitProducerIdRequest(transactional_id=self._name, transaction_timeout_ms=60_000)
-        answer = self.client.call(request, INIT, InitProducerIdResponse)
+        answer = self.client.ask(request, INIT)
         expect_success("initializing a producer", answer.error_code)
         self._producer = (answer.producer_id, answer.producer_epoch)
         self._sequence = 0
@@ -73,14 +66,14 @@ class Transactor:
             v3_and_below_producer_epoch=epoch,
             v3_and_below_topics=[AddPartitionsToTxnTopic(name=self._topic, partitions=[0])],
         )
-        added = self.client.call(add, ADD, AddPartitionsToTxnResponse).results_by_topic_v3_and_below[0]
+        added = self.client.ask(add, ADD).results_by_topic_v3_and_below[0]
         expect_success("adding a partition", added.results_by_partition[0].partition_error_code)
-        produced = self.client.call(self._produce(), PRODUCE_VERSION, ProduceResponse)
+        produced = self.client.ask(self._produce(), PRODUCE_VERSION)
         expect_success("producing", produced.responses[0].partition_responses[0].error_code)
         end = EndTxnRequest(
             transactional_id=self._name, producer_id=producer_id, producer_epoch=epoch, committed=True
         )
-        expect_success("committing", self.client.call(end, END, EndTxnResponse).error_code)
+        expect_success("committing", self.client.ask(end, END).error_code)
 
     def _produce(self) -> ProduceRequest:
         batch = build_batch(
@@ -131,7 +124,7 @@ def transactional_id_weight_kb(suite: Suite) -> float:
             request = InitProducerIdRequest(
                 transactional_id=f"weighed-{number:06}", transaction_timeout_ms=60_000
             )
-            answer = client.call(request, INIT, InitProducerIdResponse)
+            answer = client.ask(request, INIT)
             expect_success("initializing a producer", answer.error_code)
         return (broker.rss_bytes() - before) / 1024 / (WEIGHED_IDS / 1000)
 
@@ -169,7 +162,7 @@ def set_config(client: Client, topic: str, name: str, value: str) -> None:
         configs=[AlterableConfig(name=name, config_operation=0, value=value)],
     )
     request = IncrementalAlterConfigsRequest(resources=[resource])
-    answer = client.call(request, ALTER, IncrementalAlterConfigsResponse)
+    answer = client.ask(request, ALTER)
     expect_success("altering a topic", answer.responses[0].error_code)
 
 

@@ -12,7 +12,7 @@ from forebay.wire.fields import Request
 from forebay.wire.frames import request_frame
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from forebay.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from forebay.wire.parts import FileRange
+from forebay.wire.parts import join
 from forebay.wire.records import Record
 
 PRODUCE_VERSION = 9
@@ -45,16 +45,18 @@ B200_BATCH = batch_of(1, 200)
 
 
 def frame_bytes(request: Request, version: int) -> bytes:
-    parts = request_frame(request, version, correlation_id=1, client_id=CLIENT_ID)
-    return b"".join(part for part in parts if not isinstance(part, FileRange))
+    return join(request_frame(request, version, correlation_id=1, client_id=CLIENT_ID))
 
 
-def produce_frame(topic: str, batch: bytes, *, partition: int = 0, acks: int = 1) -> bytes:
+def produce_request(topic: str, batch: bytes, *, partition: int = 0, acks: int = 1) -> ProduceRequest:
     data = TopicProduceData(
         name=topic, partition_data=[PartitionProduceData(index=partition, records=memoryview(batch))]
     )
-    request = ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[data])
-    return frame_bytes(request, PRODUCE_VERSION)
+    return ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[data])
+
+
+def produce_frame(topic: str, batch: bytes, *, partition: int = 0, acks: int = 1) -> bytes:
+    return frame_bytes(produce_request(topic, batch, partition=partition, acks=acks), PRODUCE_VERSION)
 
 
 def fetch_frame(

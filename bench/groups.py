@@ -19,14 +19,14 @@ from bench.rounds import fresh_topic
 from bench.server import ForebayServer
 from bench.suite import Suite
 from forebay.errors import ErrorCode
-from forebay.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
 from forebay.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from forebay.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from forebay.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from forebay.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 JOIN, SYNC, COMMIT, FIND = 5, 3, 8, 3
 MEMBERS = 50
@@ -49,14 +49,11 @@ class Member:
 
     def enter(self) -> None:
         """The broker gives it a member id, and expects it to join with that."""
-        answer = self._join()
+        self.post_join()
+        answer: JoinGroupResponse = self.client.read()
         if answer.error_code != ErrorCode.MEMBER_ID_REQUIRED:
             expect_success("joining", answer.error_code)
         self.member_id = answer.member_id
-
-    def _join(self) -> JoinGroupResponse:
-        self.post_join()
-        return self.client.read(JOIN, JoinGroupResponse)
 
     def post_join(self) -> None:
         protocol = JoinGroupRequestProtocol(name="range", metadata=bytes(40))
@@ -72,7 +69,7 @@ class Member:
 
     def read_join(self) -> list[str]:
         """The members of the generation, if this is the one that assigns."""
-        answer = self.client.read(JOIN, JoinGroupResponse)
+        answer: JoinGroupResponse = self.client.read()
         expect_success("joining", answer.error_code)
         self.generation_id = answer.generation_id
         return [member.member_id for member in answer.members]
@@ -89,12 +86,12 @@ class Member:
         self.client.post(request, SYNC)
 
     def read_sync(self) -> None:
-        expect_success("syncing", self.client.read(SYNC, SyncGroupResponse).error_code)
+        expect_success("syncing", self.client.read().error_code)
 
 
 def find_coordinator(client: Client, key: str, key_type: int = GROUP_KEY_TYPE) -> None:
     request = FindCoordinatorRequest(key=key, key_type=key_type)
-    expect_success("finding a coordinator", client.call(request, FIND, FindCoordinatorResponse).error_code)
+    expect_success("finding a coordinator", client.ask(request, FIND).error_code)
 
 
 def rebalance(members: Sequence[Member]) -> float:
@@ -138,19 +135,18 @@ def rebalance_of_many(address: Address) -> float:
         return rebalance(members)
 
 
-def commit_frame(group: str, topic: str) -> bytes:
+def commit_request(group: str, topic: str) -> OffsetCommitRequest:
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
-    request = OffsetCommitRequest(
+    return OffsetCommitRequest(
         group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])]
     )
-    return frame_bytes(request, COMMIT)
 
 
 def commits(suite: Suite, topic: str, connections: int) -> Rounds:
     """Each connection commits for a group of its own, one commit after the other, as consumers do."""
     rounds = Rounds()
     for _ in suite.each_round(f"commits, {connections} consumers"):
-        frames = [commit_frame(next(_names), topic) for _ in range(connections)]
+        frames = [frame_bytes(commit_request(next(_names), topic), COMMIT) for _ in range(connections)]
         rounds.append(
             run_load(
                 suite.broker,
@@ -175,9 +171,9 @@ def group_weight_kb(suite: Suite) -> float:
             many = [stack.enter_context(Client(broker.address)) for _ in range(50)]
             for start in range(0, WEIGHED_GROUPS, len(many)):
                 for number, each in enumerate(many, start):
-                    each.sock.sendall(commit_frame(f"weighed-{number:06}", "weighed"))
+                    each.post(commit_request(f"weighed-{number:06}", "weighed"), COMMIT)
                 for each in many:
-                    each.sock.recv(1024)
+                    each.read()
         return (broker.rss_bytes() - before) / 1024 / (WEIGHED_GROUPS / 1000)
 
 

@@ -11,15 +11,8 @@ import random
 from collections import defaultdict
 
 from bench.client import Client
-from bench.frames import (
-    B200_BATCH,
-    KB16_BATCH,
-    KB16_BATCH_RECORDS,
-    fetch_stream,
-    produce_frame,
-    produce_stream,
-)
-from bench.load import Measure, Rounds, receive_frame, run_load
+from bench.frames import B200_BATCH, KB16_BATCH, KB16_BATCH_RECORDS, fetch_stream, produce_stream
+from bench.load import Measure, Rounds, run_load
 from bench.report import Figure
 from bench.rounds import ROUND_S
 from bench.server import ForebayServer, Server
@@ -61,8 +54,7 @@ def _fill_partitions(server: Server, topic: str) -> None:
     with Client(server.address) as client:
         client.create_topic(topic, partitions=PARTITIONS)
         for partition in range(PARTITIONS):
-            client.sock.sendall(produce_frame(topic, B200_BATCH, partition=partition))
-            receive_frame(client.sock)
+            client.fill(topic, 1, B200_BATCH, partition)
 
 
 def _compare(

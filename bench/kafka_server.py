@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from bench.client import Client
 from bench.server import ROOT, BenchError, Server
-from forebay.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from forebay.errors import KafkaError
 
 POM = ROOT / "bench" / "kafka" / "pom.xml"
 LIBS = ROOT / "bench" / "kafka" / "target" / "libs"
@@ -151,10 +151,9 @@ class KafkaServer(Server):
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
-                with Client(self.address) as client:
-                    client.call(ApiVersionsRequest(), 0, ApiVersionsResponse)
+                with Client(self.address):
                     return self.address
-            except (OSError, BenchError):
+            except (OSError, KafkaError):
                 time.sleep(0.02)
         raise BenchError(f"Apache Kafka did not get ready:\n{self.last_words()}")
 

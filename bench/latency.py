@@ -68,15 +68,16 @@ def produce_round_trips(address: Address, topic: str, count: int) -> Latency:
 
 def wakes(address: Address, topic: str, count: int) -> Latency:
     """From sending a produce on one connection to the records' arrival at a long poll on another."""
-    with Client(address) as client, connect(address) as consumer:
+    with Client(address) as client:
         offset = client.end_offset(topic)
-        if offset is None:
-            raise BenchError(f"topic {topic} cannot be read")
+    if offset is None:
+        raise BenchError(f"topic {topic} cannot be read")
+    with connect(address) as producer, connect(address) as consumer:
         offsets = iter(range(offset, offset + count + WARM_UP))
         frame = produce_frame(topic, B200_BATCH)
         for _ in range(WARM_UP):
-            _wake_ns(client.sock, consumer, topic, frame, next(offsets))
-        return _sampled(lambda: _wake_ns(client.sock, consumer, topic, frame, next(offsets)), count)
+            _wake_ns(producer, consumer, topic, frame, next(offsets))
+        return _sampled(lambda: _wake_ns(producer, consumer, topic, frame, next(offsets)), count)
 
 
 def _wake_ns(producer: socket.socket, consumer: socket.socket, topic: str, frame: bytes, offset: int) -> int:

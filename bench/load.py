@@ -1,8 +1,9 @@
 """Load generators: separate processes that send prebuilt frames and count the bytes that come back.
 
-A generator does no protocol work while it runs: its requests were built before, and the replies to them all
-have the size of the first, so that receiving is counting. That keeps it far cheaper than the server. Whether
-the replies were successes is checked afterwards from the log's end offset (`bench.client`).
+A generator does no protocol work while it runs, so it has no session (`wire/session.py`). Its requests were
+built before, and all replies have the size of the first, so that receiving is counting. That keeps it far
+cheaper than the server. Whether the replies were successes is checked afterwards from the log's end offset
+(`bench.client`).
 """
 
 from __future__ import annotations

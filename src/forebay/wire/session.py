@@ -42,9 +42,9 @@ class Session:
     ) -> None:
         """`peer` names the broker in error messages; `first_id` is the first correlation id."""
         self.peer = peer
+        self.client_id = client_id
         self.in_flight: dict[int, InFlight] = {}
         """By correlation id, the oldest first."""
-        self._client_id = client_id
         self._response_bytes_max = response_bytes_max
         self._next_id = first_id
         self._versions = {ApiVersionsRequest.API_KEY: (0, 0)}
@@ -70,7 +70,7 @@ class Session:
         if version is None:
             version = self.version(type(request))
         sent = InFlight(self._next_id, type(request), version)
-        parts = request_frame(request, version, sent.correlation_id, self._client_id)
+        parts = request_frame(request, version, sent.correlation_id, self.client_id)
         self._next_id = (self._next_id + 1) % _CORRELATION_ID_LIMIT
         self.in_flight[sent.correlation_id] = sent
         return sent, parts

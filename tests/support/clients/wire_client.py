@@ -1,7 +1,9 @@
-"""A client for tests that misbehave: it sends whatever bytes it likes, pipelines, and reads when it pleases.
+"""A client for tests: a session on a socket that the test may use itself, to send and read any bytes.
 
-`call` asks one question; `post` and `read` separate sending from reading, so that a test says exactly what is
-on the wire and when. The functions below it make the requests that most tests need.
+`call` is a request and its response. `post` and `read` separate sending from reading, so that a test decides
+what is on the wire and when. The session does not ask for the broker's versions: a test names the version of
+each request, even one that the broker does not serve. The functions below make the requests that most tests
+need.
 """
 
 from __future__ import annotations
@@ -9,25 +11,26 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
-import struct
 import time
-from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 from forebay.wire.batch import build_batch, records, split
 from forebay.wire.fields import Request
-from forebay.wire.frames import read_response, request_frame
-from forebay.wire.messages import api
+from forebay.wire.frames import request_frame
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from forebay.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from forebay.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from forebay.wire.parts import join
 from forebay.wire.records import Record
+from forebay.wire.session import LENGTH_BYTES, InFlight, Session
 
 TIMEOUT_SECONDS = 30.0
+CLIENT_ID = "test"
+RESPONSE_BYTES_MAX = 1 << 30
 PRODUCE = 9
 FETCH = 12
 LIST_OFFSETS = 7
@@ -49,8 +52,7 @@ class WireClient:
         except OSError:
             self.socket.close()
             raise
-        self._next_id = 1
-        self.unanswered: deque[tuple[int, type[Request], int]] = deque()
+        self._session = Session(bootstrap, client_id=CLIENT_ID, response_bytes_max=RESPONSE_BYTES_MAX)
 
     def __enter__(self) -> WireClient:
         return self
@@ -63,30 +65,37 @@ class WireClient:
     def close(self) -> None:
         self.socket.close()
 
-    def frame(self, request: Request, version: int, client_id: str | None = "test") -> bytes:
-        """The bytes of a request whose answer `read` is to expect; it is the caller's to send them."""
-        correlation_id = self._next_id
-        self._next_id += 1
-        if not (isinstance(request, ProduceRequest) and request.acks == 0):
-            self.unanswered.append((correlation_id, type(request), version))
-        return frame(request, version, correlation_id, client_id)
+    @property
+    def unanswered(self) -> list[InFlight]:
+        """Requests whose responses have not been read, the oldest first."""
+        return list(self._session.in_flight.values())
+
+    def frame(self, request: Request, version: int, client_id: str | None = CLIENT_ID) -> bytes:
+        """The bytes of a request whose response `read` is to expect; the caller sends them."""
+        self._session.client_id = client_id
+        sent, parts = self._session.send(request, version)
+        if isinstance(request, ProduceRequest) and request.acks == 0:
+            del self._session.in_flight[sent.correlation_id]
+        return join(parts)
 
     def post(self, request: Request, version: int) -> None:
         self.socket.sendall(self.frame(request, version))
 
     def read(self) -> Any:
-        """The answer to the oldest request that has none yet."""
+        """The response to the oldest request that has none yet."""
         return self.decode(self.read_frame())
 
-    def decode(self, answer: bytes) -> Any:
-        correlation_id, request, version = self.unanswered.popleft()
-        got, value = read_response(api(request.API_KEY).response, version, memoryview(answer))
-        assert got == correlation_id, f"answered {got} where {correlation_id} came next"
-        return value
+    def decode(self, frame: bytes) -> Any:
+        oldest = next(iter(self._session.in_flight.values()))
+        sent, response = self._session.receive(memoryview(frame))
+        assert sent is oldest, (
+            f"response {sent.correlation_id} came where {oldest.correlation_id} was awaited"
+        )
+        return response
 
     def read_frame(self) -> bytes:
-        (size,) = struct.unpack(">i", self.receive(4))
-        return self.receive(size)
+        # Not `Session.frame_size`, which accepts small frames only until it knows the versions.
+        return self.receive(int.from_bytes(self.receive(LENGTH_BYTES), "big"))
 
     def call(self, request: Request, version: int) -> Any:
         self.post(request, version)
@@ -131,8 +140,9 @@ class WireClient:
         return not poll.poll(0)
 
 
-def frame(request: Request, version: int, correlation_id: int = 7, client_id: str | None = "test") -> bytes:
-    return b"".join(cast("list[bytes]", request_frame(request, version, correlation_id, client_id)))
+def frame(request: Request, version: int) -> bytes:
+    """The bytes of a request outside of any session: to be cut, mutated or sent again and again."""
+    return join(request_frame(request, version, correlation_id=7, client_id=CLIENT_ID))
 
 
 # -- batches -----------------------------------------------------------------------------------------------
@@ -253,7 +263,7 @@ def create_topic(name: str, partitions: int = 1, **configs: str) -> CreateTopics
     )
 
 
-# -- short ways to an outcome ------------------------------------------------------------------------------
+# -- requests and what they return --------------------------------------------------------------------------
 
 
 def create(client: WireClient, name: str, partitions: int = 1, **configs: str) -> bytes:
