@@ -52,6 +52,9 @@ ListTransactions 0-1  OffsetDelete 0-0  DescribeLogDirs 1-4  DescribeClientQuota
 AlterClientQuotas 0-1  DescribeUserScramCredentials 0-0  AlterUserScramCredentials 0-0
 DescribeTopicPartitions 0-0  ConsumerGroupHeartbeat 0-1  ConsumerGroupDescribe 0-1
 ShareGroupHeartbeat 1-1  ShareGroupDescribe 1-1  ShareFetch 1-2  ShareAcknowledge 1-2
+InitializeShareGroupState 0-0  ReadShareGroupState 0-0  WriteShareGroupState 0-1  DeleteShareGroupState 0-0
+ReadShareGroupStateSummary 0-1  DescribeShareGroupOffsets 0-1  AlterShareGroupOffsets 0-0
+DeleteShareGroupOffsets 0-0
 AlterReplicaLogDirs 1-2  DescribeQuorum 0-2  ListConfigResources 0-1  UpdateFeatures 0-2  UnregisterBroker 0-0
 """
 
