@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from math import inf
 from pathlib import Path
 
-from forebay.config.group_settings import GROUP_RESOURCE_KEYS
+from forebay.config.group_settings import GROUP_RESOURCE_KEYS, bound_names
 from forebay.config.keys.broker import ALIASES, BROKER_KEYS
 from forebay.config.keys.topic import TOPIC_KEYS
 from forebay.config.values import INT_MAX, LONG_MAX, ConfigType, Definition, format_value
@@ -47,8 +47,9 @@ broker's, from the setting in the last column.
 _GROUP_INTRODUCTION = """\
 ## Group settings
 
-Changed with `forebay config set group NAME KEY=VALUE` or any admin client (resource type GROUP), for groups
-of the consumer protocol. They count from each member's next heartbeat on.
+Changed with `forebay config set group NAME KEY=VALUE` or any admin client (resource type GROUP). Those that
+begin with `consumer.` are for groups of the consumer protocol, the others for share groups. They count from
+each member's next heartbeat on.
 """
 _IGNORED_INTRODUCTION = """\
 ## Settings without effect
@@ -103,14 +104,23 @@ def _group_table() -> str:
                 f"`{name}`",
                 _type(key.definition),
                 key.definition.doc,
-                f"`group.{name.replace('consumer.', 'consumer.min.')}`, "
-                f"`group.{name.replace('consumer.', 'consumer.max.')}`",
-                f"`{key.fallback}`",
+                _group_bounds(key.definition),
+                f"`{key.fallback}`" if key.fallback else _default(key.definition),
             )
             for name, key in GROUP_RESOURCE_KEYS.items()
             if not key.definition.ignored
         ),
     )
+
+
+def _group_bounds(definition: Definition) -> str:
+    names = bound_names(definition.name)
+    return _allowed(definition) if names is None else ", ".join(f"`{name}`" for name in names)
+
+
+def _default(definition: Definition) -> str:
+    text = format_value(definition.default)
+    return f"default `{_number(text)}`" if text else "none"
 
 
 def _ignored_table() -> str:

@@ -19,12 +19,13 @@ from forebay.config.describe import (
     describe_group,
     describe_topic,
 )
-from forebay.config.group_settings import GroupSettings, check_group_overrides
+from forebay.config.group_settings import GroupSettings, ShareGroupSettings, check_group_overrides
 from forebay.config.keys.cleaner import CleanerConfig
 from forebay.config.keys.cluster import ClusterConfig
 from forebay.config.keys.controller import DRAINED, ControllerConfig
 from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.replication import ReplicationConfig
+from forebay.config.keys.share import ShareGroupsConfig
 from forebay.config.keys.transaction import TransactionsConfig
 from forebay.config.listeners import Listener, parse_listener
 from forebay.config.lookup import (
@@ -34,6 +35,7 @@ from forebay.config.lookup import (
     validate_broker_override,
     validate_topic_override,
 )
+from forebay.config.offset_reset import OffsetReset
 from forebay.config.sources import load
 from forebay.config.topic import TopicConfig, is_throttled
 from forebay.config.values import ConfigType, Definition, Source, Value, format_value
@@ -53,6 +55,7 @@ __all__ = [
     "ControllerConfig",
     "DRAINED",
     "GroupsConfig",
+    "ShareGroupsConfig",
     "TransactionsConfig",
     "Listener",
     "parse_listener",
@@ -61,6 +64,8 @@ __all__ = [
     "broker_definition",
     "group_definition",
     "GroupSettings",
+    "ShareGroupSettings",
+    "OffsetReset",
     "check_group_overrides",
     "topic_key",
     "validate_topic_override",

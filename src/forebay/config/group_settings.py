@@ -1,18 +1,34 @@
-"""The settings of one group (KIP-848): its own overrides over what the broker says."""
+"""The settings of one group: its own overrides over what the broker says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from forebay.config.keys.broker import BROKER_KEYS
 from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.ignored import IGNORED_GROUP_KEYS
-from forebay.config.values import Definition
+from forebay.config.keys.share import SHARE_GROUP_KEYS
+from forebay.config.offset_reset import OffsetReset
+from forebay.config.values import Definition, Value
 from forebay.errors import ConfigError
 
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
+SHARE_SESSION_TIMEOUT = "share.session.timeout.ms"
+SHARE_HEARTBEAT_INTERVAL = "share.heartbeat.interval.ms"
+SHARE_ASSIGNMENT_INTERVAL = "share.assignment.interval.ms"
+SHARE_LOCK_DURATION = "share.record.lock.duration.ms"
+SHARE_DELIVERY_LIMIT = "share.delivery.count.limit"
+SHARE_RECORD_LOCKS = "share.partition.max.record.locks"
+SHARE_OFFSET_RESET = "share.auto.offset.reset"
+SHARE_ISOLATION_LEVEL = "share.isolation.level"
+SHARE_RENEW = "share.renew.acknowledge.enable"
+SHARE_BACKOFF = "forebay.share.retry.backoff.ms"
+SHARE_BACKOFF_MAX = "forebay.share.retry.backoff.max.ms"
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
+DEAD_LETTER_COPY = "errors.deadletterqueue.copy.record.enable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +36,66 @@ class GroupKey:
     definition: Definition
     fallback: str | None
     """The broker setting that a group without a value of its own takes."""
+
+
+class _Range(NamedTuple):
+    """What the broker says about a setting of a group."""
+
+    default: int
+    low: int
+    high: int
+
+
+_RANGES: dict[str, Callable[[GroupsConfig], _Range]] = {
+    SESSION_TIMEOUT: lambda config: _Range(
+        config.consumer_session_timeout_ms,
+        config.consumer_min_session_timeout_ms,
+        config.consumer_max_session_timeout_ms,
+    ),
+    HEARTBEAT_INTERVAL: lambda config: _Range(
+        config.consumer_heartbeat_interval_ms,
+        config.consumer_min_heartbeat_interval_ms,
+        config.consumer_max_heartbeat_interval_ms,
+    ),
+    SHARE_SESSION_TIMEOUT: lambda config: _Range(
+        config.share.session_timeout_ms,
+        config.share.min_session_timeout_ms,
+        config.share.max_session_timeout_ms,
+    ),
+    SHARE_HEARTBEAT_INTERVAL: lambda config: _Range(
+        config.share.heartbeat_interval_ms,
+        config.share.min_heartbeat_interval_ms,
+        config.share.max_heartbeat_interval_ms,
+    ),
+    SHARE_ASSIGNMENT_INTERVAL: lambda config: _Range(
+        config.share.assignment_interval_ms,
+        config.share.min_assignment_interval_ms,
+        config.share.max_assignment_interval_ms,
+    ),
+    SHARE_LOCK_DURATION: lambda config: _Range(
+        config.share.record_lock_duration_ms,
+        config.share.min_record_lock_duration_ms,
+        config.share.max_record_lock_duration_ms,
+    ),
+    SHARE_DELIVERY_LIMIT: lambda config: _Range(
+        config.share.delivery_count_limit,
+        config.share.min_delivery_count_limit,
+        config.share.max_delivery_count_limit,
+    ),
+    SHARE_RECORD_LOCKS: lambda config: _Range(
+        config.share.partition_max_record_locks,
+        config.share.min_partition_max_record_locks,
+        config.share.max_partition_max_record_locks,
+    ),
+}
+
+
+def bound_names(name: str) -> tuple[str, str] | None:
+    """The broker settings between which a group's setting must be, if there are such."""
+    if name not in _RANGES:
+        return None
+    protocol, _, rest = name.partition(".")
+    return f"group.{protocol}.min.{rest}", f"group.{protocol}.max.{rest}"
 
 
 def _key(name: str) -> GroupKey:
@@ -31,72 +107,117 @@ def _key(name: str) -> GroupKey:
 GROUP_RESOURCE_KEYS: dict[str, GroupKey] = {
     key.definition.name: key
     for key in (
-        _key(SESSION_TIMEOUT),
-        _key(HEARTBEAT_INTERVAL),
+        *map(_key, _RANGES),
+        *(GroupKey(definition=definition, fallback=None) for definition in SHARE_GROUP_KEYS),
         *(GroupKey(definition=definition, fallback=None) for definition in IGNORED_GROUP_KEYS),
     )
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
-    """What is in force for one group of the consumer protocol."""
+class ShareGroupSettings:
+    """What is in force for one share group."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
+    assignment_interval_ms: int
+    record_lock_duration_ms: int
+    delivery_count_limit: int
+    partition_max_record_locks: int
+    offset_reset: OffsetReset
+    is_read_committed: bool
+    renew_enabled: bool
+    retry_backoff_ms: int
+    """0 delivers what was released again at once."""
+    retry_backoff_ms_max: int
+    dead_letter_topic: str
+    """Empty: no dead letters."""
+    dead_letter_copies_record: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """What is in force for one group: of the consumer protocol, or if it is a share group."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    share: ShareGroupSettings
 
     @staticmethod
     def resolve(config: GroupsConfig, overrides: Mapping[str, str]) -> GroupSettings:
         """Values that were stored under wider bounds than this broker's are brought within them."""
-        session_ms = _number(SESSION_TIMEOUT, overrides)
-        heartbeat_ms = _number(HEARTBEAT_INTERVAL, overrides)
         return GroupSettings(
-            session_timeout_ms=config.consumer_session_timeout_ms
-            if session_ms is None
-            else _within(session_ms, _session_bounds(config)),
-            heartbeat_interval_ms=config.consumer_heartbeat_interval_ms
-            if heartbeat_ms is None
-            else _within(heartbeat_ms, _heartbeat_bounds(config)),
+            session_timeout_ms=_within(config, overrides, SESSION_TIMEOUT),
+            heartbeat_interval_ms=_within(config, overrides, HEARTBEAT_INTERVAL),
+            share=_resolve_share(config, overrides),
         )
+
+
+def _resolve_share(config: GroupsConfig, overrides: Mapping[str, str]) -> ShareGroupSettings:
+    return ShareGroupSettings(
+        session_timeout_ms=_within(config, overrides, SHARE_SESSION_TIMEOUT),
+        heartbeat_interval_ms=_within(config, overrides, SHARE_HEARTBEAT_INTERVAL),
+        assignment_interval_ms=_within(config, overrides, SHARE_ASSIGNMENT_INTERVAL),
+        record_lock_duration_ms=_within(config, overrides, SHARE_LOCK_DURATION),
+        delivery_count_limit=_within(config, overrides, SHARE_DELIVERY_LIMIT),
+        partition_max_record_locks=_within(config, overrides, SHARE_RECORD_LOCKS),
+        offset_reset=OffsetReset.parse(str(_value(overrides, SHARE_OFFSET_RESET))),
+        is_read_committed=_value(overrides, SHARE_ISOLATION_LEVEL) == "read_committed",
+        renew_enabled=bool(_value(overrides, SHARE_RENEW)),
+        retry_backoff_ms=_number(overrides, SHARE_BACKOFF),
+        retry_backoff_ms_max=_number(overrides, SHARE_BACKOFF_MAX),
+        dead_letter_topic=str(_value(overrides, DEAD_LETTER_TOPIC)),
+        dead_letter_copies_record=bool(_value(overrides, DEAD_LETTER_COPY)),
+    )
 
 
 def check_group_overrides(config: GroupsConfig, overrides: Mapping[str, str]) -> None:
     """Whether these values are allowed together; raises ConfigError."""
-    for name, (low, high) in (
-        (SESSION_TIMEOUT, _session_bounds(config)),
-        (HEARTBEAT_INTERVAL, _heartbeat_bounds(config)),
+    for name, range_of in _RANGES.items():
+        value = _value(overrides, name)
+        if isinstance(value, int):
+            _check_bounds(name, value, range_of(config))
+    for session, heartbeat in (
+        (SESSION_TIMEOUT, HEARTBEAT_INTERVAL),
+        (SHARE_SESSION_TIMEOUT, SHARE_HEARTBEAT_INTERVAL),
     ):
-        value = _number(name, overrides)
-        least, most = (name.replace("consumer.", f"group.consumer.{bound}.") for bound in ("min", "max"))
-        if value is not None and value < low:
-            raise ConfigError(f"{name} must be greater than or equal to {least} ({low})")
-        if value is not None and value > high:
-            raise ConfigError(f"{name} must be less than or equal to {most} ({high})")
-    settings = GroupSettings.resolve(config, overrides)
-    if settings.session_timeout_ms <= settings.heartbeat_interval_ms:
+        session_ms, heartbeat_ms = (_within(config, overrides, name) for name in (session, heartbeat))
+        if session_ms <= heartbeat_ms:
+            raise ConfigError(f"{session} ({session_ms}) must be greater than {heartbeat} ({heartbeat_ms})")
+    backoff_ms, backoff_ms_max = _number(overrides, SHARE_BACKOFF), _number(overrides, SHARE_BACKOFF_MAX)
+    if backoff_ms > backoff_ms_max:
         raise ConfigError(
-            f"{SESSION_TIMEOUT} ({settings.session_timeout_ms}) must be greater than "
-            f"{HEARTBEAT_INTERVAL} ({settings.heartbeat_interval_ms})"
+            f"{SHARE_BACKOFF} ({backoff_ms}) must not be greater than {SHARE_BACKOFF_MAX} ({backoff_ms_max})"
         )
 
 
-def _number(name: str, overrides: Mapping[str, str]) -> int | None:
+def _check_bounds(name: str, value: int, allowed: _Range) -> None:
+    bounds = bound_names(name)
+    assert bounds is not None
+    if value < allowed.low:
+        raise ConfigError(f"{name} must be greater than or equal to {bounds[0]} ({allowed.low})")
+    if value > allowed.high:
+        raise ConfigError(f"{name} must be less than or equal to {bounds[1]} ({allowed.high})")
+
+
+def _value(overrides: Mapping[str, str], name: str) -> Value:
+    """What is stored, or the default: an earlier version may have kept what this one does not accept."""
+    definition = GROUP_RESOURCE_KEYS[name].definition
     text = overrides.get(name)
-    if text is None:
-        return None
-    value = GROUP_RESOURCE_KEYS[name].definition.parse(text)
+    try:
+        return definition.default if text is None else definition.parse(text)
+    except ConfigError:
+        return definition.default
+
+
+def _number(overrides: Mapping[str, str], name: str) -> int:
+    value = _value(overrides, name)
     assert isinstance(value, int)
     return value
 
 
-def _within(value: int, bounds: tuple[int, int]) -> int:
-    low, high = bounds
-    return max(low, min(value, high))
-
-
-def _session_bounds(config: GroupsConfig) -> tuple[int, int]:
-    return config.consumer_min_session_timeout_ms, config.consumer_max_session_timeout_ms
-
-
-def _heartbeat_bounds(config: GroupsConfig) -> tuple[int, int]:
-    return config.consumer_min_heartbeat_interval_ms, config.consumer_max_heartbeat_interval_ms
+def _within(config: GroupsConfig, overrides: Mapping[str, str], name: str) -> int:
+    """The group's own value within the broker's bounds, or the broker's value."""
+    allowed = _RANGES[name](config)
+    value = _value(overrides, name)
+    return max(allowed.low, min(value, allowed.high)) if isinstance(value, int) else allowed.default

@@ -185,7 +185,7 @@ def test_resources_of_all_kinds_stand_or_fall_alone(client: WireClient, topic: s
 def test_settings_without_effect_are_kept_and_say_so(client: WireClient, topic: str) -> None:
     for kind, name, key, value, source in [
         (TOPIC, topic, "flush.ms", "0", 1),
-        (GROUP, topic, "share.isolation.level", "read_committed", 8),
+        (GROUP, topic, "streams.num.standby.replicas", "1", 8),
     ]:
         assert increment(client, kind, name, (key, AlterOp.SET, value)).error_code == ErrorCode.NONE
         (config,) = describe(client, kind, name, key).configs

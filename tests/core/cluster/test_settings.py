@@ -191,7 +191,7 @@ def test_a_throttle_goes_though_an_unknown_setting_is_deleted_with_it() -> None:
         (EVERY_BROKER, "num.io.threads", "16"),
         (TOPIC, "flush.ms", "0"),
         (TOPIC, "flush.messages", "1"),
-        (GROUP, "share.auto.offset.reset", "earliest"),
+        (GROUP, "streams.num.standby.replicas", "1"),
     ],
 )
 def test_what_has_no_meaning_here_is_kept(resource: Resource, name: str, value: str) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from forebay.config import GroupSettings
 from forebay.core.groups.consumer.members import MemberState, Partitions
 from forebay.core.groups.shard import TopicInfo
 from forebay.errors import ErrorCode
@@ -28,6 +27,7 @@ from support.machines.consumer_runtime import (
     parts,
     settle,
 )
+from support.machines.group_runtime import own_settings
 
 NONE: Partitions = frozenset()
 
@@ -526,7 +526,7 @@ def test_listing_and_deleting(runtime: ConsumerRuntime) -> None:
 
 
 def test_a_group_has_its_own_session_and_heartbeat(runtime: ConsumerRuntime) -> None:
-    runtime.settings["g"] = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=300)
+    runtime.settings["g"] = own_settings(session_timeout_ms=2_000, heartbeat_interval_ms=300)
     assert runtime.enter_group("a").heartbeat_interval_ms == 300
     assert runtime.enter_group("b", group_id="other").heartbeat_interval_ms == 5_000
     runtime.advance(1_999)
@@ -538,7 +538,7 @@ def test_a_group_has_its_own_session_and_heartbeat(runtime: ConsumerRuntime) -> 
 
 def test_new_settings_count_from_the_next_heartbeat_on(runtime: ConsumerRuntime) -> None:
     epoch = runtime.enter_group("a").member_epoch
-    runtime.settings["g"] = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=300)
+    runtime.settings["g"] = own_settings(session_timeout_ms=2_000, heartbeat_interval_ms=300)
     runtime.advance(10_000)
     assert runtime.beat("a", epoch).heartbeat_interval_ms == 300
     runtime.advance(2_000)

@@ -7,6 +7,7 @@ survive is in the log, and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -50,6 +51,11 @@ LogEntry = tuple[int, list[StateRecord]] | EndTxnMarker
 
 def subscription(*topics: str) -> bytes:
     return pack(ConsumerProtocolSubscription(topics=list(topics)), 1)
+
+
+def own_settings(**overrides: Any) -> GroupSettings:
+    """The settings of a group that has some of its own."""
+    return replace(GroupSettings.resolve(GroupsConfig(), {}), **overrides)
 
 
 class Runtime:

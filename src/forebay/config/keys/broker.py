@@ -13,6 +13,7 @@ from forebay.config.keys.controller import CONTROLLER_KEYS
 from forebay.config.keys.group import GROUP_KEYS
 from forebay.config.keys.ignored import IGNORED_BROKER_KEYS
 from forebay.config.keys.replication import REPLICATION_KEYS
+from forebay.config.keys.share import SHARE_KEYS
 from forebay.config.keys.transaction import TRANSACTION_KEYS
 from forebay.config.listeners import validate_advertised, validate_listeners, validate_metrics_listener
 from forebay.config.values import INT_MAX, LONG_MAX, ConfigType, Definition, Value, int_key, long_key
@@ -295,6 +296,7 @@ BROKER_KEYS: dict[str, Definition] = {
         *_LOG,
         *CLEANER_KEYS,
         *GROUP_KEYS,
+        *SHARE_KEYS,
         *TRANSACTION_KEYS,
         *REPLICATION_KEYS,
         *CONTROLLER_KEYS,

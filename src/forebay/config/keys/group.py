@@ -10,9 +10,10 @@ each is a log of its own; the count is fixed when the topic is created.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from forebay.config.keys.share import ShareGroupsConfig, share_groups_config
 from forebay.config.values import INT_MAX, ConfigType, Definition, Value, int_key
 
 ASSIGNORS = ("uniform", "range")
@@ -117,6 +118,7 @@ class GroupsConfig:
     offsets_retention_ms: int = 10_080 * 60_000
     offsets_retention_check_interval_ms: int = 600_000
     offset_metadata_max_bytes: int = 4_096
+    share: ShareGroupsConfig = field(default_factory=ShareGroupsConfig)
 
 
 def groups_config(values: Mapping[str, Any]) -> GroupsConfig:
@@ -138,4 +140,5 @@ def groups_config(values: Mapping[str, Any]) -> GroupsConfig:
         offsets_retention_ms=values["offsets.retention.minutes"] * 60_000,
         offsets_retention_check_interval_ms=values["offsets.retention.check.interval.ms"],
         offset_metadata_max_bytes=values["offset.metadata.max.bytes"],
+        share=share_groups_config(values),
     )

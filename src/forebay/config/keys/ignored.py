@@ -139,26 +139,10 @@ IGNORED_TOPIC_FALLBACKS = {
 }
 """The broker settings that some of them fall back to."""
 
-_NO_SHARE = "there are no share groups yet."
 _NO_STREAMS = "groups of Kafka Streams use the classic or the consumer protocol here."
 
 _GROUPS = (
     int_key("consumer.assignment.interval.ms", 1_000, "a change leads to a new assignment at once.", 0),
-    Definition(name="share.auto.offset.reset", type=ConfigType.STRING, default="latest", doc=_NO_SHARE),
-    Definition(
-        name="share.isolation.level",
-        type=ConfigType.STRING,
-        default="read_uncommitted",
-        choices=("read_committed", "read_uncommitted"),
-        doc=_NO_SHARE,
-    ),
-    int_key("share.session.timeout.ms", 45_000, _NO_SHARE, 1),
-    int_key("share.heartbeat.interval.ms", 5_000, _NO_SHARE, 1),
-    int_key("share.record.lock.duration.ms", 30_000, _NO_SHARE, 1_000),
-    int_key("share.delivery.count.limit", 5, _NO_SHARE, 2),
-    int_key("share.partition.max.record.locks", 2_000, _NO_SHARE, 100),
-    int_key("share.assignment.interval.ms", 1_000, _NO_SHARE, 0),
-    _bool("share.renew.acknowledge.enable", True, _NO_SHARE),
     int_key("streams.session.timeout.ms", 45_000, _NO_STREAMS, 1),
     int_key("streams.heartbeat.interval.ms", 5_000, _NO_STREAMS, 1),
     int_key("streams.num.standby.replicas", 0, _NO_STREAMS, 0),
