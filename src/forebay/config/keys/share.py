@@ -83,7 +83,7 @@ SHARE_KEYS = (
     int_key(
         "group.share.initialize.retry.interval.ms",
         30_000,
-        "How long a share group waits for the state of a partition to be made or deleted, then it tries again.",
+        "How long a share group waits for the state of a partition to be made or deleted before it retries.",
         1,
     ),
     int_key(
