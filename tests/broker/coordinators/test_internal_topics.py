@@ -33,7 +33,7 @@ def client(broker: BrokerProcess) -> Iterator[WireClient]:
 @pytest.mark.parametrize("name", INTERNAL)
 def test_only_brokers_write_to_them(client: WireClient, name: str) -> None:
     before = read(client, name).high_watermark
-    # Again and again: a request like the one before takes a shorter way, which must not lead around it.
+    # Several times: a repeated request takes the fast path, which must refuse it too.
     for _ in range(4):
         assert append(client, name, batch(b"garbage")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     answer = read(client, name)

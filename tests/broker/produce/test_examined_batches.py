@@ -181,7 +181,7 @@ def test_batches_of_one_producer_stay_in_order(
 
 
 def test_repeated_requests_take_turns_with_large_ones(client: WireClient) -> None:
-    """Requests like the one before take a shorter way; a large batch among them does not get lost there."""
+    """Repeated requests take the fast path; a large batch among them is not lost there."""
     create(client, "t", 1, **COMPACTED)
     sizes = [FEW, FEW, FEW, MANY, FEW, MANY, MANY, FEW]
     client.socket.sendall(

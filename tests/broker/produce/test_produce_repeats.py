@@ -1,6 +1,6 @@
-"""The short way for repeated Produce requests must answer exactly as the ordinary way does.
+"""The fast path for repeated Produce requests must answer exactly as the full path does.
 
-A connection takes the short way from the third like request on (`support/clients/both_ways.py`).
+A connection uses it from the third request with the same header on (`support/clients/both_ways.py`).
 test_produce_repeats_transactional.py has the same for transactions.
 """
 
@@ -330,7 +330,7 @@ def local(tmp_path: Path) -> Iterator[LocalBroker]:
 
 
 @pytest.mark.parametrize("transactional_id", [None, "t"])
-def test_the_short_way_is_really_taken(local: LocalBroker, transactional_id: str | None) -> None:
+def test_the_fast_path_is_really_taken(local: LocalBroker, transactional_id: str | None) -> None:
     with WireClient(local.bootstrap) as client:
         create(client, "taken")
         memos = []

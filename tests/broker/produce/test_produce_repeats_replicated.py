@@ -1,6 +1,6 @@
-"""The short way for repeated Produce requests, where acks=all waits for other brokers.
+"""The fast path for repeated Produce requests, where acks=all waits for other brokers.
 
-tests/broker/replication/test_replication.py has the same for requests that take the ordinary way.
+tests/broker/replication/test_replication.py has the same tests for the full path.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Produce requests sent both ways that the broker has for them, to compare the answers.
+"""The same Produce requests on the broker's fast path and on its full path, to compare the responses.
 
-A connection takes the short way from the third like request on. The same requests under client ids that
-alternate never do, which makes the ordinary way the oracle: both connections are sent the same, and their
-answers are compared byte for byte.
+A connection uses the fast path from the third request with the same header on. Requests with alternating
+client ids never use it, so their connection is the oracle: both connections get the same requests, and the
+responses are compared byte for byte.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ACKS_ALL = -1
 
 
 class Pair:
-    """Two topics of names of the same length, each with a connection; `repeating` takes the short way."""
+    """Two topics with names of the same length, each with a connection; the first one uses the fast path."""
 
     def __init__(self, bootstrap: str, admin: WireClient, topic: str, partitions: int = 1, **configs: str):
         self.names = (f"{topic}-short", f"{topic}-plain")

@@ -55,7 +55,7 @@ class ConnectionHost(Protocol):
 
 
 class Memo(Protocol):
-    """What a connection remembers of its last request: a shorter way for those like it."""
+    """What a connection remembers of its last request: a fast path for requests with the same header."""
 
     def repeat(
         self, connection: Connection, buffer: bytearray, view: memoryview, start: int, stop: int

@@ -35,7 +35,7 @@ class Endpoint(NamedTuple):
     max_version: int
     handle: Callable[[RequestContext, Any], Any]
     remember: Callable[[RequestContext, Any, memoryview], None] | None = None
-    """Called after `handle` with the frame, so that the next request like it can take a shorter way."""
+    """Called after `handle`, with the frame: makes a fast path for requests with the same header."""
 
 
 class RequestContext(NamedTuple):

@@ -1,13 +1,12 @@
-"""A shorter way for the Produce requests that are like the one before.
+"""The fast path for a Produce request with the same header as the previous one on its connection.
 
-A producer sends the same bytes again and again: of two requests for one topic, only the correlation id, the
-partition's index and the batch differ. So a connection remembers the rest of its last request (the *prefix*)
-and the response to it. A request that begins with that prefix needs no decoding, and its response no
-encoding: the numbers are put into a copy.
+Two requests of a producer for one topic differ only in the correlation id, the partition's index and the
+batch. So a connection remembers the rest of its last request (the *prefix*) and the response to it. A request
+that begins with that prefix is not decoded, and its response not encoded: the numbers are put into a copy.
 
-Nothing is decided here. The batch goes through Partition.append like any other, and so to the one decision
-of `core/partition/admission.py`; whatever is unusual (an error, an answer that must wait, an unknown
-partition, a batch that begins a transaction) takes the full path, before anything changed.
+Nothing is decided here. The batch goes through Partition.append like any other, and is admitted or refused
+in `core/partition/admission.py`. Anything unusual (an error, an unknown partition, a batch that begins a
+transaction) takes the full path, before any state has changed.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ class RepeatedProduce:
     def repeat(
         self, connection: Connection, buffer: bytearray, view: memoryview, start: int, stop: int
     ) -> bool:
-        """Handle the request in buffer[start:stop] if it is like the last one; else change nothing."""
+        """Handle the request in buffer[start:stop] if it has the prefix; otherwise change nothing."""
         if not (
             buffer.startswith(self._head, start, stop)
             and buffer.startswith(self._prefix, start + _PREFIX_START, stop)
@@ -155,7 +154,7 @@ class RepeatedProduce:
     def _answer_later(
         self, connection: Connection, partition: Partition, size: int, response: bytearray
     ) -> None:
-        """The response is made, but leaves when the batch is as safe as acks=all asks for."""
+        """The response is built now, and sent when the batch is committed as acks=all requires."""
         if size:
             self._write_cycle.queued(partition, size)
         result = Appended(partition.index, partition)
@@ -180,7 +179,7 @@ class RepeatedProduce:
 
 
 class _LateResponse:
-    """A response that is made, and sent when its append has settled."""
+    """A response that is sent when its append is acknowledged or has failed."""
 
     __slots__ = ("_memo", "_reply", "_response", "_result")
 
@@ -198,7 +197,7 @@ class _LateResponse:
 
 
 def _finder(partitions: PartitionTable, topic: TopicProduceData) -> Callable[[int], Partition]:
-    """How this request finds its partitions: by id if it has one, for a new topic may have the name now."""
+    """How to find partitions: by topic id if the request has one, since a new topic may have the name now."""
     if topic.topic_id != ZERO_UUID:
         return partial(partitions.by_id, topic.topic_id)
     return partial(partitions.get, topic.name)
@@ -207,7 +206,7 @@ def _finder(partitions: PartitionTable, topic: TopicProduceData) -> Callable[[in
 def remember(
     service: ProduceService, context: RequestContext, request: ProduceRequest, frame: memoryview
 ) -> None:
-    """Take note of a request, so that the next like it can be repeated. The second time it pays."""
+    """Remember a request. The second one with the same prefix makes the connection's fast path."""
     connection = context.connection
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
         return
