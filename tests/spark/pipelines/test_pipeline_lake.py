@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from forebay.spark.pipelines.hour_files import write_hours
-from forebay.spark.pipelines.lake import File, Lake, LakeError
-from forebay.spark.pipelines.layout import (
+from forebay.spark.pipelines.archiving.hour_files import write_hours
+from forebay.spark.pipelines.archiving.layout import (
     POSITION,
     Position,
     batch_file,
@@ -22,6 +21,7 @@ from forebay.spark.pipelines.layout import (
     read_position,
     require_position,
 )
+from forebay.spark.pipelines.lake import File, Lake, LakeError
 from support.spark.archives import (
     MINUTE_US,
     QUERY,

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forebay.spark.pipelines.hour_files import HOUR, HOUR_US, write_hours
+from forebay.spark.pipelines.archiving.hour_files import HOUR, HOUR_US, write_hours
+from forebay.spark.pipelines.archiving.layout import POSITION, SCHEMA, Position, batch_file
 from forebay.spark.pipelines.lake import Lake
-from forebay.spark.pipelines.layout import POSITION, SCHEMA, Position, batch_file
 
 SIX_US = 1_763_186_400 * 1_000_000
 """2025-11-15 06:00 UTC."""

@@ -9,14 +9,14 @@ Each is a function that takes a session (`forebay.spark.session`) and `Brokers`,
 
 from __future__ import annotations
 
-from forebay.spark.pipelines.archive import ArchiveSettings, archive
-from forebay.spark.pipelines.archive_index import TimeRange
+from forebay.spark.pipelines.archiving.archive import ArchiveSettings, archive
+from forebay.spark.pipelines.archiving.compact import compact
+from forebay.spark.pipelines.archiving.index import TimeRange
+from forebay.spark.pipelines.archiving.replay import ReplaySettings, replay
 from forebay.spark.pipelines.brokers import Brokers
-from forebay.spark.pipelines.compact import compact
 from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError, Progress, Summary, Trigger
-from forebay.spark.pipelines.replay import ReplaySettings, replay
+from forebay.spark.pipelines.queries.sql import SqlSettings, sql
 from forebay.spark.pipelines.report import write_report
-from forebay.spark.pipelines.sql import SqlSettings, sql
 from forebay.spark.pipelines.stats import Stats, archive_stats, topic_stats
 
 __all__ = [

@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forebay.spark.pipelines.extras import require
 from forebay.spark.pipelines.jobs import PipelineError
 from forebay.spark.pipelines.stats import Stats
-from forebay.spark.pipelines.tables import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from forebay.spark.pipelines.archiving.compact import LOCK, archive_files
+from forebay.spark.pipelines.archiving.layout import require_position
 from forebay.spark.pipelines.brokers import Brokers
-from forebay.spark.pipelines.compact import LOCK, archive_files
 from forebay.spark.pipelines.jobs import PipelineError, Summary
 from forebay.spark.pipelines.lake import Lake
-from forebay.spark.pipelines.layout import require_position
 from forebay.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from forebay.spark.pipelines.archiving.layout import SCHEMA, hour_of
 from forebay.spark.pipelines.lake import Lake
-from forebay.spark.pipelines.layout import SCHEMA, hour_of
 
 Timeline: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 """Offsets, and their timestamps in microseconds."""

@@ -7,7 +7,6 @@ work without a JVM, and neither copies data: the tasks have written the files al
 
 from __future__ import annotations
 
-import importlib
 import json
 import posixpath
 from collections.abc import Iterable, Sequence
@@ -16,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from forebay.spark.pipelines.hour_files import Written
+from forebay.spark.pipelines.archiving.hour_files import Written
+from forebay.spark.pipelines.archiving.layout import DELTA, ICEBERG, SCHEMA, Position, hour_of
+from forebay.spark.pipelines.extras import require
 from forebay.spark.pipelines.jobs import PipelineError
 from forebay.spark.pipelines.lake import OWN, File, Lake
-from forebay.spark.pipelines.layout import DELTA, ICEBERG, SCHEMA, Position, hour_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -43,13 +43,6 @@ def open_table(lake: Lake, position: Position) -> Table:
     if position.format == ICEBERG:
         return Iceberg(lake, position.topic)
     return Parquet()
-
-
-def require(module: str, extra: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise PipelineError(f"this needs {module}: pip install 'forebay[{extra}]' ({error})") from None
 
 
 class Parquet:

@@ -19,10 +19,10 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from forebay.spark.pipelines.archive_index import Slice, Span, Timeline, TimeRange, read_index
-from forebay.spark.pipelines.compact import archive_files
+from forebay.spark.pipelines.archiving.compact import archive_files
+from forebay.spark.pipelines.archiving.index import Slice, Span, Timeline, TimeRange, read_index
+from forebay.spark.pipelines.archiving.layout import require_position
 from forebay.spark.pipelines.lake import Lake
-from forebay.spark.pipelines.layout import require_position
 
 NAME = "forebay-archive"
 COLUMNS = (

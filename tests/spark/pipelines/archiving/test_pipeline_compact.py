@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from forebay.spark.pipelines.archive_index import ALWAYS, read_index
-from forebay.spark.pipelines.compact import (
+from forebay.spark.pipelines.archiving.compact import (
     GRACE_S,
     Merge,
     archive_files,
@@ -20,8 +19,9 @@ from forebay.spark.pipelines.compact import (
     plan,
     settle,
 )
+from forebay.spark.pipelines.archiving.index import ALWAYS, read_index
+from forebay.spark.pipelines.archiving.layout import data_files, require_position
 from forebay.spark.pipelines.lake import File, Lake
-from forebay.spark.pipelines.layout import data_files, require_position
 from support.spark.archives import MINUTE_US, SIX_US, Message, make_archive, seen_by_anyone
 
 LATER_S = SIX_US / 1_000_000 + 3600 * 24

@@ -27,10 +27,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forebay.spark.pipelines.hour_files import HOUR_US, write_rows
-from forebay.spark.pipelines.jobs import Summary
-from forebay.spark.pipelines.lake import OWN, File, Lake
-from forebay.spark.pipelines.layout import (
+from forebay.spark.pipelines.archiving.hour_files import HOUR_US, write_rows
+from forebay.spark.pipelines.archiving.layout import (
     DELTA,
     ICEBERG,
     SCHEMA,
@@ -39,7 +37,9 @@ from forebay.spark.pipelines.layout import (
     hour_of,
     require_position,
 )
-from forebay.spark.pipelines.tables import Delta, Iceberg
+from forebay.spark.pipelines.archiving.tables import Delta, Iceberg
+from forebay.spark.pipelines.jobs import Summary
+from forebay.spark.pipelines.lake import OWN, File, Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

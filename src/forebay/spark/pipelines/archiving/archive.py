@@ -16,12 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from forebay.spark.pipelines import hour_files
-from forebay.spark.pipelines.brokers import Brokers
-from forebay.spark.pipelines.hour_files import Written
-from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError, Trigger
-from forebay.spark.pipelines.lake import Lake, Lock
-from forebay.spark.pipelines.layout import (
+from forebay.spark.pipelines.archiving import hour_files
+from forebay.spark.pipelines.archiving.hour_files import Written
+from forebay.spark.pipelines.archiving.layout import (
     CHECKPOINT,
     NEXT_POSITION,
     PARQUET,
@@ -30,7 +27,10 @@ from forebay.spark.pipelines.layout import (
     leftovers,
     read_position,
 )
-from forebay.spark.pipelines.tables import Table, open_table
+from forebay.spark.pipelines.archiving.tables import Table, open_table
+from forebay.spark.pipelines.brokers import Brokers
+from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError, Trigger
+from forebay.spark.pipelines.lake import Lake, Lock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,8 +13,8 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from forebay.spark.pipelines import avro_values
 from forebay.spark.pipelines.jobs import PipelineError
+from forebay.spark.pipelines.queries import avro_values
 
 ORDER = {
     "type": "record",

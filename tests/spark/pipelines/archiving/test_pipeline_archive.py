@@ -11,13 +11,19 @@ import pyarrow.dataset as ds
 import pytest
 
 from forebay.spark.pipelines import ArchiveSettings, Brokers, PipelineError, archive, compact
-from forebay.spark.pipelines.archive import QUERY_ID, BatchWriter, begin
+from forebay.spark.pipelines.archiving.archive import QUERY_ID, BatchWriter, begin
+from forebay.spark.pipelines.archiving.compact import archive_files
+from forebay.spark.pipelines.archiving.hour_files import HOUR
+from forebay.spark.pipelines.archiving.layout import (
+    NEXT_POSITION,
+    POSITION,
+    SCHEMA,
+    read_position,
+    require_position,
+)
+from forebay.spark.pipelines.archiving.tables import Iceberg, open_table
 from forebay.spark.pipelines.brokers import NoTopic
-from forebay.spark.pipelines.compact import archive_files
-from forebay.spark.pipelines.hour_files import HOUR
 from forebay.spark.pipelines.lake import Lake
-from forebay.spark.pipelines.layout import NEXT_POSITION, POSITION, SCHEMA, read_position, require_position
-from forebay.spark.pipelines.tables import Iceberg, open_table
 from support.brokers.broker_process import BrokerProcess
 from support.spark.archives import MINUTE_US, QUERY, SIX_US, Message, record_batch
 from support.spark.topics import NINE_MS, Found, Sent, contents, make, send

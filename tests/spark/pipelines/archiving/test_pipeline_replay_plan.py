@@ -7,9 +7,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.spark.pipelines.archive_source import ArchiveReader, AtRate, AtSpeed, SlicePartition, Unhurried
-from forebay.spark.pipelines.compact import execute, plan
-from forebay.spark.pipelines.layout import data_files, require_position
+from forebay.spark.pipelines.archiving.compact import execute, plan
+from forebay.spark.pipelines.archiving.layout import data_files, require_position
+from forebay.spark.pipelines.archiving.source import ArchiveReader, AtRate, AtSpeed, SlicePartition, Unhurried
 from support.spark.archives import MINUTE_US, SIX_US, Message, make_archive
 
 

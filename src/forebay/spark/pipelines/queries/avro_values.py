@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from forebay.spark.pipelines.extras import require
 from forebay.spark.pipelines.jobs import PipelineError
-from forebay.spark.pipelines.tables import require
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

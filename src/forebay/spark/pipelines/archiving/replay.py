@@ -16,12 +16,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from forebay.spark.pipelines.archive_index import ALWAYS, TimeRange
+from forebay.spark.pipelines.archiving.compact import LOCK
+from forebay.spark.pipelines.archiving.index import ALWAYS, TimeRange
+from forebay.spark.pipelines.archiving.layout import require_position
 from forebay.spark.pipelines.brokers import Brokers
-from forebay.spark.pipelines.compact import LOCK
 from forebay.spark.pipelines.jobs import ONCE, Job, PipelineError
 from forebay.spark.pipelines.lake import OWN, Lake
-from forebay.spark.pipelines.layout import require_position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +68,7 @@ def replay(
 
 
 def _stream(spark: SparkSession, lake: Lake, settings: ReplaySettings) -> DataFrame:
-    from forebay.spark.pipelines.archive_source import NAME, ArchiveSource
+    from forebay.spark.pipelines.archiving.source import NAME, ArchiveSource
 
     spark.dataSource.register(ArchiveSource)
     options = {

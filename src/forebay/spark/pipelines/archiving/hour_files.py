@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from forebay.spark.pipelines.archiving.layout import SCHEMA, batch_file, hour_folder
 from forebay.spark.pipelines.lake import Lake
-from forebay.spark.pipelines.layout import SCHEMA, batch_file, hour_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

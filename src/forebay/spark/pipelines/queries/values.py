@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forebay.spark.pipelines import avro_values
 from forebay.spark.pipelines.brokers import Brokers
 from forebay.spark.pipelines.jobs import PipelineError
+from forebay.spark.pipelines.queries import avro_values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

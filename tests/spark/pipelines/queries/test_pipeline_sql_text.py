@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.spark.pipelines.jobs import PipelineError
-from forebay.spark.pipelines.sql_text import rewrite
+from forebay.spark.pipelines.queries.sql_text import rewrite
 
 
 def test_a_call_becomes_a_view() -> None:

@@ -18,12 +18,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forebay.spark.pipelines import values
 from forebay.spark.pipelines.brokers import Brokers
 from forebay.spark.pipelines.jobs import Job, PipelineError, Trigger, explain
 from forebay.spark.pipelines.lake import Lake
-from forebay.spark.pipelines.sql_text import StreamCall, rewrite
-from forebay.spark.pipelines.values import ValueFormat
+from forebay.spark.pipelines.queries import values
+from forebay.spark.pipelines.queries.sql_text import StreamCall, rewrite
+from forebay.spark.pipelines.queries.values import ValueFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
