@@ -104,7 +104,7 @@ class Broker:
     async def _find_cluster_id(self, data: DataDir, store: Store, keys: Keys) -> str:
         known, cluster = data.cluster_id, self._config.cluster
         belongs = known is not None and not cluster.embedded
-        # A name that was mistyped must not become a new cluster, in which all this data is nobody's.
+        # A mistyped name must not create a new cluster, which would know nothing of this data.
         if belongs and await store.get(keys.cluster_id) is None:
             raise ConfigError(
                 f"the data directory belongs to the cluster with the cluster.id {known}, and there is no "

@@ -370,7 +370,7 @@ class Node:
         self.membership.rejoined.listen(self.transactions.coordinator.follow)
 
     def follow_metadata(self) -> None:
-        """The order in which parts hear of a new image. Settings come first. Then the partitions take their
+        """The order in which parts are given a new image. Settings come first. Then the partitions take their
         roles, before the coordinators look at what is led here; the controller decides last."""
         self.metadata.listen(self._follow_settings)
         self.metadata.listen(self.peers.follow)

@@ -1,7 +1,7 @@
 """Leaving in-sync sets: of everything when the broker goes, of what its disk lacks, of logs that do not open.
 
 What to write is decided in `core/cluster/controller.py`, on the present image. It is written until the image
-needs no further change, because other brokers may change the same partitions meanwhile.
+needs no further change, because other brokers may change the same partitions at the same time.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from forebay.coordination.store import Lease
 
 
 class HeldLease:
-    """Written by `Membership`; everybody else only reads it."""
+    """Written by `Membership`; all other parts only read it."""
 
     __slots__ = ("current", "epoch", "seen")
 

@@ -160,7 +160,7 @@ class Membership:
                 extra={"reason": "the data directory is new" if lost else "the machine lost its power"},
             )
             await self._departure.depart(unsynced=True, lost=lost)
-        # A partition whose directory was not there may lack all its messages, or be new: nobody can tell.
+        # A partition whose directory was missing may be new, or may have lost all its messages.
         damaged = self._damaged() | self._data.made
         if damaged:
             log.warning(

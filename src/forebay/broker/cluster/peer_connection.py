@@ -2,12 +2,12 @@
 
 Requests are pipelined and their answers matched by correlation id. A large answer, such as the fetch of a
 replica, is received straight into a buffer of its own, and what is decoded from it are views of that buffer:
-nothing is copied on the way to the log. A buffer that nobody looks at any more is filled again, because fresh
-memory costs a page fault for every 4 KB touched.
+nothing is copied on the way to the log. A buffer without views is filled again, because fresh memory costs a
+page fault for every 4 KB touched.
 
-There is one way to fail: the connection breaks, whatever the reason, and every waiter gets
-NETWORK_EXCEPTION. An answer that takes too long breaks it too, for those behind it would only wait longer.
-Who asked does not know then whether the peer has done what it was asked for.
+There is one way to fail: the connection breaks, whatever the reason, and every waiter gets NETWORK_EXCEPTION.
+An answer that takes too long breaks it too, since the answers after it would only come later. The caller then
+does not know whether the peer has carried out the request.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class PeerConnection:
     async def ask(
         self, request: Request, version: int | None = None, *, timeout_s: float = TIMEOUT_S
     ) -> Response:
-        """The peer's answer. Its `records` are views: who keeps them keeps the memory of the whole answer."""
+        """The peer's answer. Its `records` are views: keeping one keeps the memory of the whole answer."""
         if self.closed:
             raise _unreachable(f"the connection to {self._peer} is closed")
         if len(self._waiters) >= _UNANSWERED_MAX:
@@ -227,7 +227,7 @@ def _unreachable(message: str) -> KafkaError:
 
 
 def _in_use(buffer: bytearray) -> bool:
-    """Whether there are views of it: Python lets nobody change the size of such a buffer."""
+    """Whether there are views of it: Python refuses to resize such a buffer."""
     try:
         last = buffer.pop()  # not append, which would move all of it to where there is room for more
     except BufferError:

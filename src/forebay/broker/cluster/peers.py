@@ -5,12 +5,12 @@ connection of its own to a peer: a marker that waits for its replicas does not h
 transaction.
 
 Where a broker listens is what its registration in the image says. When that changes, or the broker is gone,
-its connections are closed, and their pending requests fail at once. A broker that could not be reached is
-left alone for a while that grows with each failure; requests to it fail at once meanwhile.
+its connections are closed, and their pending requests fail at once. A broker that could not be reached is not
+tried again for a time that grows with each failure; until then requests to it fail at once.
 
 A connection is given up with requests on it that the peer may not have read yet, and may read much later.
 Where that would do harm the peer asks `admit`: connections are numbered, in their client id, and once a
-broker has been heard on one, it is not listened to on those before.
+request has come on one, requests on older ones are refused.
 """
 
 from __future__ import annotations

@@ -312,7 +312,7 @@ class Coordinator(Generic[M]):
         self._pause(shard)
 
     def _broken(self, shard: Shard[M], doing: str, error: Exception) -> None:
-        """The machine has raised, or its log cannot be read: nobody knows what it has left undone."""
+        """The machine has raised, or its log cannot be read: its state may be half changed."""
         if not self._is_current(shard):
             return
         self._host.metrics.coordinator_failures += 1

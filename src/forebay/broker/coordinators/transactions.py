@@ -90,8 +90,8 @@ class Transactions:
     def verify(self, question: Verification, answer: Callable[[Verdict], None]) -> None:
         """Whether partitions are in a producer's transaction.
 
-        A coordinator here answers at once, if all that it knows is committed. What is not, a failover may
-        forget: a batch let in for its sake would begin a transaction that nobody ends.
+        A coordinator on this broker answers at once, if all its state is committed. A failover may lose state
+        that is not: a batch admitted because of it would begin a transaction that no coordinator ends.
         """
         transactional_id = question.transactional_id
         try:

@@ -189,6 +189,6 @@ def diverging(partition: Partition, epoch: int, offset: int) -> EpochEndOffset |
     if known == epoch and end_offset >= offset:
         return None
     if partition.log.report.missing_offsets:
-        # The reader may have what this disk has lost; nobody shall throw that away for it.
+        # The follower may have messages that this disk has lost, and must not truncate them.
         raise StorageError(partition.log.offline or f"synced messages of {partition} are missing")
     return EpochEndOffset(epoch=known, end_offset=end_offset)

@@ -1,6 +1,7 @@
 """DeleteRecords: move the start of a partition forward; what lies before it is gone for every reader.
 
-It is answered when the in-sync followers have done the same: whoever leads next must not show it again.
+The response waits until the in-sync followers have done the same, so that the next leader does not show the
+records again.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def _start_at(
             ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not between 0 and {high_watermark}"
         )
     partition.log.advance_start(offset)
-    release(partition)  # a fetch that waits below the new start has to hear of it
+    release(partition)  # answers fetches that wait below the new start
     partition.notify_followers()
     return partition
 

@@ -1,4 +1,4 @@
-"""Heartbeat: a member of a classic group lives, and hears of rebalances."""
+"""Heartbeat: a member of a classic group is alive, and learns of rebalances."""
 
 from __future__ import annotations
 

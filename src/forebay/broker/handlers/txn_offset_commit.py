@@ -1,8 +1,9 @@
 """TxnOffsetCommit: offsets that count from the moment their transaction commits.
 
 As for a Produce request, the transaction coordinator must know that the group's partition takes part before
-the first offsets are written there, or nobody would ever end the transaction on it. Older clients have told
-it so (AddOffsetsToTxn) and it only has to agree; since version 5 this request adds the partition.
+the first offsets are written there; otherwise the transaction would never end on that partition. Older
+clients add the partition first (AddOffsetsToTxn), and the coordinator only confirms it; since version 5 this
+request adds it.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ async def _verify(
 
 
 def _check_guard(partition: Partition, producer_id: int, epoch: int, guard: object) -> None:
-    """Refuse what the coordinator has agreed to when the transaction ended meanwhile."""
+    """Refuse the commit if the transaction ended after the coordinator confirmed it."""
     if partition.producers.in_transaction(producer_id, epoch):
         return
     if partition.verifications.verified_from(producer_id, guard) is None:

@@ -12,7 +12,7 @@ from bisect import bisect_left, insort
 SHARED_BYTES = 128 * 1024
 """Holds five requests of 16 KB, as a producer has them in flight, so that they come in one read."""
 _FIRST_BYTES = 32 * 1024
-"""For those who have sent next to nothing: a thousand half frames must not cost much."""
+"""For a frame of which little has arrived: a thousand incomplete frames must not cost much memory."""
 _KEEP_BYTES = 16 * 1024 * 1024
 
 

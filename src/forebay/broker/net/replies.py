@@ -41,7 +41,7 @@ class Reply:
 
     @property
     def abandoned(self) -> bool:
-        """The client has gone: nobody will read this response."""
+        """The client has disconnected, so this response will not be read."""
         return self._connection.closed
 
     def resolve(self, response: Any) -> None:

@@ -1,8 +1,8 @@
 """All connections of a broker: accepting, limits, idle ones closed.
 
-Other brokers are served beyond the limits, or clients that leave no room would keep replicas from being
-followed. Who is a broker only its first request tells. So where there is no room, a few connections are taken
-for trial, and closed if they turn out to be a client's.
+Other brokers are accepted beyond the limits, so that replication goes on when clients have used up all
+connections. Whether a peer is a broker is known only from its first request. So at the limit a few more
+connections are accepted on trial, and closed if their first request is a client's.
 """
 
 from __future__ import annotations

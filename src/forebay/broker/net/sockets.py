@@ -124,7 +124,7 @@ def _bound(host: str, port: int) -> socket.socket:
             sock.bind(address)
         except OSError as error:
             sock.close()
-            # One that somebody else has must not be evaded: clients would find the other.
+            # An address in use must not be skipped: clients would connect to the other process.
             if error.errno not in _NOT_OURS or number == len(found):
                 raise
         else:

@@ -5,10 +5,10 @@ are opened next, even if this broker stops cleanly. The same holds for directori
 assigned to this broker.
 
 Partitions are opened in a thread, and the log of a partition that follows can be lent to a thread (`lend`):
-making files, checking a log after a crash and truncating it take longer than the loop may stand still. Nobody
-uses a partition that is being opened, or whose log is lent: the table refuses it, and it is `closed` for the
-parts that still hold it. What the image says of it meanwhile is done once it is back: it takes the role that
-it has by then, or is deleted. Until then no other partition of its name is opened.
+making files, checking a log after a crash and truncating it take longer than the loop may be blocked. A
+partition that is being opened, or whose log is lent, is not used: the table refuses it, and it is `closed`
+for the parts that still hold it. When it is back, the newest image is applied: it takes the role that it has
+by then, or is deleted. Until then no other partition of its name is opened.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ class Assignment:
     def lend(
         self, partition: Partition, work: Callable[[], T], take_back: Callable[[Future[T]], float]
     ) -> None:
-        """Let a thread work on the log of a partition that follows; nobody else uses it meanwhile.
+        """Let a thread work on the log of a follower. Nothing else uses the log until it is back.
 
         `take_back` is then called on the loop with the outcome. It returns after how many seconds the
         partition is to be used again.

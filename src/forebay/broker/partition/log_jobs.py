@@ -1,7 +1,7 @@
-"""Work that takes long, done in threads beside the loop; what comes of it is taken up on the loop.
+"""Slow work that is done in threads beside the loop; its results are handled on the loop.
 
-Nothing is awaited: whoever gives work away also says what to do when it is done. When the broker stops, what
-was begun is finished, and taken up, before the logs are closed.
+Nothing is awaited: a job comes with a callback for its result. When the broker stops, started jobs are
+finished and their results handled before the logs are closed.
 """
 
 from __future__ import annotations

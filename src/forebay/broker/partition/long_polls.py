@@ -4,8 +4,8 @@ A partition keeps the waits that watch it. Appends only note how many bytes have
 looked at after the responses of the current event have been sent, so that a producer never waits for
 its consumers to be served.
 
-Bytes that come are not always bytes that a fetch can read: those of open transactions are not for everybody.
-Such a fetch counts for itself (`recount`).
+A fetch cannot always read all appended bytes: a read-committed one does not get those of open transactions.
+Such a fetch counts its bytes itself (`recount`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """One partition on this broker: its log, its role, the state of its producers, and its waiters.
 
-The event loop owns it. An append is decided and given its offset at once, but written together with the
-other appends of the same event (`write`); only then may the high watermark move and may anyone be told.
+The event loop owns it. An append is decided and given its offset at once, but written together with the other
+appends of the same event (`write`). Only then may the high watermark move and responses be sent.
 
 The broker leads the partition for a term, the leader epoch, or follows another that does (`lead`, `follow`);
-the object lives through all of them. Where nobody else need have it, what is written is committed. Otherwise
-the high watermark follows the slowest in-sync replica (`advance`), and acknowledgements of all replicas wait;
-while fewer are in sync than min.insync.replicas, it stands still.
+the object lives through all terms. Without other in-sync replicas, what is written is committed. Otherwise
+the high watermark follows the slowest in-sync replica (`advance`), and acks=all waits for it. While fewer
+replicas are in sync than min.insync.replicas, the high watermark does not move.
 
 Readers of committed messages get what lies below the last stable offset: nothing there belongs to a
 transaction whose outcome is open. A partition without transactions does nothing for this.
@@ -136,18 +136,18 @@ class Partition:
     # -- roles -----------------------------------------------------------------------------------------
 
     def lead(self, me: int, state: PartitionState, now_ms: int) -> None:
-        """Take up the leadership of a new epoch, or hear of a new in-sync set in the same."""
+        """Begin to lead in a new epoch, or take over a new in-sync set in the same epoch."""
         if self.leadership is None or self.leader_epoch != state.leader_epoch:
             self._end_term(state)
             self.leadership = Leadership(me=me, state=state, end_offset=self.log.end_offset, now_ms=now_ms)
             self.epochs.assign(state.leader_epoch, self.log.end_offset)
             self.is_leader = True
         elif self.leadership.update(state):
-            self.notify_followers()  # who has left and waits for more is there, and may join again
+            self.notify_followers()  # a follower that left may have a fetch waiting, and may rejoin
         self.count_replicas()
 
     def follow(self, state: PartitionState) -> None:
-        """Another leads, or nobody does."""
+        """Another broker leads, or none does."""
         if self.is_leader or self.leader_epoch != state.leader_epoch:
             self._end_term(state)
             self.epochs.forget_from(self.log.end_offset)
@@ -196,7 +196,7 @@ class Partition:
 
     @property
     def written_end_offset(self) -> int:
-        """The end of what is written; what is queued behind it nobody has yet."""
+        """The end of what is written. Batches queued after it are not in the file yet."""
         return self._written
 
     def synced(self, leader_epoch: int, end_offset: int) -> None:
@@ -289,7 +289,7 @@ class Partition:
         return base_offset, now_ms if policy.log_append_time else NO_TIMESTAMP
 
     def decide(self, header: BatchHeader) -> Decision:
-        """What would become of a client's batch whose transaction nobody has verified."""
+        """The decision about a client's batch whose transaction is not verified."""
         return admission.admit(self.producers.find(header.producer_id), header)
 
     def check_own(self, producer_id: int, producer_epoch: int) -> None:
@@ -344,8 +344,8 @@ class Partition:
     def write(self) -> int:
         """Write what was queued, in one call; how many offsets it is.
 
-        Raises StorageError when the log went offline over it. What the high watermark makes of it is seen
-        to by `advance`, or here if nobody else counts.
+        Raises StorageError when the log went offline over it. The high watermark is moved by `advance`, or
+        here if there is no other in-sync replica.
         """
         before = self._written
         try:

@@ -1,12 +1,11 @@
-"""The producers of a partition across restarts: a snapshot, and the batches behind it read again.
+"""The producers of a partition across restarts: a snapshot, and a replay of the batches after it.
 
-Reading again also restores what a crash may have taken: leader epochs that were not yet in their file, and
-entries of the index of aborted transactions.
-Entries below the recovery point are on the disk. So the snapshot to begin with must not be newer than that
-point: every marker from there on has to be met. Nor may it be older than the first batch that is left:
-nobody knows what happened between the two.
+The replay also restores what a crash may have lost: leader epochs that were not yet in their file, and
+entries of the index of aborted transactions. Entries below the recovery point are on the disk. So the
+snapshot must not be newer than the recovery point: the replay must include every marker after that point. Nor
+may it be older than the first batch of the log: the batches between the two are deleted.
 
-A log that was cut while it was in use has lost nothing of what is beside it, and the newest snapshot will do.
+After a truncation while the log is in use those files are intact, so the newest snapshot is enough.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ def load_producers(log_: Log, epochs: LeaderEpochs) -> ProducerTable:
     offset, table = _newest_snapshot(log_, log_.recovery_point)
     epochs.forget_from(log_.recovery_point)
     if epochs.latest == UNDEFINED_EPOCH:
-        # Their file is gone, and without them nobody finds where this log differs from another.
+        # The file of the leader epochs is gone; without them truncation cannot find where two logs differ.
         offset, table = log_.begin_offset, ProducerTable()
     if offset < log_.end_offset:
-        # Also what lies before the start of the log: whoever ended a transaction there has ended it.
+        # Also batches before the log start offset: a marker there has ended its transaction.
         for batch, header in log_.scan(offset):
             epochs.assign(header.partition_leader_epoch, header.base_offset)
             _replay(log_, table, batch, header)

@@ -1,4 +1,4 @@
-"""A topic's settings as those understand them who obey them: appending, and storage."""
+"""A topic's settings, translated for the parts that use them: appending, and storage."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _INTERVAL_S = 0.5
 
 class AckExpiry:
     def __init__(self, write_cycle: WriteCycle, stalls: StallWatch, loop: asyncio.AbstractEventLoop) -> None:
-        """`stalls` hears by how much the timer that runs here came late: the loop stood still that long."""
+        """`stalls` is given how late the timer here fired: the loop was blocked for that time."""
         self._write_cycle = write_cycle
         self._stalls = stalls
         self._loop = loop

@@ -44,7 +44,7 @@ class GroupCommit:
         self._start()
 
     def sync_soon(self, logs: Iterable[Syncable]) -> None:
-        """Make logs durable with nobody waiting for it."""
+        """Make logs durable soon; no request waits for it."""
         for log_ in logs:
             self._waiting.setdefault(log_, [])
         self._start()

@@ -1,7 +1,7 @@
 """Large batches whose records have to be read before they are appended, read in a thread.
 
-`core/partition/record_rules.py` says which those are. Requests that wait for it need no bounded queue: their
-connections are not read any further meanwhile, so a client has one request here at most.
+`core/partition/record_rules.py` says which those are. The queue of waiting requests needs no limit: a
+connection is not read while its request waits, so each has at most one request here.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Examiner:
         self._closed = False
 
     def submit(self, batch: memoryview, policy: AppendPolicy, done: Callable[[Outcome], None]) -> None:
-        """Examine a batch, which nobody may change meanwhile; then call `done` on the loop."""
+        """Examine a batch, which must not change until then; then call `done` on the loop."""
         if not self._closed:
             self._pool.submit(self._run, batch, policy, done)
 
     def close(self) -> None:
-        """Stop the thread, and tell nobody any more. Blocks until the thread has noticed."""
+        """Stop the thread; `done` is not called any more. Blocks until the thread has ended."""
         self._closed = self._pace.stopped = True
         self._pool.shutdown(wait=True, cancel_futures=True)
 

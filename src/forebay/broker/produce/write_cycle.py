@@ -253,7 +253,7 @@ class WriteCycle:
             error = KafkaError(code, f"fewer replicas of {partition} are in sync than min.insync.replicas")
             complete(ack.request, ack.result, error)
         elif self._sync_on_ack and partition.commits_at_once:
-            # The other replicas have left the ISR meanwhile: the append is on this disk alone.
+            # The other replicas have left the ISR since the append: it is on this disk alone.
             self._sync(partition, partial(complete, ack.request, ack.result))
         else:
             complete(ack.request, ack.result, None)
@@ -270,7 +270,7 @@ class WriteCycle:
             for ack in partition.acks.take_reached(partition.high_watermark):
                 self._committed(partition, ack)
             if partition.is_leader and not partition.enough_replicas:
-                # The high watermark stands still until others are in sync again, and nobody knows when.
+                # The high watermark does not move until enough replicas are in sync again.
                 partition.fail_acks(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     def expire(self) -> None:

@@ -1,11 +1,11 @@
 """How a broker fetches from one leader: one connection, one fetch at a time, for all partitions it leads.
 
 The fetch session remembers at the leader what was asked for, so a request names only the partitions that have
-moved since the last. One that fails is taken out of the session and asked for again a little later; the
-others go on. When the connection or the session breaks, everything is named anew.
+moved since the last. A partition that fails is taken out of the session and added again a little later; the
+others go on. When the connection or the session breaks, the next request names all partitions.
 
-The leader holds a fetch back until there is something to send. A partition that is added meanwhile would
-wait as long, which is when a leader has died: so the fetch is given up and made again with it.
+The leader holds a fetch until there is something to send. A partition that is added in that time, as when
+another leader has died, would wait too: so the fetch is cancelled and sent again with the new partition.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _PASSING = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
     }
 )
-"""What a leader answers when it has heard of a change before its follower, or after it."""
+"""Errors of a leader whose image is newer or older than the follower's."""
 
 Key = tuple[bytes, int]
 
@@ -311,7 +311,7 @@ class Fetcher:
         return size
 
     def _level(self, key: Key, error: Exception) -> int:
-        """The log level for a refusal. Some brokers hear of a change before others, and that passes."""
+        """The log level for a refusal. Some are transient: brokers get a new image at different times."""
         if not isinstance(error, KafkaError) or error.code not in _PASSING:
             return logging.WARNING
         now_s = self._loop.time()
@@ -327,7 +327,7 @@ class Fetcher:
         return is_throttled(partition.config.follower_throttled_replicas, partition.index, self._node_id)
 
     def _pause(self, key: Key, seconds: float) -> None:
-        """Leave a partition out for a while; the leader forgets it, and hears of it again then."""
+        """Leave a partition out of the session for this long."""
         partition = self._partitions.pop(key)
         self._moved.pop(key, None)
         self._loop.call_later(seconds, self._resume, partition)

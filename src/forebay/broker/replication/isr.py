@@ -168,7 +168,7 @@ class InSyncReplicas:
         if partition.log.offline is not None:
             return hand_over(state, self._node_id, image.brokers, minimum=minimum)
         after = with_isr(state, self._isr(partition, leadership), minimum)
-        # While it is not known whether somebody has joined, even the same state is worth writing: then it is.
+        # While it is unknown whether a replica has joined, the same state is written again to find out.
         if after != state or leadership.joining:
             return after
         return replace(state, synced=True) if self._should_sync(state) else None
@@ -206,7 +206,7 @@ class InSyncReplicas:
         return registration is not None and registration.epoch == epoch
 
     def _join(self, partition: Partition, state: PartitionState) -> dict[int, int]:
-        """Let those who are about to join count; their broker epochs."""
+        """Count the replicas that are about to join; returns their broker epochs."""
         leadership = partition.leadership
         assert leadership is not None
         if state.leader != self._node_id:
@@ -233,8 +233,9 @@ class InSyncReplicas:
     def note_outcome(self, changes: list[Change], failed: list[Change]) -> None:
         """The image shows what was written; what was not is looked at again.
 
-        A write that was refused settles what became of one before it, whose outcome nobody knows, only if the
-        partition has changed since. Else that one may still come, and who joins by it goes on counting.
+        The outcome of an earlier write may be unknown. A refused write settles it only if the partition has
+        changed since. Otherwise the earlier write may still take effect, so the replicas that join by it
+        still count.
         """
         refused = {id(change) for change in failed}
         for change in changes:

@@ -1,24 +1,26 @@
-"""Cutting off what the leader does not have, in a thread.
+"""Truncating a follower's log to where it agrees with the leader's, in a thread.
 
-A follower whose log differs from its leader's goes back to where the two are the same. Files are removed and
-synced, and the state of the producers is read again from up to a whole segment: seconds, in which the loop
-must go on. So the log is lent to a thread (`Assignment.lend`), and the partition stands still meanwhile.
+Files are removed and synced, and the state of the producers is rebuilt from up to a whole segment. That takes
+seconds, for which the loop must not be blocked. So the log is lent to a thread (`Assignment.lend`), and the
+partition is not used in that time.
 
 Who owns what while the log is lent:
 
-- The thread: the log and its files, the leader epochs, and the checkpoints of this partition, which it
-  lowers first and under whose lock it cuts (`DataDir.lowered`). It gives a new table of producers back.
+  - The thread: the log and its files, the leader epochs, and the checkpoints of this partition, which it
+    lowers first and under whose lock it cuts (`DataDir.lowered`). It returns a new table of producers.
 - The loop: the partition itself. The loop takes it out of use before (no fetch, append, retention or
   compaction finds it) and puts it back afterwards, with the table and the new end.
-- The thread that syncs may meet the log at any time. It is made for that: see `LogWriter.datasync`.
+- The flush thread may sync the log at any time; `LogWriter.datasync` is safe for that.
 
-The leader may change meanwhile, even to this broker. Whatever an earlier leader had cut off was not
-committed, so the cut is finished, and the partition then takes the role that the image gives it. A crash in
-the middle leaves a log that is cut again when it follows, with checkpoints that claim no more than it has.
+The leader may change in that time, even to this broker. What an earlier leader made this one truncate was not
+committed, so the truncation is finished, and the partition then takes the role that the image gives it. A
+crash in the middle leaves a log that is truncated again when it follows, with checkpoints that are not beyond
+its end.
 
-A failure before anything was changed is tried again a little later. After it the log is offline for good: it
-could only go on with a wrong idea of its producers. For readers the table from before the cut stays: it knows
-every transaction that is open. It is not kept for the next start, which reads the producers anew.
+After a failure before anything was changed, the truncation is tried again a little later. After a later
+failure the log is offline until the next start: the state of its producers would be wrong. Readers keep the
+table from before, which has every open transaction. It is not written to disk, so the next start rebuilds it
+from the log.
 """
 
 from __future__ import annotations

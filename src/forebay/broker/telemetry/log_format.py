@@ -45,7 +45,7 @@ def _quoted(value: object) -> str:
 
 
 def configure(log_format: str) -> logging.Handler:
-    """Send everything from this process to standard error, without ever waiting for who reads it.
+    """Log to standard error without ever waiting for its reader.
 
     The handler has to be closed, or the last lines may be lost.
     """

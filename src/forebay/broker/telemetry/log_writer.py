@@ -1,8 +1,8 @@
 """Log lines on their way out: through a bounded queue and a thread, so that no reader of the log can stop the
 broker, and with repetitions left out, so that no client can fill it.
 
-Whoever logs only formats the line and queues it. The thread writes; when nobody reads what it writes, it
-waits, the queue fills up, and further lines are dropped and counted. The count is logged once there is room.
+The caller only formats the line and queues it. The thread writes. If the reader of the output is slow, the
+thread waits, the queue fills up, and further lines are dropped; their number is logged later.
 
 Warnings and errors of one kind (one logger, one message, whatever the facts beside it) may come in a burst;
 after that a few a second are written, and the next one, or a line a second later, says how many were not.
@@ -119,7 +119,7 @@ class LogWriter:
         while view:
             try:
                 view = view[os.write(self._descriptor, view) :]
-            except BlockingIOError:  # somebody else has made the descriptor so
+            except BlockingIOError:  # another process has made the descriptor non-blocking
                 select.select([], [self._descriptor], [])
             except OSError:
                 return False
@@ -133,7 +133,7 @@ class Repetitions:
         self._now = now
         self._kinds: dict[tuple[str, int, str], _Kind] = {}
         self.left_out = 0
-        """Records that nobody has been told of yet."""
+        """Records left out that no log line has reported yet."""
 
     def admit(self, record: logging.LogRecord) -> int | None:
         """None if the record is one too many, else how many of its kind were before it."""

@@ -1,4 +1,4 @@
-"""Counters of one broker, kept as plain integers where the work happens and read by whoever exports them.
+"""Counters of one broker, kept as plain integers where the work happens, and read by the exporter.
 
 Names follow Kafka's where Kafka has the same thing (`kafka_`), and ours otherwise (`forebay_`).
 """

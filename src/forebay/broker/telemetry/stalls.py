@@ -1,8 +1,7 @@
-"""How long the event loop stood still: a timer that comes late by that much knows.
+"""How long the event loop was blocked, measured by how late a timer fires.
 
-Nobody is served meanwhile, and after a quarter of the lease it becomes a matter of luck whether the broker is
-still taken for alive. What takes so long belongs in a thread. (A machine that is short of CPU, or a process
-that is stopped, looks the same.)
+A blocked loop serves no client, and after a quarter of the lease the broker risks losing its lease. Work that
+takes this long belongs in a thread. (A machine that is short of CPU, or a stopped process, looks the same.)
 """
 
 from __future__ import annotations
