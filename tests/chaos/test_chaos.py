@@ -16,7 +16,7 @@ import pytest
 
 from support.brokers.broker_process import BrokerProcess, StartBroker
 from support.brokers.replicated import until
-from support.chaos.actors import Stage
+from support.chaos.actors import PATIENCE_SECONDS, Stage
 from support.chaos.cast import PARTITIONS, TOPICS, TRANSACTORS, breaches_of, enough_was_done, play
 from support.chaos.history import History
 from support.clients.kafka_clients import create_topic
@@ -63,7 +63,11 @@ class Progress:
         for name in TRANSACTORS:
             ended, since = self._last.setdefault(name, (self._ended(name), time.monotonic()))
             if time.monotonic() - since > NO_PROGRESS_SECONDS:
-                until(partial(self._has_ended_more, name, ended), f"{name} ends a transaction")
+                until(
+                    partial(self._has_ended_more, name, ended),
+                    f"{name} ends a transaction",
+                    seconds=PATIENCE_SECONDS,
+                )
             if self._has_ended_more(name, ended):
                 self._last[name] = self._ended(name), time.monotonic()
 

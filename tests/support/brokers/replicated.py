@@ -15,8 +15,8 @@ from support.clients.kafka_clients import DEADLINE_SECONDS
 _ASK_SECONDS = 2.0
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
+def until(condition: Callable[[], bool], what: str, *, seconds: float = DEADLINE_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what}: it did not happen"
         time.sleep(0.05)

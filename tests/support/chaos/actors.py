@@ -18,6 +18,10 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from support.chaos.history import Ack, History, Send, Transaction
 from support.clients.kafka_clients import DEADLINE_SECONDS
 
+PATIENCE_SECONDS = 120.0
+"""How long a producer tries to begin or end a transaction while brokers come and go. On a busy machine a
+broker takes seconds to start, and is killed again before all clients have found it."""
+
 QUICK = {
     "retry.backoff.ms": 10,
     "retry.backoff.max.ms": 50,
@@ -89,8 +93,11 @@ class Actor:
     ) -> None:
         self.stopping.set()
         self._thread.join()
-        if self._problem is not None and error is None:
+        if self._problem is None:
+            return
+        if error is None:
             raise AssertionError(f"{self.name} failed: {self._problem!r}") from self._problem
+        error.add_note(f"{self.name} failed, too: {self._problem!r}")
 
     def _run(self) -> None:
         try:
@@ -206,7 +213,7 @@ class Transactor(Actor):
 def new_transactional(bootstrap: str, transactional_id: str, **settings: Any) -> Producer:
     """A producer that has fenced all others of its transactional id."""
     own = {"transactional.id": transactional_id, "transaction.timeout.ms": 20_000, "linger.ms": 1}
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         producer = Producer({"bootstrap.servers": bootstrap, **own, **QUICK, **settings})
         try:
@@ -244,7 +251,7 @@ def abort(producer: Producer, transaction: Transaction) -> bool:
 
 def _persist(call: Callable[[float], Any]) -> None:
     """As often as the library says that the same call may be tried again."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             call(5.0)
