@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.config.broker import (
-    BrokerConfig,
-    FetchConfig,
-    NodeConfig,
-    SocketConfig,
-    StorageConfig,
-    TopicDefaults,
-    broker_config,
-)
+from forebay.config.broker import BrokerConfig, NodeConfig, broker_config
 from forebay.config.describe import (
     ConfigEntry,
     Synonym,
@@ -20,6 +12,7 @@ from forebay.config.describe import (
     describe_topic,
 )
 from forebay.config.group_settings import GroupSettings, ShareGroupSettings, check_group_overrides
+from forebay.config.keys.broker import FetchConfig, SocketConfig, StorageConfig, TopicDefaults
 from forebay.config.keys.cleaner import CleanerConfig
 from forebay.config.keys.cluster import ClusterConfig
 from forebay.config.keys.controller import DRAINED, ControllerConfig

@@ -11,15 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forebay.config.keys.broker import ALIASES, BROKER_KEYS
-from forebay.config.keys.cleaner import CleanerConfig, cleaner_config
+from forebay.config.keys.broker import (
+    ALIASES,
+    BROKER_KEYS,
+    FetchConfig,
+    SocketConfig,
+    StorageConfig,
+    TopicDefaults,
+)
+from forebay.config.keys.cleaner import CleanerConfig
 from forebay.config.keys.cluster import ClusterConfig, cluster_config
-from forebay.config.keys.controller import ControllerConfig, controller_config
-from forebay.config.keys.group import GroupsConfig, groups_config
+from forebay.config.keys.controller import ControllerConfig
+from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.replication import ReplicationConfig, replication_config
-from forebay.config.keys.transaction import TransactionsConfig, transactions_config
+from forebay.config.keys.transaction import TransactionsConfig
 from forebay.config.listeners import Listener, parse_address, parse_listeners
 from forebay.config.lookup import broker_definition
+from forebay.config.settings_group import read_group
 from forebay.config.values import Source, Value
 from forebay.errors import ConfigError
 
@@ -43,41 +51,6 @@ class NodeConfig:
     log_format: str
     metrics: tuple[str, int] | None
     """Where metrics are served."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SocketConfig:
-    request_max_bytes: int
-    max_connections: int
-    max_connections_per_ip: int
-    idle_ms_max: int
-    inflight_requests_max: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchConfig:
-    max_bytes: int
-    session_slots_max: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDefaults:
-    num_partitions: int
-    replication_factor: int
-    """-1 means three, or all brokers if there are fewer."""
-    auto_create: bool
-    delete_enable: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageConfig:
-    flush_on_ack: bool
-    flush_interval_ms: int
-    retention_check_interval_ms: int
-    open_files_max: int
-    decompress_max_bytes: int
-    producer_id_expiration_ms: int
-    producer_id_expiration_check_interval_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,17 +135,14 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
         values=values,
         node=_node(values, assigned="node.id" in whole[Source.STATIC_BROKER_CONFIG]),
         cluster=cluster_config(values),
-        socket=_socket(values),
-        fetch=FetchConfig(
-            max_bytes=values["fetch.max.bytes"],
-            session_slots_max=values["max.incremental.fetch.session.cache.slots"],
-        ),
-        topics=_topics(values),
-        storage=_storage(values),
-        cleaner=cleaner_config(values),
-        controller=controller_config(values),
-        groups=groups_config(values),
-        transactions=transactions_config(values),
+        socket=read_group(SocketConfig, values),
+        fetch=read_group(FetchConfig, values),
+        topics=read_group(TopicDefaults, values),
+        storage=read_group(StorageConfig, values),
+        cleaner=read_group(CleanerConfig, values),
+        controller=read_group(ControllerConfig, values),
+        groups=read_group(GroupsConfig, values),
+        transactions=read_group(TransactionsConfig, values),
         replication=replication_config(values),
     )
 
@@ -189,35 +159,4 @@ def _node(values: Mapping[str, Any], *, assigned: bool) -> NodeConfig:
         metrics=parse_address(values["forebay.metrics.listener"])
         if values["forebay.metrics.listener"]
         else None,
-    )
-
-
-def _socket(values: Mapping[str, Any]) -> SocketConfig:
-    return SocketConfig(
-        request_max_bytes=values["socket.request.max.bytes"],
-        max_connections=values["max.connections"],
-        max_connections_per_ip=values["max.connections.per.ip"],
-        idle_ms_max=values["connections.max.idle.ms"],
-        inflight_requests_max=values["forebay.connection.max.inflight.requests"],
-    )
-
-
-def _topics(values: Mapping[str, Any]) -> TopicDefaults:
-    return TopicDefaults(
-        num_partitions=values["num.partitions"],
-        replication_factor=values["default.replication.factor"],
-        auto_create=values["auto.create.topics.enable"],
-        delete_enable=values["delete.topic.enable"],
-    )
-
-
-def _storage(values: Mapping[str, Any]) -> StorageConfig:
-    return StorageConfig(
-        flush_on_ack=values["forebay.flush.policy"] == "ack",
-        flush_interval_ms=values["log.flush.interval.ms"],
-        retention_check_interval_ms=values["log.retention.check.interval.ms"],
-        open_files_max=values["forebay.open.files.max"],
-        decompress_max_bytes=values["forebay.decompress.max.bytes"],
-        producer_id_expiration_ms=values["producer.id.expiration.ms"],
-        producer_id_expiration_check_interval_ms=values["producer.id.expiration.check.interval.ms"],
     )

@@ -7,9 +7,11 @@ Every source (file, environment, command line, admin client, store) speaks text,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import IntEnum
+from functools import partial
 from math import inf, isfinite
+from typing import Any
 
 from forebay.errors import ConfigError
 
@@ -42,14 +44,15 @@ class Source(IntEnum):
     GROUP_CONFIG = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Definition:
-    name: str
     type: ConfigType
+    name: str
     default: Value
     doc: str
     minimum: int | None = None
     maximum: int | None = None
+    _: KW_ONLY
     choices: tuple[str, ...] = ()
     validate: Callable[[Value], None] | None = None
     """An extra check; raises ValueError that says what to write instead."""
@@ -171,18 +174,11 @@ _PARSERS: dict[ConfigType, Callable[[str], Value]] = {
 }
 
 
-def int_key(
-    name: str, default: int | None, doc: str, low: int, high: int = INT_MAX, dynamic: bool = False
-) -> Definition:
-    """Of most settings there is nothing more to say than a default and its limits."""
-    return Definition(
-        name=name, type=ConfigType.INT, default=default, doc=doc, minimum=low, maximum=high, dynamic=dynamic
-    )
-
-
-def long_key(
-    name: str, default: int | None, doc: str, low: int, high: int = LONG_MAX, dynamic: bool = False
-) -> Definition:
-    return Definition(
-        name=name, type=ConfigType.LONG, default=default, doc=doc, minimum=low, maximum=high, dynamic=dynamic
-    )
+int_key: Callable[..., Any] = partial(Definition, ConfigType.INT)
+long_key: Callable[..., Any] = partial(Definition, ConfigType.LONG)
+double_key: Callable[..., Any] = partial(Definition, ConfigType.DOUBLE)
+bool_key: Callable[..., Any] = partial(Definition, ConfigType.BOOLEAN)
+text_key: Callable[..., Any] = partial(Definition, ConfigType.STRING)
+password_key: Callable[..., Any] = partial(Definition, ConfigType.PASSWORD)
+list_key: Callable[..., Any] = partial(Definition, ConfigType.LIST)
+"""They say Any because a definition stands for its value in a `settings_group`."""

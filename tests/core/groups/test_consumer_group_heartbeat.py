@@ -459,7 +459,7 @@ def test_offsets_outlive_the_group_kind(runtime: ConsumerRuntime) -> None:
 
 
 def test_offsets_of_subscribed_topics_do_not_expire() -> None:
-    runtime = ConsumerRuntime(offsets_retention_ms=100_000, offsets_retention_check_interval_ms=1_000)
+    runtime = ConsumerRuntime(offsets_retention_minutes=2, offsets_retention_check_interval_ms=1_000)
     (a,) = clients(runtime, "a")
     runtime.commit(7, member_id="a1", generation=a.epoch, version=9)
     runtime.commit(8, topic="payments", member_id="a1", generation=a.epoch, version=9)

@@ -7,16 +7,26 @@ size of the cluster instead of being 1.
 
 from __future__ import annotations
 
-from forebay.config.keys.cleaner import CLEANER_KEYS
+from forebay.config.keys.cleaner import COMPACTION_KEYS, CleanerConfig
 from forebay.config.keys.cluster import CLUSTER_KEYS
-from forebay.config.keys.controller import CONTROLLER_KEYS
-from forebay.config.keys.group import GROUP_KEYS
+from forebay.config.keys.controller import DRAINED_KEY, ControllerConfig, not_zero
+from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.ignored import IGNORED_BROKER_KEYS
-from forebay.config.keys.replication import REPLICATION_KEYS
-from forebay.config.keys.share import SHARE_KEYS
-from forebay.config.keys.transaction import TRANSACTION_KEYS
+from forebay.config.keys.replication import ReplicationConfig
+from forebay.config.keys.transaction import TransactionsConfig
 from forebay.config.listeners import validate_advertised, validate_listeners, validate_metrics_listener
-from forebay.config.values import INT_MAX, LONG_MAX, ConfigType, Definition, Value, int_key, long_key
+from forebay.config.settings_group import definitions_of, settings_group
+from forebay.config.values import (
+    INT_MAX,
+    LONG_MAX,
+    Definition,
+    Value,
+    bool_key,
+    int_key,
+    list_key,
+    long_key,
+    text_key,
+)
 
 COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 CLEANUP_POLICIES = ("delete", "compact")
@@ -26,11 +36,6 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 def validate_cleanup_policy(value: Value) -> None:
     if not value:
         raise ValueError("name delete, compact or both")
-
-
-def _not_zero(value: Value) -> None:
-    if value == 0:
-        raise ValueError("0 is not allowed, use -1 or a count from 1")
 
 
 def _one_directory(value: Value) -> None:
@@ -45,17 +50,7 @@ def _gzip_level(value: Value) -> None:
         raise ValueError("0 is not allowed, use -1 for the default or a level from 1 to 9")
 
 
-def _bool(name: str, default: bool, doc: str, dynamic: bool = False) -> Definition:
-    return Definition(name=name, type=ConfigType.BOOLEAN, default=default, doc=doc, dynamic=dynamic)
-
-
-def _choice(name: str, default: str, doc: str, choices: tuple[str, ...], dynamic: bool = False) -> Definition:
-    return Definition(
-        name=name, type=ConfigType.STRING, default=default, doc=doc, choices=choices, dynamic=dynamic
-    )
-
-
-_IDENTITY = (
+_NODE_KEYS = (
     int_key(
         "node.id",
         1,
@@ -63,108 +58,159 @@ _IDENTITY = (
         "gets one, and remembers it in its data directory.",
         0,
     ),
-    Definition(
-        name="broker.rack",
-        type=ConfigType.STRING,
-        default=None,
-        doc="The failure domain of this broker, told to clients and used to keep replicas apart.",
+    text_key(
+        "broker.rack",
+        None,
+        "The failure domain of this broker, told to clients and used to keep replicas apart.",
     ),
-    Definition(
-        name="log.dirs",
-        type=ConfigType.LIST,
-        default=("./forebay-data",),
+    list_key(
+        "log.dirs",
+        ("./forebay-data",),
+        "The directory that holds this broker's data.",
         validate=_one_directory,
-        doc="The directory that holds this broker's data.",
     ),
-    Definition(
-        name="listeners",
-        type=ConfigType.LIST,
-        default=("PLAINTEXT://127.0.0.1:9092",),
+    list_key(
+        "listeners",
+        ("PLAINTEXT://127.0.0.1:9092",),
+        "The address to listen on, host:port; no host means every interface, port 0 any free port.",
         validate=validate_listeners,
-        doc="The address to listen on, host:port; no host means every interface, port 0 any free port.",
     ),
-    Definition(
-        name="advertised.listeners",
-        type=ConfigType.LIST,
-        default=(),
+    list_key(
+        "advertised.listeners",
+        (),
+        "The address told to clients; when empty, each client is told the address that it came by.",
         validate=validate_advertised,
-        doc="The address told to clients; when empty, each client is told the address that it came by.",
     ),
-    Definition(
-        name="forebay.metrics.listener",
-        type=ConfigType.STRING,
-        default=None,
+    text_key(
+        "forebay.metrics.listener",
+        None,
+        "Where metrics are served for Prometheus, host:port, under /metrics; nowhere unless it is set.",
         validate=validate_metrics_listener,
-        doc="Where metrics are served for Prometheus, host:port, under /metrics; nowhere unless it is set.",
     ),
+    text_key("forebay.log.format", "text", "How the broker's own log lines look.", choices=("text", "json")),
 )
 
-_CONNECTIONS = (
-    int_key("socket.request.max.bytes", 104857600, "The largest request taken from a client.", 1024),
-    int_key(
+
+@settings_group
+class SocketConfig:
+    request_max_bytes: int = int_key(
+        "socket.request.max.bytes", 104857600, "The largest request taken from a client.", 1024
+    )
+    max_connections: int = int_key(
         "max.connections",
         INT_MAX,
         "The most connections at any time, besides those of brokers.",
         0,
         dynamic=True,
-    ),
-    int_key("max.connections.per.ip", INT_MAX, "The most connections from one address.", 0, dynamic=True),
-    long_key("connections.max.idle.ms", 600_000, "Connections idle for this long are closed.", 1000),
-    int_key(
+    )
+    max_connections_per_ip: int = int_key(
+        "max.connections.per.ip", INT_MAX, "The most connections from one address.", 0, dynamic=True
+    )
+    idle_ms_max: int = long_key(
+        "connections.max.idle.ms", 600_000, "Connections idle for this long are closed.", 1000
+    )
+    inflight_requests_max: int = int_key(
         "forebay.connection.max.inflight.requests",
         1000,
         "Requests of one connection that may wait for an answer before no more are read from it.",
         1,
         100_000,
-    ),
-    int_key("fetch.max.bytes", 57671680, "The most data that one Fetch response carries.", 1024),
-    int_key(
+    )
+
+
+@settings_group
+class FetchConfig:
+    max_bytes: int = int_key(
+        "fetch.max.bytes", 57671680, "The most data that one Fetch response carries.", 1024
+    )
+    session_slots_max: int = int_key(
         "max.incremental.fetch.session.cache.slots",
         1000,
         "Fetch sessions kept for clients; beyond it the oldest makes room.",
         0,
-    ),
-)
+    )
 
-_TOPICS = (
-    int_key("num.partitions", 1, "Partitions of a topic that is created without a count.", 1, 10_000),
-    Definition(
-        name="default.replication.factor",
-        type=ConfigType.INT,
-        default=-1,
-        minimum=-1,
-        maximum=32767,
-        validate=_not_zero,
-        doc="Replicas of a topic that is created without a count; -1 means three, or all brokers if fewer.",
-    ),
-    Definition(
-        name="min.insync.replicas",
-        type=ConfigType.INT,
-        default=-1,
-        minimum=-1,
-        maximum=32767,
-        validate=_not_zero,
-        doc="Replicas that must hold a message before acks=all is answered; -1 means a majority of them.",
+
+@settings_group
+class TopicDefaults:
+    num_partitions: int = int_key(
+        "num.partitions", 1, "Partitions of a topic that is created without a count.", 1, 10_000
+    )
+    replication_factor: int = int_key(
+        "default.replication.factor",
+        -1,
+        "Replicas of a topic that is created without a count; -1 means three, or all brokers if fewer.",
+        -1,
+        32767,
+        validate=not_zero,
+    )
+    """-1 means three, or all brokers if there are fewer."""
+    auto_create: bool = bool_key(
+        "auto.create.topics.enable", True, "Create a topic when a client asks for an unknown one."
+    )
+    delete_enable: bool = bool_key("delete.topic.enable", True, "Whether topics can be deleted.")
+
+
+@settings_group
+class StorageConfig:
+    flush_policy: str = text_key(
+        "forebay.flush.policy",
+        "ack",
+        "When data is forced to disk: ack before acks=all is answered, interval every log.flush.interval.ms.",
+        choices=("ack", "interval"),
+    )
+    flush_interval_ms: int = long_key(
+        "log.flush.interval.ms",
+        1000,
+        "The longest that appended data waits for the disk, whatever the flush policy.",
+        1,
+    )
+    retention_check_interval_ms: int = long_key(
+        "log.retention.check.interval.ms", 300_000, "How often retention is looked at.", 1
+    )
+    open_files_max: int = int_key("forebay.open.files.max", 512, "Log files held open at a time.", 16)
+    decompress_max_bytes: int = int_key(
+        "forebay.decompress.max.bytes",
+        64 * 1024 * 1024,
+        "The most that one batch may unpack to, where the broker has to unpack it.",
+        1024,
+    )
+    producer_id_expiration_ms: int = int_key(
+        "producer.id.expiration.ms",
+        86_400_000,
+        "An idempotent producer that appends nothing to a partition for this long is forgotten there. The "
+        "broker's own time counts, from its start on; timestamps of messages do not.",
+        1,
         dynamic=True,
-    ),
-    _bool("auto.create.topics.enable", True, "Create a topic when a client asks for an unknown one."),
-    _bool("delete.topic.enable", True, "Whether topics can be deleted."),
+    )
+    producer_id_expiration_check_interval_ms: int = int_key(
+        "producer.id.expiration.check.interval.ms",
+        600_000,
+        "How often to look for producers that are to be forgotten.",
+        1,
+    )
+
+    @property
+    def flush_on_ack(self) -> bool:
+        return self.flush_policy == "ack"
+
+
+_TOPIC_KEYS = (
     int_key("message.max.bytes", 1048588, "The largest record batch that a topic takes.", 0, dynamic=True),
-    _choice(
+    text_key(
         "compression.type",
         "producer",
         "How batches are stored; producer keeps them as they were sent.",
-        COMPRESSION_TYPES,
+        choices=COMPRESSION_TYPES,
         dynamic=True,
     ),
-    Definition(
-        name="compression.gzip.level",
-        type=ConfigType.INT,
-        default=-1,
-        minimum=-1,
-        maximum=9,
+    int_key(
+        "compression.gzip.level",
+        -1,
+        "The level at which batches are compressed when compression.type is gzip; -1 is gzip's default.",
+        -1,
+        9,
         validate=_gzip_level,
-        doc="The level at which batches are compressed when compression.type is gzip; -1 is gzip's default.",
         dynamic=True,
     ),
     int_key(
@@ -178,11 +224,11 @@ _TOPICS = (
     int_key(
         "compression.zstd.level", 3, "The level when compression.type is zstd.", -131_072, 22, dynamic=True
     ),
-    _choice(
+    text_key(
         "log.message.timestamp.type",
         "CreateTime",
         "Whether a message carries the producer's time or the time of its append.",
-        TIMESTAMP_TYPES,
+        choices=TIMESTAMP_TYPES,
         dynamic=True,
     ),
     long_key(
@@ -199,36 +245,12 @@ _TOPICS = (
         0,
         dynamic=True,
     ),
-    int_key(
-        "producer.id.expiration.ms",
-        86_400_000,
-        "An idempotent producer that appends nothing to a partition for this long is forgotten there. The "
-        "broker's own time counts, from its start on; timestamps of messages do not.",
-        1,
-        dynamic=True,
-    ),
-    int_key(
-        "producer.id.expiration.check.interval.ms",
-        600_000,
-        "How often to look for producers that are to be forgotten.",
-        1,
-    ),
-    int_key(
-        "forebay.decompress.max.bytes",
-        64 * 1024 * 1024,
-        "The most that one batch may unpack to, where the broker has to unpack it.",
-        1024,
-    ),
-)
-
-_LOG = (
-    Definition(
-        name="log.cleanup.policy",
-        type=ConfigType.LIST,
-        default=("delete",),
+    list_key(
+        "log.cleanup.policy",
+        ("delete",),
+        "delete drops old segments by age and size; compact keeps the last value of each key.",
         choices=CLEANUP_POLICIES,
         validate=validate_cleanup_policy,
-        doc="delete drops old segments by age and size; compact keeps the last value of each key.",
         dynamic=True,
     ),
     long_key("log.retention.ms", None, "How long messages are kept; -1 means for ever.", -1, dynamic=True),
@@ -241,7 +263,6 @@ _LOG = (
         -1,
         dynamic=True,
     ),
-    long_key("log.retention.check.interval.ms", 300_000, "How often retention is looked at.", 1),
     int_key("log.segment.bytes", 1073741824, "The size at which a segment is closed.", 14, dynamic=True),
     long_key("log.roll.ms", None, "The age at which a segment is closed.", 1, dynamic=True),
     int_key("log.roll.hours", 168, "Used when log.roll.ms is not set.", 1),
@@ -270,36 +291,26 @@ _LOG = (
         0,
         dynamic=True,
     ),
-    _choice(
-        "forebay.flush.policy",
-        "ack",
-        "When data is forced to disk: ack before acks=all is answered, interval every log.flush.interval.ms.",
-        ("ack", "interval"),
-    ),
-    long_key(
-        "log.flush.interval.ms",
-        1000,
-        "The longest that appended data waits for the disk, whatever the flush policy.",
-        1,
-    ),
-    int_key("forebay.open.files.max", 512, "Log files held open at a time.", 16),
-    _choice("forebay.log.format", "text", "How the broker's own log lines look.", ("text", "json")),
 )
+"""What topics fall back to."""
 
 BROKER_KEYS: dict[str, Definition] = {
     definition.name: definition
     for definition in (
-        *_IDENTITY,
+        *_NODE_KEYS,
         *CLUSTER_KEYS,
-        *_CONNECTIONS,
-        *_TOPICS,
-        *_LOG,
-        *CLEANER_KEYS,
-        *GROUP_KEYS,
-        *SHARE_KEYS,
-        *TRANSACTION_KEYS,
-        *REPLICATION_KEYS,
-        *CONTROLLER_KEYS,
+        *definitions_of(SocketConfig),
+        *definitions_of(FetchConfig),
+        *definitions_of(TopicDefaults),
+        *_TOPIC_KEYS,
+        *definitions_of(StorageConfig),
+        *definitions_of(CleanerConfig),
+        *COMPACTION_KEYS,
+        *definitions_of(GroupsConfig),
+        *definitions_of(TransactionsConfig),
+        *definitions_of(ReplicationConfig),
+        DRAINED_KEY,
+        *definitions_of(ControllerConfig),
         *IGNORED_BROKER_KEYS,
     )
 }

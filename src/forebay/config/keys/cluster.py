@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.config.listeners import parse_address
-from forebay.config.values import ConfigType, Definition, Value
+from forebay.config.values import Value, int_key, password_key, text_key
 from forebay.errors import ConfigError
 
 EXAMPLE = "etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379/NAME"
@@ -60,34 +60,32 @@ def _validate_cluster(value: Value) -> None:
         parse_cluster_url(str(value))
 
 
-def _text(name: str, doc: str, type_: ConfigType = ConfigType.STRING) -> Definition:
-    return Definition(name=name, type=type_, default=None, doc=doc)
-
-
 CLUSTER_KEYS = (
-    Definition(
-        name="forebay.cluster",
-        type=ConfigType.STRING,
-        default=None,
+    text_key(
+        "forebay.cluster",
+        None,
+        "The cluster to join, etcd://host:port,host:port/NAME, etcds:// for TLS; none: it is on its own.",
         validate=_validate_cluster,
-        doc="The cluster to join, etcd://host:port,host:port/NAME, etcds:// for TLS; none: it is on its own.",
     ),
-    _text(
-        "forebay.etcd.ca.file", "The certificates (PEM) that etcd's own must come from; none: the system's."
+    text_key(
+        "forebay.etcd.ca.file",
+        None,
+        "The certificates (PEM) that etcd's own must come from; none: the system's.",
     ),
-    _text("forebay.etcd.cert.file", "The certificate (PEM) that this broker shows to etcd."),
-    _text(
-        "forebay.etcd.key.file", "The private key (PEM) of that certificate; none: it is in the same file."
+    text_key("forebay.etcd.cert.file", None, "The certificate (PEM) that this broker shows to etcd."),
+    text_key(
+        "forebay.etcd.key.file",
+        None,
+        "The private key (PEM) of that certificate; none: it is in the same file.",
     ),
-    _text("forebay.etcd.user", "The etcd user to log in as, where etcd asks for one."),
-    _text("forebay.etcd.password", "The password of that user.", ConfigType.PASSWORD),
-    Definition(
-        name="forebay.lease.ttl.ms",
-        type=ConfigType.INT,
-        default=8_000,
-        minimum=6_000,
-        maximum=60_000,
-        doc="How long a broker may be silent before the others go on without it.",
+    text_key("forebay.etcd.user", None, "The etcd user to log in as, where etcd asks for one."),
+    password_key("forebay.etcd.password", None, "The password of that user."),
+    int_key(
+        "forebay.lease.ttl.ms",
+        8_000,
+        "How long a broker may be silent before the others go on without it.",
+        6_000,
+        60_000,
     ),
 )
 

@@ -6,11 +6,8 @@ cluster where they can be changed at run time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
-from forebay.config.values import ConfigType, Definition, Value
+from forebay.config.settings_group import settings_group
+from forebay.config.values import Value, bool_key, int_key, list_key, long_key
 
 DRAINED = "forebay.drained.brokers"
 
@@ -22,81 +19,55 @@ def _node_ids(value: Value) -> None:
             raise ValueError(f"{item!r} is no broker, use ids such as 4,5")
 
 
-CONTROLLER_KEYS = (
-    Definition(
-        name=DRAINED,
-        type=ConfigType.LIST,
-        default=(),
-        doc="Brokers that are about to leave, and get no new partitions; `forebay cluster drain` lists them"
-        " here, and one that is started again takes itself off. Set it for all brokers.",
-        validate=_node_ids,
-        dynamic=True,
-    ),
-    Definition(
-        name="unclean.leader.election.enable",
-        type=ConfigType.BOOLEAN,
-        default=False,
-        doc="Whether a replica that is not in sync may lead when no other is left; messages are lost then.",
-        dynamic=True,
-    ),
-    Definition(
-        name="auto.leader.rebalance.enable",
-        type=ConfigType.BOOLEAN,
-        default=True,
-        doc="Whether leadership goes back to the first replica of a partition once that is in sync again.",
-    ),
-    Definition(
-        name="leader.imbalance.check.interval.seconds",
-        type=ConfigType.LONG,
-        default=300,
-        minimum=1,
-        doc="How often it is checked whether leadership should go back to first replicas.",
-    ),
-    Definition(
-        name="leader.imbalance.per.broker.percentage",
-        type=ConfigType.INT,
-        default=10,
-        minimum=0,
-        maximum=100,
-        doc="The share of a broker's own partitions that others may lead before leadership goes back to it.",
-    ),
-    Definition(
-        name="leader.replication.throttled.rate",
-        type=ConfigType.LONG,
-        default=None,
-        minimum=1,
-        doc="The most bytes per second that this broker sends to replicas that are catching up; "
-        "without a value there is no limit.",
-        dynamic=True,
-    ),
-    Definition(
-        name="follower.replication.throttled.rate",
-        type=ConfigType.LONG,
-        default=None,
-        minimum=1,
-        doc="The most bytes per second that this broker copies for replicas that are catching up; "
-        "without a value there is no limit.",
-        dynamic=True,
-    ),
+def not_zero(value: Value) -> None:
+    if value == 0:
+        raise ValueError("0 is not allowed, use -1 or a count from 1")
+
+
+DRAINED_KEY = list_key(
+    DRAINED,
+    (),
+    "Brokers that are about to leave, and get no new partitions; `forebay cluster drain` lists them"
+    " here, and one that is started again takes itself off. Set it for all brokers.",
+    validate=_node_ids,
+    dynamic=True,
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings_group
 class ControllerConfig:
-    unclean_election: bool = False
+    unclean_election: bool = bool_key(
+        "unclean.leader.election.enable",
+        False,
+        "Whether a replica that is not in sync may lead when no other is left; messages are lost then.",
+        dynamic=True,
+    )
     """For topics that do not say it themselves."""
-    min_insync_replicas: int = -1
+    min_insync_replicas: int = int_key(
+        "min.insync.replicas",
+        -1,
+        "Replicas that must hold a message before acks=all is answered; -1 means a majority of them.",
+        -1,
+        32767,
+        validate=not_zero,
+        dynamic=True,
+    )
     """Likewise; -1 means a majority of the replicas."""
-    rebalance_leaders: bool = True
-    imbalance_check_interval_s: int = 300
-    imbalance_percent_max: int = 10
-
-
-def controller_config(values: Mapping[str, Any]) -> ControllerConfig:
-    return ControllerConfig(
-        unclean_election=values["unclean.leader.election.enable"],
-        min_insync_replicas=values["min.insync.replicas"],
-        rebalance_leaders=values["auto.leader.rebalance.enable"],
-        imbalance_check_interval_s=values["leader.imbalance.check.interval.seconds"],
-        imbalance_percent_max=values["leader.imbalance.per.broker.percentage"],
+    rebalance_leaders: bool = bool_key(
+        "auto.leader.rebalance.enable",
+        True,
+        "Whether leadership goes back to the first replica of a partition once that is in sync again.",
+    )
+    imbalance_check_interval_s: int = long_key(
+        "leader.imbalance.check.interval.seconds",
+        300,
+        "How often it is checked whether leadership should go back to first replicas.",
+        1,
+    )
+    imbalance_percent_max: int = int_key(
+        "leader.imbalance.per.broker.percentage",
+        10,
+        "The share of a broker's own partitions that others may lead before leadership goes back to it.",
+        0,
+        100,
     )

@@ -13,15 +13,22 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from forebay.config.values import INT_MAX, LONG_MAX, ConfigType, Definition, Value, int_key, long_key
+from forebay.config.values import (
+    INT_MAX,
+    LONG_MAX,
+    Definition,
+    Value,
+    bool_key,
+    double_key,
+    int_key,
+    list_key,
+    long_key,
+    text_key,
+)
 
 _ONE_LOOP = "one event loop and small pools do this work."
 _NO_TIER = "there is no remote storage."
 _FORMAT_VERSION = re.compile(r"\d+\.\d+(\.\d+)?(-IV\d+)?")
-
-
-def _bool(name: str, default: bool, doc: str) -> Definition:
-    return Definition(name=name, type=ConfigType.BOOLEAN, default=default, doc=doc)
 
 
 def _without_remote_storage(value: Value) -> None:
@@ -46,43 +53,32 @@ _THREADS = (
     int_key("num.replica.fetchers", 1, "one fetch is under way to each leader.", 1),
     int_key("log.cleaner.threads", 1, "there is one cleaning thread.", 0),
     int_key("log.cleaner.io.buffer.size", 524_288, "compaction reads batch by batch.", 0),
-    Definition(
-        name="log.cleaner.io.buffer.load.factor",
-        type=ConfigType.DOUBLE,
-        default=0.9,
-        minimum=0,
-        doc="log.cleaner.dedupe.buffer.size bounds the memory of the keys.",
+    double_key(
+        "log.cleaner.io.buffer.load.factor",
+        0.9,
+        "log.cleaner.dedupe.buffer.size bounds the memory of the keys.",
+        0,
     ),
 )
 
 _CONNECTIONS = (
-    Definition(
-        name="max.connections.per.ip.overrides",
-        type=ConfigType.STRING,
-        default="",
-        doc="max.connections.per.ip is for every address.",
-    ),
+    text_key("max.connections.per.ip.overrides", "", "max.connections.per.ip is for every address."),
     int_key("max.connection.creation.rate", INT_MAX, "max.connections bounds their number.", 0),
-    Definition(
-        name="metric.reporters",
-        type=ConfigType.LIST,
-        default=(),
-        doc="metrics are served for Prometheus, see forebay.metrics.listener.",
-    ),
+    list_key("metric.reporters", (), "metrics are served for Prometheus, see forebay.metrics.listener."),
 )
 
 _LOGS = (
     long_key(
         "log.flush.interval.messages", LONG_MAX, "see forebay.flush.policy and log.flush.interval.ms.", 1
     ),
-    _bool("log.preallocate", False, "segments grow as they are written."),
+    bool_key("log.preallocate", False, "segments grow as they are written."),
     long_key(
         "replica.alter.log.dirs.io.max.bytes.per.second",
         LONG_MAX,
         "a broker has one data directory, and nothing moves within it.",
         1,
     ),
-    _bool("transaction.partition.verification.enable", True, "transactions are always verified."),
+    bool_key("transaction.partition.verification.enable", True, "transactions are always verified."),
 )
 
 _REMOTE = (
@@ -106,24 +102,22 @@ _ALL_ALIKE = "the data of all topics is flushed alike, see forebay.flush.policy 
 _TOPICS = (
     long_key("flush.messages", None, _ALL_ALIKE, 1),
     long_key("flush.ms", None, _ALL_ALIKE, 0),
-    _bool("preallocate", False, "segments grow as they are written."),
+    bool_key("preallocate", False, "segments grow as they are written."),
     long_key("local.retention.ms", None, _NO_TIER, -2),
     long_key("local.retention.bytes", None, _NO_TIER, -2),
-    Definition(
-        name="remote.storage.enable",
-        type=ConfigType.BOOLEAN,
-        default=False,
-        doc=f"{_NO_TIER} Only false is accepted.",
+    bool_key(
+        "remote.storage.enable",
+        False,
+        f"{_NO_TIER} Only false is accepted.",
         validate=_without_remote_storage,
     ),
-    _bool("remote.log.copy.disable", False, _NO_TIER),
-    _bool("remote.log.delete.on.disable", False, _NO_TIER),
-    _bool("message.downconversion.enable", True, "messages leave as they came; Kafka 4.0 has removed it."),
-    Definition(
-        name="message.format.version",
-        type=ConfigType.STRING,
-        default="3.0-IV1",
-        doc="messages are kept in format 2, that of Kafka since 0.11; Kafka 4.0 has removed it.",
+    bool_key("remote.log.copy.disable", False, _NO_TIER),
+    bool_key("remote.log.delete.on.disable", False, _NO_TIER),
+    bool_key("message.downconversion.enable", True, "messages leave as they came; Kafka 4.0 has removed it."),
+    text_key(
+        "message.format.version",
+        "3.0-IV1",
+        "messages are kept in format 2, that of Kafka since 0.11; Kafka 4.0 has removed it.",
         validate=_format_version,
     ),
 )

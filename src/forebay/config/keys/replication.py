@@ -8,86 +8,84 @@ and while they are waited for no acks=all producer gets an answer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from forebay.config.values import ConfigType, Definition, int_key
+from forebay.config.settings_group import read_group, settings_group
+from forebay.config.values import bool_key, int_key, long_key, text_key
 from forebay.errors import ConfigError
 
-REPLICATION_KEYS = (
-    int_key(
+
+@settings_group
+class ReplicationConfig:
+    lag_ms_max: int = int_key(
         "replica.lag.time.max.ms",
         10_000,
         "A follower that has not caught up with its leader for this long is not in sync.",
         100,
-    ),
-    int_key(
+    )
+    fetch_max_bytes: int = int_key(
         "replica.fetch.max.bytes",
         4 * 1024 * 1024,
         "The most data of one partition that a follower asks for at a time; a larger batch comes whole.",
         1024,
-    ),
-    int_key(
+    )
+    fetch_response_max_bytes: int = int_key(
         "replica.fetch.response.max.bytes",
         10 * 1024 * 1024,
         "The most data of all partitions that a follower asks a leader for at a time.",
         1024,
-    ),
-    int_key("replica.fetch.wait.max.ms", 500, "How long a follower's fetch waits for new data.", 1),
-    int_key("replica.fetch.backoff.ms", 200, "How long a follower waits after a fetch that failed.", 1),
-    int_key(
+    )
+    fetch_wait_ms: int = int_key(
+        "replica.fetch.wait.max.ms", 500, "How long a follower's fetch waits for new data.", 1
+    )
+    fetch_backoff_ms: int = int_key(
+        "replica.fetch.backoff.ms", 200, "How long a follower waits after a fetch that failed.", 1
+    )
+    socket_timeout_ms: int = int_key(
         "replica.socket.timeout.ms",
         30_000,
         "How long a request to another broker may take before its connection is given up.",
         1000,
-    ),
-    Definition(
-        name="replica.selector.class",
-        type=ConfigType.STRING,
-        default="rack",
+    )
+    selector: str = text_key(
+        "replica.selector.class",
+        "rack",
+        "Whom consumers that name their rack read from: an in-sync replica there, or always the leader.",
         choices=("rack", "leader"),
-        doc="Whom consumers that name their rack read from: an in-sync replica there, or always the leader.",
-    ),
-    Definition(
-        name="controlled.shutdown.enable",
-        type=ConfigType.BOOLEAN,
-        default=True,
-        doc="Whether a broker that is stopped hands its leaderships over first.",
-    ),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicationConfig:
-    lag_ms_max: int = 10_000
-    fetch_max_bytes: int = 4 * 1024 * 1024
-    fetch_response_max_bytes: int = 10 * 1024 * 1024
-    fetch_wait_ms: int = 500
-    fetch_backoff_ms: int = 200
-    socket_timeout_ms: int = 30_000
-    rack_aware_reads: bool = True
-    leader_throttle: int | None = None
+    )
+    leader_throttle: int | None = long_key(
+        "leader.replication.throttled.rate",
+        None,
+        "The most bytes per second that this broker sends to replicas that are catching up; "
+        "without a value there is no limit.",
+        1,
+        dynamic=True,
+    )
     """Bytes per second that followers which are not in sync are given; None: no limit."""
-    follower_throttle: int | None = None
+    follower_throttle: int | None = long_key(
+        "follower.replication.throttled.rate",
+        None,
+        "The most bytes per second that this broker copies for replicas that are catching up; "
+        "without a value there is no limit.",
+        1,
+        dynamic=True,
+    )
     """Bytes per second that this broker takes of partitions it is not in sync with."""
-    controlled_shutdown: bool = True
+    controlled_shutdown: bool = bool_key(
+        "controlled.shutdown.enable",
+        True,
+        "Whether a broker that is stopped hands its leaderships over first.",
+    )
+
+    @property
+    def rack_aware_reads(self) -> bool:
+        return self.selector == "rack"
 
 
 def replication_config(values: Mapping[str, Any]) -> ReplicationConfig:
     """Raises ConfigError for times that do not go together."""
     _check_wait(values)
-    return ReplicationConfig(
-        lag_ms_max=values["replica.lag.time.max.ms"],
-        fetch_max_bytes=values["replica.fetch.max.bytes"],
-        fetch_response_max_bytes=values["replica.fetch.response.max.bytes"],
-        fetch_wait_ms=values["replica.fetch.wait.max.ms"],
-        fetch_backoff_ms=values["replica.fetch.backoff.ms"],
-        socket_timeout_ms=values["replica.socket.timeout.ms"],
-        rack_aware_reads=values["replica.selector.class"] == "rack",
-        leader_throttle=values["leader.replication.throttled.rate"],
-        follower_throttle=values["follower.replication.throttled.rate"],
-        controlled_shutdown=values["controlled.shutdown.enable"],
-    )
+    return read_group(ReplicationConfig, values)
 
 
 def _check_wait(values: Mapping[str, Any]) -> None:

@@ -7,12 +7,9 @@ once: Kafka waits for a second to spare large groups a few assignments.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
 from forebay.config.offset_reset import check_offset_reset
-from forebay.config.values import ConfigType, Definition, Value, int_key
+from forebay.config.settings_group import settings_group
+from forebay.config.values import Value, bool_key, int_key, text_key
 
 _HOUR_MS = 3_600_000
 _ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
@@ -23,153 +20,153 @@ def _no_internal_topic(value: Value) -> None:
         raise ValueError("names that begin with __ are those of internal topics, use another")
 
 
-SHARE_KEYS = (
-    int_key(
+@settings_group
+class ShareGroupsConfig:
+    session_timeout_ms: int = int_key(
         "group.share.session.timeout.ms",
         45_000,
         "A member of a share group is dropped when silent for this long.",
         1,
-    ),
-    int_key(
+    )
+    min_session_timeout_ms: int = int_key(
         "group.share.min.session.timeout.ms",
         1_000,
         "The shortest share.session.timeout.ms that may be set for a group.",
         1,
-    ),
-    int_key(
+    )
+    max_session_timeout_ms: int = int_key(
         "group.share.max.session.timeout.ms",
         60_000,
         "The longest share.session.timeout.ms that may be set for a group.",
         1,
-    ),
-    int_key("group.share.heartbeat.interval.ms", 5_000, "How often members of a share group report.", 1),
-    int_key(
+    )
+    heartbeat_interval_ms: int = int_key(
+        "group.share.heartbeat.interval.ms", 5_000, "How often members of a share group report.", 1
+    )
+    min_heartbeat_interval_ms: int = int_key(
         "group.share.min.heartbeat.interval.ms",
         100,
         "The shortest share.heartbeat.interval.ms that may be set for a group.",
         1,
-    ),
-    int_key(
+    )
+    max_heartbeat_interval_ms: int = int_key(
         "group.share.max.heartbeat.interval.ms",
         15_000,
         "The longest share.heartbeat.interval.ms that may be set for a group.",
         1,
-    ),
-    int_key("group.share.max.size", 200, "The most members of a share group.", 1, 1_000),
-    int_key(
+    )
+    max_size: int = int_key("group.share.max.size", 200, "The most members of a share group.", 1, 1_000)
+    max_share_sessions: int = int_key(
         "group.share.max.share.sessions",
         2_000,
         "The most share sessions of a broker; one for each member that fetches from it.",
         1,
-    ),
-    int_key(
+    )
+    assignment_interval_ms: int = int_key(
         "group.share.assignment.interval.ms",
         0,
         "The least time between two assignments of a share group; 0 makes one at each change.",
         0,
-    ),
-    int_key(
+    )
+    min_assignment_interval_ms: int = int_key(
         "group.share.min.assignment.interval.ms",
         0,
         "The shortest share.assignment.interval.ms that may be set for a group.",
         0,
-    ),
-    int_key(
+    )
+    max_assignment_interval_ms: int = int_key(
         "group.share.max.assignment.interval.ms",
         15_000,
         "The longest share.assignment.interval.ms that may be set for a group.",
         0,
-    ),
-    int_key(
+    )
+    initialize_retry_interval_ms: int = int_key(
         "group.share.initialize.retry.interval.ms",
         30_000,
         "How long a share group waits for the state of a partition to be made or deleted before it retries.",
         1,
-    ),
-    int_key(
+    )
+    record_lock_duration_ms: int = int_key(
         "group.share.record.lock.duration.ms",
         30_000,
         "How long a record belongs to the member that has acquired it.",
         1_000,
         _HOUR_MS,
-    ),
-    int_key(
+    )
+    min_record_lock_duration_ms: int = int_key(
         "group.share.min.record.lock.duration.ms",
         1_000,
         "The shortest share.record.lock.duration.ms that may be set for a group.",
         1_000,
         _HOUR_MS,
-    ),
-    int_key(
+    )
+    max_record_lock_duration_ms: int = int_key(
         "group.share.max.record.lock.duration.ms",
         60_000,
         "The longest share.record.lock.duration.ms that may be set for a group.",
         1_000,
         _HOUR_MS,
-    ),
-    int_key(
+    )
+    delivery_count_limit: int = int_key(
         "group.share.delivery.count.limit", 5, "How often a record is delivered before it is given up.", 2, 25
-    ),
-    int_key(
+    )
+    min_delivery_count_limit: int = int_key(
         "group.share.min.delivery.count.limit",
         2,
         "The smallest share.delivery.count.limit that may be set for a group.",
         2,
         25,
-    ),
-    int_key(
+    )
+    max_delivery_count_limit: int = int_key(
         "group.share.max.delivery.count.limit",
         10,
         "The largest share.delivery.count.limit that may be set for a group.",
         2,
         25,
-    ),
-    int_key(
+    )
+    partition_max_record_locks: int = int_key(
         "group.share.partition.max.record.locks",
         2_000,
         "The span of offsets, from a partition's first unfinished record on, that a share group delivers.",
         100,
         10_000,
-    ),
-    int_key(
+    )
+    min_partition_max_record_locks: int = int_key(
         "group.share.min.partition.max.record.locks",
         100,
         "The smallest share.partition.max.record.locks that may be set for a group.",
         100,
         10_000,
-    ),
-    int_key(
+    )
+    max_partition_max_record_locks: int = int_key(
         "group.share.max.partition.max.record.locks",
         4_000,
         "The largest share.partition.max.record.locks that may be set for a group.",
         100,
         10_000,
-    ),
-)
+    )
+
 
 SHARE_GROUP_KEYS = (
-    Definition(
-        name="share.auto.offset.reset",
-        type=ConfigType.STRING,
-        default="latest",
-        doc="Where a share group begins in a partition that is new to it: latest, earliest, or "
+    text_key(
+        "share.auto.offset.reset",
+        "latest",
+        "Where a share group begins in a partition that is new to it: latest, earliest, or "
         "by_duration:DURATION before now, such as by_duration:PT1H.",
         validate=check_offset_reset,
         dynamic=True,
     ),
-    Definition(
-        name="share.isolation.level",
-        type=ConfigType.STRING,
-        default="read_uncommitted",
+    text_key(
+        "share.isolation.level",
+        "read_uncommitted",
+        "Whether a share group is given records of transactions that are open or aborted.",
         choices=_ISOLATION_LEVELS,
-        doc="Whether a share group is given records of transactions that are open or aborted.",
         dynamic=True,
     ),
-    Definition(
-        name="share.renew.acknowledge.enable",
-        type=ConfigType.BOOLEAN,
-        default=True,
-        doc="Whether members may renew the locks on the records that they have acquired.",
+    bool_key(
+        "share.renew.acknowledge.enable",
+        True,
+        "Whether members may renew the locks on the records that they have acquired.",
         dynamic=True,
     ),
     int_key(
@@ -187,52 +184,18 @@ SHARE_GROUP_KEYS = (
         0,
         dynamic=True,
     ),
-    Definition(
-        name="errors.deadletterqueue.topic.name",
-        type=ConfigType.STRING,
-        default="",
-        doc="The topic for records that were rejected or delivered too often; empty for none.",
+    text_key(
+        "errors.deadletterqueue.topic.name",
+        "",
+        "The topic for records that were rejected or delivered too often; empty for none.",
         validate=_no_internal_topic,
         dynamic=True,
     ),
-    Definition(
-        name="errors.deadletterqueue.copy.record.enable",
-        type=ConfigType.BOOLEAN,
-        default=False,
-        doc="Whether a dead letter carries key, value and headers of the record, or only where it came from.",
+    bool_key(
+        "errors.deadletterqueue.copy.record.enable",
+        False,
+        "Whether a dead letter carries key, value and headers of the record, or only where it came from.",
         dynamic=True,
     ),
 )
 """Settings of a single group that no broker setting stands behind."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareGroupsConfig:
-    session_timeout_ms: int = 45_000
-    min_session_timeout_ms: int = 1_000
-    max_session_timeout_ms: int = 60_000
-    heartbeat_interval_ms: int = 5_000
-    min_heartbeat_interval_ms: int = 100
-    max_heartbeat_interval_ms: int = 15_000
-    max_size: int = 200
-    max_share_sessions: int = 2_000
-    assignment_interval_ms: int = 0
-    min_assignment_interval_ms: int = 0
-    max_assignment_interval_ms: int = 15_000
-    initialize_retry_interval_ms: int = 30_000
-    record_lock_duration_ms: int = 30_000
-    min_record_lock_duration_ms: int = 1_000
-    max_record_lock_duration_ms: int = 60_000
-    delivery_count_limit: int = 5
-    min_delivery_count_limit: int = 2
-    max_delivery_count_limit: int = 10
-    partition_max_record_locks: int = 2_000
-    min_partition_max_record_locks: int = 100
-    max_partition_max_record_locks: int = 4_000
-
-
-def share_groups_config(values: Mapping[str, Any]) -> ShareGroupsConfig:
-    names = (key.name for key in SHARE_KEYS)
-    return ShareGroupsConfig(
-        **{name.removeprefix("group.share.").replace(".", "_"): values[name] for name in names}
-    )

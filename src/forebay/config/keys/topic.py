@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from forebay.config.keys.broker import BROKER_KEYS
 from forebay.config.keys.ignored import IGNORED_TOPIC_FALLBACKS, IGNORED_TOPIC_KEYS
-from forebay.config.values import LONG_MAX, ConfigType, Definition, Value, long_key
+from forebay.config.values import LONG_MAX, Definition, Value, list_key, long_key
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
@@ -48,11 +48,10 @@ class TopicKey:
         return -1 if value < 0 else min(value * factor, LONG_MAX)
 
 
-def _key(
-    name: str, attribute: str, *fallbacks: str | tuple[str, int], stand_in: str | None = None
-) -> TopicKey:
+def _key(name: str, *fallbacks: str | tuple[str, int], stand_in: str | None = None) -> TopicKey:
     pairs = tuple((item, 1) if isinstance(item, str) else item for item in fallbacks)
     definition = replace(BROKER_KEYS[pairs[0][0]], name=name, default=None, dynamic=True)
+    attribute = name.replace(".", "_")
     return TopicKey(definition=definition, attribute=attribute, fallbacks=pairs, stand_in=stand_in)
 
 
@@ -64,11 +63,10 @@ def _ignored(definition: Definition) -> TopicKey:
 
 
 def _throttled(name: str, attribute: str, who: str) -> TopicKey:
-    definition = Definition(
-        name=name,
-        type=ConfigType.LIST,
-        default=(),
-        doc=f"Which replicas {who}.replication.throttled.rate is for, as partition:broker, or * for all;"
+    definition = list_key(
+        name,
+        (),
+        f"Which replicas {who}.replication.throttled.rate is for, as partition:broker, or * for all;"
         " with none named it is for every replica that is catching up.",
         validate=_named_replicas,
         dynamic=True,
@@ -85,24 +83,20 @@ def _named_replicas(value: Value) -> None:
 
 
 _KEYS = (
-    _key("cleanup.policy", "cleanup_policy", "log.cleanup.policy"),
-    _key("compression.type", "compression_type", "compression.type"),
-    _key("compression.gzip.level", "compression_gzip_level", "compression.gzip.level"),
-    _key("compression.lz4.level", "compression_lz4_level", "compression.lz4.level"),
-    _key("compression.zstd.level", "compression_zstd_level", "compression.zstd.level"),
-    _key("max.message.bytes", "max_message_bytes", "message.max.bytes"),
-    _key("message.timestamp.type", "message_timestamp_type", "log.message.timestamp.type"),
+    _key("cleanup.policy", "log.cleanup.policy"),
+    _key("compression.type", "compression.type"),
+    _key("compression.gzip.level", "compression.gzip.level"),
+    _key("compression.lz4.level", "compression.lz4.level"),
+    _key("compression.zstd.level", "compression.zstd.level"),
+    _key("max.message.bytes", "message.max.bytes"),
+    _key("message.timestamp.type", "log.message.timestamp.type"),
     _key(
         "message.timestamp.before.max.ms",
-        "message_timestamp_before_max_ms",
         "log.message.timestamp.before.max.ms",
         stand_in=_TIMESTAMP_DIFFERENCE,
     ),
     _key(
-        "message.timestamp.after.max.ms",
-        "message_timestamp_after_max_ms",
-        "log.message.timestamp.after.max.ms",
-        stand_in=_TIMESTAMP_DIFFERENCE,
+        "message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms", stand_in=_TIMESTAMP_DIFFERENCE
     ),
     TopicKey(
         definition=long_key(
@@ -118,31 +112,23 @@ _KEYS = (
     ),
     _key(
         "retention.ms",
-        "retention_ms",
         "log.retention.ms",
         ("log.retention.minutes", _MINUTE_MS),
         ("log.retention.hours", _HOUR_MS),
     ),
-    _key("retention.bytes", "retention_bytes", "log.retention.bytes"),
-    _key("segment.bytes", "segment_bytes", "log.segment.bytes"),
-    _key("segment.ms", "segment_ms", "log.roll.ms", ("log.roll.hours", _HOUR_MS)),
-    _key(
-        "segment.jitter.ms",
-        "segment_jitter_ms",
-        "log.roll.jitter.ms",
-        ("log.roll.jitter.hours", _HOUR_MS),
-    ),
-    _key("index.interval.bytes", "index_interval_bytes", "log.index.interval.bytes"),
-    _key("segment.index.bytes", "segment_index_bytes", "log.index.size.max.bytes"),
-    _key("file.delete.delay.ms", "file_delete_delay_ms", "log.segment.delete.delay.ms"),
-    _key("min.cleanable.dirty.ratio", "min_cleanable_dirty_ratio", "log.cleaner.min.cleanable.ratio"),
-    _key("min.compaction.lag.ms", "min_compaction_lag_ms", "log.cleaner.min.compaction.lag.ms"),
-    _key("max.compaction.lag.ms", "max_compaction_lag_ms", "log.cleaner.max.compaction.lag.ms"),
-    _key("delete.retention.ms", "delete_retention_ms", "log.cleaner.delete.retention.ms"),
-    _key(MIN_INSYNC_REPLICAS, "min_insync_replicas", MIN_INSYNC_REPLICAS),
-    _key(
-        "unclean.leader.election.enable", "unclean_leader_election_enable", "unclean.leader.election.enable"
-    ),
+    _key("retention.bytes", "log.retention.bytes"),
+    _key("segment.bytes", "log.segment.bytes"),
+    _key("segment.ms", "log.roll.ms", ("log.roll.hours", _HOUR_MS)),
+    _key("segment.jitter.ms", "log.roll.jitter.ms", ("log.roll.jitter.hours", _HOUR_MS)),
+    _key("index.interval.bytes", "log.index.interval.bytes"),
+    _key("segment.index.bytes", "log.index.size.max.bytes"),
+    _key("file.delete.delay.ms", "log.segment.delete.delay.ms"),
+    _key("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio"),
+    _key("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms"),
+    _key("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+    _key("delete.retention.ms", "log.cleaner.delete.retention.ms"),
+    _key(MIN_INSYNC_REPLICAS, MIN_INSYNC_REPLICAS),
+    _key("unclean.leader.election.enable", "unclean.leader.election.enable"),
     _throttled("leader.replication.throttled.replicas", "leader_throttled_replicas", "leader"),
     _throttled("follower.replication.throttled.replicas", "follower_throttled_replicas", "follower"),
     *(_ignored(definition) for definition in IGNORED_TOPIC_KEYS),

@@ -8,67 +8,44 @@ is created.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
+from forebay.config.settings_group import settings_group
 from forebay.config.values import int_key
 
-TRANSACTION_KEYS = (
-    int_key(
+
+@settings_group
+class TransactionsConfig:
+    max_timeout_ms: int = int_key(
         "transaction.max.timeout.ms",
         900_000,
         "The longest that a producer may let its transactions stay open.",
         1,
-    ),
-    int_key(
+    )
+    max_lifetime_ms: int = int_key(
         "forebay.transaction.max.lifetime.ms",
         21_600_000,
         "The longest that transactions stay open whose program renews them, as exactly-once writes of Spark "
         "do. Others end after their timeout.",
         1,
-    ),
-    int_key(
+    )
+    id_expiration_ms: int = int_key(
         "transactional.id.expiration.ms",
         604_800_000,
         "A transactional id that is unused for this long is forgotten; never while a transaction is open.",
         1,
-    ),
-    int_key(
+    )
+    abort_interval_ms: int = int_key(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         1_000,
         "The shortest time between two looks for transactions that have timed out.",
         1,
-    ),
-    int_key(
+    )
+    log_partitions: int = int_key(
         "transaction.state.log.num.partitions",
         4,
         "Partitions of __transaction_state, when it is created.",
         1,
         10_000,
-    ),
-    int_key(
+    )
+    log_segment_bytes: int = int_key(
         "transaction.state.log.segment.bytes", 104_857_600, "The segment size of __transaction_state.", 14
-    ),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionsConfig:
-    max_timeout_ms: int = 900_000
-    max_lifetime_ms: int = 21_600_000
-    id_expiration_ms: int = 604_800_000
-    abort_interval_ms: int = 1_000
-    log_partitions: int = 4
-    log_segment_bytes: int = 104_857_600
-
-
-def transactions_config(values: Mapping[str, Any]) -> TransactionsConfig:
-    return TransactionsConfig(
-        max_timeout_ms=values["transaction.max.timeout.ms"],
-        max_lifetime_ms=values["forebay.transaction.max.lifetime.ms"],
-        id_expiration_ms=values["transactional.id.expiration.ms"],
-        abort_interval_ms=values["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
-        log_partitions=values["transaction.state.log.num.partitions"],
-        log_segment_bytes=values["transaction.state.log.segment.bytes"],
     )
