@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
@@ -23,7 +24,6 @@ from forebay.broker.handlers import (
     alter_replica_log_dirs,
     api_versions,
     consumer_group_describe,
-    consumer_group_heartbeat,
     create_acls,
     create_partitions,
     create_topics,
@@ -43,21 +43,16 @@ from forebay.broker.handlers import (
     elect_leaders,
     end_txn,
     find_coordinator,
-    heartbeat,
+    group_request,
     incremental_alter_configs,
     init_producer_id,
-    join_group,
-    leave_group,
     list_config_resources,
     list_groups,
     list_offsets,
     list_partition_reassignments,
     list_transactions,
-    offset_commit,
-    offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
-    sync_group,
     txn_offset_commit,
     unregister_broker,
     update_features,
@@ -67,11 +62,13 @@ from forebay.broker.handlers import fetch as fetch_api
 from forebay.broker.handlers import metadata as metadata_api
 from forebay.broker.handlers import produce as produce_api
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import Endpoint
+from forebay.broker.net.dispatch import API_VERSIONS_KEY, Endpoint
 from forebay.broker.partition.table import PartitionTable
+from forebay.broker.produce.repeated_requests import remember
 from forebay.broker.produce.service import ProduceService
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.coordination.metadata import Metadata
+from forebay.core.groups.shard import GroupShard
 from forebay.storage.disk import Disk
 
 
@@ -97,58 +94,58 @@ def api_table(
     time: BrokerTime,
     loop: asyncio.AbstractEventLoop,
 ) -> dict[int, Endpoint]:
-    """The endpoints by their API keys, each with the parts that its handler needs."""
+    """Each API with its key, the versions that are served, and its handler with the parts that it needs."""
     table: dict[int, Endpoint] = {}
     endpoints = (
-        add_offsets_to_txn.endpoint(groups, transactions, time),
-        add_partitions_to_txn.endpoint(transactions, metadata, background, time),
-        alter_configs.endpoint(topic_changes, settings),
-        alter_partition_reassignments.endpoint(metadata, settings),
-        alter_replica_log_dirs.endpoint(partitions, settings),
-        api_versions.endpoint(table),
-        consumer_group_describe.endpoint(groups),
-        consumer_group_heartbeat.endpoint(groups),
-        create_acls.endpoint(),
-        create_partitions.endpoint(topic_changes),
-        create_topics.endpoint(topic_changes, settings),
-        delete_acls.endpoint(),
-        delete_groups.endpoint(groups),
-        delete_records.endpoint(partitions, metadata, write_cycle, loop),
-        delete_topics.endpoint(metadata, settings),
-        describe_acls.endpoint(),
-        describe_cluster.endpoint(metadata, addresses),
-        describe_configs.endpoint(node_id, settings, metadata, addresses),
-        describe_groups.endpoint(groups),
-        describe_log_dirs.endpoint(partitions, metadata, settings, disk),
-        describe_producers.endpoint(partitions),
-        describe_quorum.endpoint(settings),
-        describe_topic_partitions.endpoint(metadata),
-        describe_transactions.endpoint(transactions),
-        elect_leaders.endpoint(metadata, settings),
-        end_txn.endpoint(transactions, time),
-        fetch_api.endpoint(fetch),
-        find_coordinator.endpoint(groups, transactions, addresses),
-        heartbeat.endpoint(groups),
-        incremental_alter_configs.endpoint(node_id, topic_changes, settings),
-        init_producer_id.endpoint(transactions, producer_ids, time),
-        join_group.endpoint(groups),
-        leave_group.endpoint(groups),
-        list_config_resources.endpoint(metadata),
-        list_groups.endpoint(groups),
-        list_offsets.endpoint(partitions, offsets_by_time),
-        list_partition_reassignments.endpoint(metadata),
-        list_transactions.endpoint(transactions, time),
-        metadata_api.endpoint(metadata, settings, topic_changes, addresses),
-        offset_commit.endpoint(groups),
-        offset_delete.endpoint(groups),
-        offset_fetch.endpoint(groups),
-        offset_for_leader_epoch.endpoint(partitions),
-        produce_api.endpoint(produce),
-        sync_group.endpoint(groups),
-        txn_offset_commit.endpoint(groups, transactions, loop),
-        unregister_broker.endpoint(metadata, settings),
-        update_features.endpoint(),
-        write_txn_markers.endpoint(marker_appends, peers),
+        Endpoint(0, 0, 13, partial(produce_api.handle, produce), partial(remember, produce)),
+        Endpoint(1, 4, 18, partial(fetch_api.handle, fetch)),
+        Endpoint(2, 1, 11, partial(list_offsets.handle, partitions, offsets_by_time)),
+        Endpoint(3, 0, 13, partial(metadata_api.handle, metadata, settings, topic_changes, addresses)),
+        Endpoint(8, 2, 10, partial(group_request.handle, groups, GroupShard.offset_commit)),
+        Endpoint(9, 1, 10, partial(offset_fetch.handle, groups)),
+        Endpoint(10, 0, 6, partial(find_coordinator.handle, groups, transactions, addresses)),
+        Endpoint(11, 0, 9, partial(group_request.handle, groups, GroupShard.join_group)),
+        Endpoint(12, 0, 4, partial(group_request.handle, groups, GroupShard.heartbeat)),
+        Endpoint(13, 0, 5, partial(group_request.handle, groups, GroupShard.leave_group)),
+        Endpoint(14, 0, 5, partial(group_request.handle, groups, GroupShard.sync_group)),
+        Endpoint(15, 0, 6, partial(describe_groups.handle, groups)),
+        Endpoint(16, 0, 5, partial(list_groups.handle, groups)),
+        Endpoint(API_VERSIONS_KEY, 0, 4, partial(api_versions.handle, table)),
+        Endpoint(19, 2, 7, partial(create_topics.handle, topic_changes, settings)),
+        Endpoint(20, 1, 6, partial(delete_topics.handle, metadata, settings)),
+        Endpoint(21, 0, 2, partial(delete_records.handle, partitions, metadata, write_cycle, loop)),
+        Endpoint(22, 0, 5, partial(init_producer_id.handle, transactions, producer_ids, time)),
+        Endpoint(23, 2, 4, partial(offset_for_leader_epoch.handle, partitions)),
+        Endpoint(24, 0, 5, partial(add_partitions_to_txn.handle, transactions, metadata, background, time)),
+        Endpoint(25, 0, 4, partial(add_offsets_to_txn.handle, groups, transactions, time)),
+        Endpoint(26, 0, 5, partial(end_txn.handle, transactions, time)),
+        Endpoint(27, 1, 2, partial(write_txn_markers.handle, marker_appends, peers)),
+        Endpoint(28, 0, 5, partial(txn_offset_commit.handle, groups, transactions, loop)),
+        Endpoint(29, 1, 3, describe_acls.handle),
+        Endpoint(30, 1, 3, create_acls.handle),
+        Endpoint(31, 1, 3, delete_acls.handle),
+        Endpoint(32, 1, 4, partial(describe_configs.handle, node_id, settings, metadata, addresses)),
+        Endpoint(33, 0, 2, partial(alter_configs.handle, topic_changes, settings)),
+        Endpoint(34, 1, 2, partial(alter_replica_log_dirs.handle, partitions, settings)),
+        Endpoint(35, 1, 4, partial(describe_log_dirs.handle, partitions, metadata, settings, disk)),
+        Endpoint(37, 0, 3, partial(create_partitions.handle, topic_changes)),
+        Endpoint(42, 0, 2, partial(delete_groups.handle, groups)),
+        Endpoint(43, 0, 2, partial(elect_leaders.handle, metadata, settings)),
+        Endpoint(44, 0, 1, partial(incremental_alter_configs.handle, node_id, topic_changes, settings)),
+        Endpoint(45, 0, 1, partial(alter_partition_reassignments.handle, metadata, settings)),
+        Endpoint(46, 0, 0, partial(list_partition_reassignments.handle, metadata)),
+        Endpoint(47, 0, 0, partial(group_request.handle, groups, GroupShard.offset_delete)),
+        Endpoint(55, 0, 2, partial(describe_quorum.handle, settings)),
+        Endpoint(57, 0, 2, update_features.handle),
+        Endpoint(60, 0, 2, partial(describe_cluster.handle, metadata, addresses)),
+        Endpoint(61, 0, 0, partial(describe_producers.handle, partitions)),
+        Endpoint(64, 0, 0, partial(unregister_broker.handle, metadata, settings)),
+        Endpoint(65, 0, 0, partial(describe_transactions.handle, transactions)),
+        Endpoint(66, 0, 1, partial(list_transactions.handle, transactions, time)),
+        Endpoint(68, 0, 1, partial(group_request.handle, groups, GroupShard.consumer_group_heartbeat)),
+        Endpoint(69, 0, 1, partial(consumer_group_describe.handle, groups)),
+        Endpoint(74, 0, 1, partial(list_config_resources.handle, metadata)),
+        Endpoint(75, 0, 0, partial(describe_topic_partitions.handle, metadata)),
     )
     table.update((endpoint.api_key, endpoint) for endpoint in endpoints)
     return table

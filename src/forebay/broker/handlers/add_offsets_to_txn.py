@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.coordinators.groups import Groups
 from forebay.broker.coordinators.transactions import Transactions
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.core.transactions import replies
 from forebay.errors import KafkaError
 from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -33,7 +31,3 @@ async def handle(
         lambda machine, ticket: machine.add_offsets_to_txn(ticket, request, partition, info, time.now()),
     )
     return response
-
-
-def endpoint(groups: Groups, transactions: Transactions, time: BrokerTime) -> Endpoint:
-    return Endpoint(25, 0, 4, partial(handle, groups, transactions, time))

@@ -7,12 +7,11 @@ the answers are put together. A transaction that names a partition which does no
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.coordinators.transactions import Transactions
-from forebay.broker.net.dispatch import Endpoint, RequestContext, answer_with
+from forebay.broker.net.dispatch import RequestContext, answer_with
 from forebay.broker.net.replies import Reply
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage
@@ -97,9 +96,3 @@ async def _ask(
         lambda machine, ticket: machine.add_partitions_to_txn(ticket, request, info, time.now()),
     )
     return response
-
-
-def endpoint(
-    transactions: Transactions, metadata: Metadata, background: Background, time: BrokerTime
-) -> Endpoint:
-    return Endpoint(24, 0, 5, partial(handle, transactions, metadata, background, time))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.cluster.topic_changes import TopicChanges, alter_each
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.core.cluster.settings import Resource, replace_configs
 from forebay.wire.messages.alter_configs import (
     AlterConfigsRequest,
@@ -38,7 +36,3 @@ async def handle(
             for item, code, message in await alter_each(request.resources, alter)
         ]
     )
-
-
-def endpoint(topic_changes: TopicChanges, settings: LiveConfig) -> Endpoint:
-    return Endpoint(33, 0, 2, partial(handle, topic_changes, settings))

@@ -8,7 +8,7 @@ from typing import Any
 from forebay.broker.cluster.partition_changes import Decide, carry_out_each
 from forebay.broker.cluster.topic_changes import named_twice
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage, PartitionPut
 from forebay.core.cluster.reassignment import reassign
@@ -79,7 +79,3 @@ def _result(index: int, error: KafkaError | None) -> ReassignablePartitionRespon
     return ReassignablePartitionResponse(
         partition_index=index, error_code=error.code, error_message=error.message
     )
-
-
-def endpoint(metadata: Metadata, settings: LiveConfig) -> Endpoint:
-    return Endpoint(45, 0, 1, partial(handle, metadata, settings))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.table import PartitionTable
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.alter_replica_log_dirs import (
@@ -52,7 +50,3 @@ def _move(partitions: PartitionTable, topic: str, index: int) -> ErrorCode:
     except KafkaError as error:
         return error.code if error.code in _KEPT else ErrorCode.REPLICA_NOT_AVAILABLE
     return ErrorCode.NONE
-
-
-def endpoint(partitions: PartitionTable, settings: LiveConfig) -> Endpoint:
-    return Endpoint(34, 1, 2, partial(handle, partitions, settings))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from sys import intern
 
-from forebay.broker.net.dispatch import API_VERSIONS_KEY, Endpoint, RequestContext
+from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.core.cluster.features import FEATURES
 from forebay.errors import ErrorCode
 from forebay.wire.messages.api_versions import (
@@ -66,8 +65,3 @@ def _supported(version: int, *, own: bool) -> list[SupportedFeatureKey]:
             for name, level in FEATURES.items()
         ]
     return found
-
-
-def endpoint(endpoints: Mapping[int, Endpoint]) -> Endpoint:
-    """`endpoints`: the table that this endpoint becomes a part of; it may be filled later."""
-    return Endpoint(API_VERSIONS_KEY, 0, 4, partial(handle, endpoints))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.coordinators.groups import Groups
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.core.groups.shard import GroupShard
 from forebay.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -25,7 +23,3 @@ async def handle(
         GroupShard.consumer_group_describe,
     )
     return ConsumerGroupDescribeResponse(groups=[group for answer in answers for group in answer.groups])
-
-
-def endpoint(groups: Groups) -> Endpoint:
-    return Endpoint(69, 0, 1, partial(handle, groups))

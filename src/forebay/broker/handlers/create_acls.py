@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.broker.handlers.describe_acls import NO_AUTHORIZER
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.errors import ErrorCode
 from forebay.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
@@ -11,7 +11,3 @@ from forebay.wire.messages.create_acls import AclCreationResult, CreateAclsReque
 def handle(_context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     refused = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
     return CreateAclsResponse(results=[refused] * len(request.creations))
-
-
-def endpoint() -> Endpoint:
-    return Endpoint(30, 1, 3, handle)

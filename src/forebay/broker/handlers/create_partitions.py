@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.cluster.topic_changes import TopicChanges, named_twice, repeated
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.core.cluster.topics import create_partitions
 from forebay.errors import KafkaError
 from forebay.wire.messages.create_partitions import (
@@ -40,7 +38,3 @@ async def _create(topic_changes: TopicChanges, topic: CreatePartitionsTopic, *, 
         lambda image: create_partitions(image, topic.name, topic.count, assignment),
         validate_only=validate_only,
     )
-
-
-def endpoint(topic_changes: TopicChanges) -> Endpoint:
-    return Endpoint(37, 0, 3, partial(handle, topic_changes))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from forebay.broker.cluster.topic_changes import TopicChanges, named_twice, repeated
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.config import describe_topic
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.topics import NewTopic, create_topic
@@ -94,7 +93,3 @@ def _created(
 
 def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message, configs=None)
-
-
-def endpoint(topic_changes: TopicChanges, settings: LiveConfig) -> Endpoint:
-    return Endpoint(19, 2, 7, partial(handle, topic_changes, settings))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.broker.handlers.describe_acls import NO_AUTHORIZER
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.errors import ErrorCode
 from forebay.wire.messages.delete_acls import (
     DeleteAclsFilterResult,
@@ -15,7 +15,3 @@ from forebay.wire.messages.delete_acls import (
 def handle(_context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     refused = DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
     return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
-
-
-def endpoint() -> Endpoint:
-    return Endpoint(31, 1, 3, handle)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.coordinators.groups import Groups
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.core.groups.shard import GroupShard
 from forebay.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
@@ -20,7 +18,3 @@ async def handle(
         GroupShard.delete_groups,
     )
     return DeleteGroupsResponse(results=[result for answer in answers for result in answer.results])
-
-
-def endpoint(groups: Groups) -> Endpoint:
-    return Endpoint(42, 0, 2, partial(handle, groups))

@@ -7,9 +7,8 @@ records again.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.long_polls import release
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
@@ -117,9 +116,3 @@ async def _followed(
         code = ErrorCode.REQUEST_TIMED_OUT
     if code != ErrorCode.NONE:
         raise KafkaError(code, f"not every in-sync replica of {partition} is known to have deleted it")
-
-
-def endpoint(
-    partitions: PartitionTable, metadata: Metadata, write_cycle: WriteCycle, loop: asyncio.AbstractEventLoop
-) -> Endpoint:
-    return Endpoint(21, 0, 2, partial(handle, partitions, metadata, write_cycle, loop))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.cluster.topic_changes import named_twice, repeated
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import Change, ClusterImage, TopicImage
 from forebay.core.cluster.image_text import topic_id_text
@@ -69,7 +67,3 @@ def _find(image: ClusterImage, topic: DeleteTopicState) -> TopicImage:
     if found is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {topic_id_text(topic.topic_id)}")
     return found
-
-
-def endpoint(metadata: Metadata, settings: LiveConfig) -> Endpoint:
-    return Endpoint(20, 1, 6, partial(handle, metadata, settings))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.errors import ErrorCode
 from forebay.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
@@ -12,7 +12,3 @@ NO_AUTHORIZER = "No Authorizer is configured."
 
 def handle(_context: RequestContext, _request: DescribeAclsRequest) -> DescribeAclsResponse:
     return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-
-
-def endpoint() -> Endpoint:
-    return Endpoint(29, 1, 3, handle)

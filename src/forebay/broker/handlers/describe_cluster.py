@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.cluster.addresses import Addresses
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.access import ON_CLUSTER, operations
 from forebay.errors import ErrorCode
@@ -40,7 +38,3 @@ def handle(
             for broker_id, host, port, rack in addresses.addresses_for(context.connection.local)
         ],
     )
-
-
-def endpoint(metadata: Metadata, addresses: Addresses) -> Endpoint:
-    return Endpoint(60, 0, 2, partial(handle, metadata, addresses))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 from forebay.broker.cluster.addresses import Addresses
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.ports import Address
 from forebay.broker.telemetry.log_levels import levels
 from forebay.config import (
@@ -152,7 +151,3 @@ def _result(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConf
         config_type=entry.type,
         documentation=entry.documentation if request.include_documentation else None,
     )
-
-
-def endpoint(node_id: int, settings: LiveConfig, metadata: Metadata, addresses: Addresses) -> Endpoint:
-    return Endpoint(32, 1, 4, partial(handle, node_id, settings, metadata, addresses))

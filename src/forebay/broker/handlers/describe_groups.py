@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.coordinators.groups import Groups
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.core.groups.shard import GroupShard
 from forebay.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
@@ -22,7 +20,3 @@ async def handle(
         GroupShard.describe_groups,
     )
     return DescribeGroupsResponse(groups=[group for answer in answers for group in answer.groups])
-
-
-def endpoint(groups: Groups) -> Endpoint:
-    return Endpoint(15, 0, 6, partial(handle, groups))

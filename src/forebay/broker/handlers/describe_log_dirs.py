@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.table import PartitionTable
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage
@@ -66,7 +65,3 @@ def _partitions(partitions: PartitionTable, topic: str, indexes: list[int]) -> l
             continue  # not on this broker: the answer tells only of what is here
         found.append(DescribeLogDirsPartition(partition_index=index, partition_size=partition.log.size))
     return found
-
-
-def endpoint(partitions: PartitionTable, metadata: Metadata, settings: LiveConfig, disk: Disk) -> Endpoint:
-    return Endpoint(35, 1, 4, partial(handle, partitions, metadata, settings, disk))

@@ -5,9 +5,7 @@ Any replica answers, as in Kafka: `kafka-transactions find-hanging --broker-id N
 
 from __future__ import annotations
 
-from functools import partial
-
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.table import PartitionTable
 from forebay.core.partition.producers import ProducerState
 from forebay.errors import KafkaError
@@ -49,7 +47,3 @@ def _producer(state: ProducerState) -> wire.ProducerState:
         coordinator_epoch=state.coordinator_epoch,
         current_txn_start_offset=state.txn_first_offset,
     )
-
-
-def endpoint(partitions: PartitionTable) -> Endpoint:
-    return Endpoint(61, 0, 0, partial(handle, partitions))

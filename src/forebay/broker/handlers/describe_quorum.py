@@ -6,10 +6,8 @@ does not support it.
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.errors import ErrorCode
 from forebay.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
@@ -23,7 +21,3 @@ def handle(
         error_message=f"there is no KRaft quorum: Forebay keeps its metadata {store}; "
         "`forebay cluster describe` shows brokers and controller",
     )
-
-
-def endpoint(settings: LiveConfig) -> Endpoint:
-    return Endpoint(55, 0, 2, partial(handle, settings))

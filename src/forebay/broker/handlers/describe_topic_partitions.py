@@ -5,9 +5,7 @@ The cursor of a response names the first partition that did not fit; a client se
 
 from __future__ import annotations
 
-from functools import partial
-
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.access import ON_TOPIC
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState, TopicImage
@@ -96,7 +94,3 @@ def _partition(image: ClusterImage, state: PartitionState) -> DescribeTopicParti
         last_known_elr=[],
         offline_replicas=[replica for replica in state.replicas if replica not in image.brokers],
     )
-
-
-def endpoint(metadata: Metadata) -> Endpoint:
-    return Endpoint(75, 0, 0, partial(handle, metadata))

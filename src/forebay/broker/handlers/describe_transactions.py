@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.coordinators.transactions import Transactions
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.errors import KafkaError
 from forebay.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -29,7 +27,3 @@ def _describe(transactions: Transactions, transactional_id: str) -> TransactionS
     except KafkaError as error:
         return TransactionState(transactional_id=transactional_id, error_code=error.code)
     return machine.describe_transactions([transactional_id])[0]
-
-
-def endpoint(transactions: Transactions) -> Endpoint:
-    return Endpoint(65, 0, 0, partial(handle, transactions))

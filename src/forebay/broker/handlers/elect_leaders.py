@@ -6,7 +6,7 @@ from functools import partial
 
 from forebay.broker.cluster.partition_changes import carry_out_each
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage, PartitionPut
 from forebay.core.cluster.reassignment import elect
@@ -61,7 +61,3 @@ def _results(errors: dict[TopicPartition, KafkaError | None]) -> list[ReplicaEle
         result = PartitionResult(partition_id=index, error_code=code, error_message=message)
         topics.setdefault(name, []).append(result)
     return [ReplicaElectionResult(topic=name, partition_result=results) for name, results in topics.items()]
-
-
-def endpoint(metadata: Metadata, settings: LiveConfig) -> Endpoint:
-    return Endpoint(43, 0, 2, partial(handle, metadata, settings))

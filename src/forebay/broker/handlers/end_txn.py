@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.coordinators.transactions import Transactions
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.core.transactions import replies
 from forebay.errors import KafkaError
 from forebay.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -27,7 +25,3 @@ async def handle(
         lambda machine, ticket: machine.end_txn(ticket, request, fresh, info, time.now()),
     )
     return response
-
-
-def endpoint(transactions: Transactions, time: BrokerTime) -> Endpoint:
-    return Endpoint(26, 0, 5, partial(handle, transactions, time))

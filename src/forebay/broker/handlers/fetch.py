@@ -6,12 +6,10 @@ The fetches of consumers are in `fetch/consumer_fetch.py`, those of followers in
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.fetch.consumer_fetch import ConsumerFetch
 from forebay.broker.fetch.follower_fetch import ReplicaFetch, replica_id
 from forebay.broker.fetch.service import FetchService
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.net.replies import Reply
 from forebay.errors import ErrorCode
 from forebay.wire.messages.fetch import FetchRequest, FetchResponse
@@ -35,7 +33,3 @@ def handle(service: FetchService, context: RequestContext, request: FetchRequest
     if not certain:
         return FetchResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return ReplicaFetch(service, request, session, follower).start(context)
-
-
-def endpoint(service: FetchService) -> Endpoint:
-    return Endpoint(1, 4, 18, partial(handle, service))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.cluster.addresses import Addresses
 from forebay.broker.coordinators.groups import Groups
 from forebay.broker.coordinators.transactions import Transactions
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.ports import Address
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.find_coordinator import (
@@ -70,7 +68,3 @@ def _address(addresses: Addresses, local: Address, node_id: int) -> tuple[str, i
     raise KafkaError(
         ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {node_id} coordinates it, but is not there; try again"
     )
-
-
-def endpoint(groups: Groups, transactions: Transactions, addresses: Addresses) -> Endpoint:
-    return Endpoint(10, 0, 6, partial(handle, groups, transactions, addresses))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.cluster.topic_changes import TopicChanges, alter_each
 from forebay.broker.handlers.describe_configs import check_own_id
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.telemetry.log_levels import alter_levels
 from forebay.core.cluster.resources import ResourceType
 from forebay.core.cluster.settings import Alteration, Resource, alter_configs
@@ -63,7 +61,3 @@ async def _alter(
         lambda image: alter_configs(image, settings.current, resource, changes),
         validate_only=validate_only,
     )
-
-
-def endpoint(node_id: int, topic_changes: TopicChanges, settings: LiveConfig) -> Endpoint:
-    return Endpoint(44, 0, 1, partial(handle, node_id, topic_changes, settings))

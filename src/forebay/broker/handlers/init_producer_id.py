@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.coordinators.producer_ids import ProducerIds
 from forebay.broker.coordinators.transactions import Transactions
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.errors import KafkaError
 from forebay.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -34,7 +32,3 @@ async def handle(
         return response
     except KafkaError as error:
         return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
-
-
-def endpoint(transactions: Transactions, producer_ids: ProducerIds, time: BrokerTime) -> Endpoint:
-    return Endpoint(22, 0, 5, partial(handle, transactions, producer_ids, time))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.resources import ResourceType
@@ -45,7 +43,3 @@ def _names(image: ClusterImage, kind: ResourceType) -> list[str]:
             return list(image.group_configs)
         case ResourceType.CLIENT_METRICS:
             return []
-
-
-def endpoint(metadata: Metadata) -> Endpoint:
-    return Endpoint(74, 0, 1, partial(handle, metadata))

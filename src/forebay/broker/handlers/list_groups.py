@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.coordinators.groups import Groups
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
@@ -17,7 +15,3 @@ def handle(groups: Groups, _context: RequestContext, request: ListGroupsRequest)
             group for shard in coordinator.ready_shards() for group in shard.machine.list_groups(request)
         ],
     )
-
-
-def endpoint(groups: Groups) -> Endpoint:
-    return Endpoint(16, 0, 5, partial(handle, groups))

@@ -10,11 +10,10 @@ threads have done it.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator
-from functools import partial
 from itertools import islice
 
 from forebay.broker.fetch.offsets_by_time import OffsetsByTime
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.errors import ErrorCode, KafkaError
@@ -153,7 +152,3 @@ def _refusal(wanted: ListOffsetsPartition, error: KafkaError) -> ListOffsetsPart
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index, error_code=error.code, timestamp=-1, offset=-1
     )
-
-
-def endpoint(partitions: PartitionTable, offsets_by_time: OffsetsByTime) -> Endpoint:
-    return Endpoint(2, 1, 11, partial(handle, partitions, offsets_by_time))

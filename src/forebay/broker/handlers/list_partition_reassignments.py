@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import partial
 
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import TopicImage
 from forebay.core.cluster.reassignment import reassigning
@@ -43,7 +42,3 @@ def _moves(topic: TopicImage, indexes: Collection[int] | None) -> OngoingTopicRe
             if reassigning(state) and (indexes is None or state.index in indexes)
         ],
     )
-
-
-def endpoint(metadata: Metadata) -> Endpoint:
-    return Endpoint(46, 0, 0, partial(handle, metadata))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.coordinators.transactions import Transactions
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.core.transactions.shard import unknown_states
 from forebay.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
@@ -25,7 +23,3 @@ def handle(
             for state in shard.machine.list_transactions(request, now_ms)
         ],
     )
-
-
-def endpoint(transactions: Transactions, time: BrokerTime) -> Endpoint:
-    return Endpoint(66, 0, 1, partial(handle, transactions, time))

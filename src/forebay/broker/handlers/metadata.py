@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from functools import partial
 from typing import Any
 
 from forebay.broker.cluster.addresses import Addresses
 from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.access import ON_CLUSTER, ON_TOPIC, operations
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState, TopicImage
@@ -146,9 +145,3 @@ def _response(
             ON_CLUSTER, asked=request.include_cluster_authorized_operations
         ),
     )
-
-
-def endpoint(
-    metadata: Metadata, settings: LiveConfig, topic_changes: TopicChanges, addresses: Addresses
-) -> Endpoint:
-    return Endpoint(3, 0, 13, partial(handle, metadata, settings, topic_changes, addresses))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.coordinators.groups import Groups
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.core.groups.shard import GroupShard
 from forebay.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
@@ -28,7 +26,3 @@ async def handle(groups: Groups, context: RequestContext, request: OffsetFetchRe
         GroupShard.offset_fetch,
     )
     return OffsetFetchResponse(groups=[group for answer in answers for group in answer.groups])
-
-
-def endpoint(groups: Groups) -> Endpoint:
-    return Endpoint(9, 1, 10, partial(handle, groups))

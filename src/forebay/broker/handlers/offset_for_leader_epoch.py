@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.table import PartitionTable
 from forebay.errors import KafkaError
 from forebay.wire.messages.offset_for_leader_epoch import (
@@ -41,7 +39,3 @@ def _partition(partitions: PartitionTable, topic: str, wanted: OffsetForLeaderPa
     else:
         epoch, end_offset = partition.epochs.end_offset_for(wanted.leader_epoch, partition.log.end_offset)
     return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)
-
-
-def endpoint(partitions: PartitionTable) -> Endpoint:
-    return Endpoint(23, 2, 4, partial(handle, partitions))

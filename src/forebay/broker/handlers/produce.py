@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.net.replies import Reply
-from forebay.broker.produce.repeated_requests import remember
 from forebay.broker.produce.request import AppendRequest, TransactionalRequest
 from forebay.broker.produce.service import ProduceService
 from forebay.broker.produce.write_cycle import Appended
@@ -54,7 +52,3 @@ def _partition_response(result: Appended) -> PartitionProduceResponse:
         log_append_time_ms=result.log_append_time_ms,
         log_start_offset=result.log_start_offset,
     )
-
-
-def endpoint(service: ProduceService) -> Endpoint:
-    return Endpoint(0, 0, 13, partial(handle, service), partial(remember, service))

@@ -9,11 +9,10 @@ request adds it.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 from forebay.broker.coordinators.groups import Groups
 from forebay.broker.coordinators.transactions import Transactions
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.partition import Partition
 from forebay.broker.produce.transaction_verification import COME_BACK, Verdict, Verification
 from forebay.core.groups.failures import failure
@@ -101,7 +100,3 @@ def _for_client(error: KafkaError, version: int) -> KafkaError:
     if code == ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_FROM:
         return KafkaError(ErrorCode.INVALID_TXN_STATE, error.message)
     return error
-
-
-def endpoint(groups: Groups, transactions: Transactions, loop: asyncio.AbstractEventLoop) -> Endpoint:
-    return Endpoint(28, 0, 5, partial(handle, groups, transactions, loop))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.settings import unregistered
 from forebay.errors import KafkaError
@@ -20,7 +18,3 @@ async def handle(
     except KafkaError as error:
         return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
     return UnregisterBrokerResponse()
-
-
-def endpoint(metadata: Metadata, settings: LiveConfig) -> Endpoint:
-    return Endpoint(64, 0, 0, partial(handle, metadata, settings))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.core.cluster.features import SAFE_DOWNGRADE, UPGRADE, Update, refusals
 from forebay.errors import ErrorCode
 from forebay.wire.messages.update_features import (
@@ -38,7 +38,3 @@ def _update(key: FeatureUpdateKey, version: int) -> Update:
 def _result(name: str, why: str | None) -> UpdatableFeatureResult:
     code = ErrorCode.NONE if why is None else ErrorCode.INVALID_UPDATE_VERSION
     return UpdatableFeatureResult(feature=name, error_code=code, error_message=why)
-
-
-def endpoint() -> Endpoint:
-    return Endpoint(57, 0, 2, handle)

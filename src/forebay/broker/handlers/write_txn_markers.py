@@ -8,11 +8,9 @@ have gone on without it, and a marker with the same epochs would end the next tr
 
 from __future__ import annotations
 
-from functools import partial
-
 from forebay.broker.cluster.peers import Peers
 from forebay.broker.coordinators.markers import BUMPS_EPOCH_FROM, MarkerAppends, MarkerWrite
-from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.net.replies import Reply
 from forebay.broker.produce.write_cycle import Appended
 from forebay.errors import ErrorCode
@@ -76,7 +74,3 @@ def _response(request: WriteTxnMarkersRequest, results: list[Appended]) -> Write
             for marker in request.markers
         ]
     )
-
-
-def endpoint(marker_appends: MarkerAppends, peers: Peers) -> Endpoint:
-    return Endpoint(27, 1, 2, partial(handle, marker_appends, peers))
