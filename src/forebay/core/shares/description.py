@@ -1,0 +1,68 @@
+"""What an administrator sees of a share partition."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from forebay.core.shares.transitions import ACQUIRED, ARCHIVING
+from forebay.core.shares.window import Window
+
+
+class Holder(NamedTuple):
+    """A member that has acquired records."""
+
+    member_id: str
+    records: int
+    oldest_lock_ms: int
+    """How long it has held the record that it has held for longest."""
+
+
+class Description(NamedTuple):
+    """Numbers are of offsets."""
+
+    start_offset: int
+    end_offset: int
+    """The last offset of the window; one less than the start when it is empty."""
+    window_max: int
+    available: int
+    """Can be acquired now."""
+    waiting: int
+    """Released, and to be acquired once their backoff is over."""
+    acquired: int
+    archiving: int
+    """Waiting for the dead-letter topic."""
+    finished: int
+    """Done, but not the first of the window."""
+    holders: list[Holder]
+    """The one with the oldest lock first."""
+
+    @property
+    def window_size(self) -> int:
+        return self.end_offset - self.start_offset + 1
+
+
+def describe(window: Window, window_max: int, now_ms: int) -> Description:
+    return Description(
+        window.start,
+        window.end,
+        window_max,
+        window.acquirable,
+        window.waiting,
+        window.totals[ACQUIRED],
+        window.totals[ARCHIVING],
+        window.finished,
+        _holders(window, now_ms),
+    )
+
+
+def _holders(window: Window, now_ms: int) -> list[Holder]:
+    records: dict[str, int] = {}
+    since_ms: dict[str, int] = {}
+    for span in window.spans:
+        if span.state is ACQUIRED:
+            records[span.member] = records.get(span.member, 0) + span.size
+            since_ms[span.member] = min(since_ms.get(span.member, now_ms), span.since_ms)
+    return [
+        Holder(member, records[member], now_ms - since_ms[member])
+        for member in sorted(records, key=lambda member: (since_ms[member], member))
+    ]

@@ -1,0 +1,30 @@
+"""The window of a share partition as the persisted state has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from forebay.core.shares.transitions import ACQUIRED, ARCHIVING, DeadLetterCause
+from forebay.core.shares.window import Span, Window
+from forebay.core.shares.writes import StateRange
+from forebay.errors import ErrorCode, KafkaError
+
+
+def loaded(start_offset: int, ranges: Iterable[StateRange], delivery_count_limit: int) -> Window:
+    """The window, with what no range covers as never delivered.
+
+    The cause of a dead letter is not persisted, so it is concluded from the count.
+    """
+    window = Window(start_offset)
+    for first, last, state, count in ranges:
+        if not window.end < first <= last or state is ACQUIRED:
+            text = f"the persisted state of a share partition has a bad range {first}-{last} ({state.name})"
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
+        if first > window.end + 1:
+            window.append(Span(window.end + 1, first - 1))
+        span = Span(first, last, state, count)
+        if state is ARCHIVING:
+            is_exhausted = count >= delivery_count_limit
+            span.cause = DeadLetterCause.DELIVERY_LIMIT if is_exhausted else DeadLetterCause.REJECTED
+        window.append(span)
+    return window

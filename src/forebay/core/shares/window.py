@@ -1,0 +1,222 @@
+"""The window of a share partition: the state of every offset from the start offset to the end offset.
+
+The window is a sorted list of *spans*. A span is a range of offsets with one state, one delivery count and
+one holder. Spans touch: each offset of the window is in exactly one. A span is split only when a part of it
+changes, and neighbours that have become equal are joined again. So a batch that is acquired and accepted
+whole is one span all the time, and the worst case is one span per offset, bounded by the size of the window.
+
+Offsets below the window are finished. An offset that was never acquired, although later ones were, is in the
+window as AVAILABLE with a count of 0.
+
+A change is *pending* until the write that persists it is done; `Span.write` is the number of that write. The
+start offset passes over finished spans whose write is done. Only neighbours that wait for the same write, or
+for none, are joined.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+
+from forebay.core.shares.transitions import ACQUIRED, AVAILABLE, FINISHED, DeadLetterCause, RecordState
+
+_first_of = attrgetter("first")
+
+
+class Span:
+    """A range of offsets that have everything in common."""
+
+    __slots__ = ("cause", "count", "first", "last", "member", "since_ms", "state", "until_ms", "write")
+
+    def __init__(self, first: int, last: int, state: RecordState = AVAILABLE, count: int = 0) -> None:
+        self.first = first
+        self.last = last
+        self.state = state
+        self.count = count
+        """How often it was acquired."""
+        self.member = ""
+        """Who holds it, while it is ACQUIRED."""
+        self.since_ms = 0
+        """When it was acquired."""
+        self.until_ms = 0
+        """ACQUIRED: when the lock ends. AVAILABLE: when the backoff ends, 0 when it may be acquired."""
+        self.write = 0
+        """Number of the write that persists its newest change."""
+        self.cause: DeadLetterCause | None = None
+        """Of an ARCHIVING span."""
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first + 1
+
+    @property
+    def is_acquirable(self) -> bool:
+        return self.state is AVAILABLE and not self.until_ms
+
+    def split(self, offset: int) -> Span:
+        """End before `offset`, and return the rest."""
+        rest = Span(offset, self.last, self.state, self.count)
+        rest.member = self.member
+        rest.since_ms = self.since_ms
+        rest.until_ms = self.until_ms
+        rest.write = self.write
+        rest.cause = self.cause
+        self.last = offset - 1
+        return rest
+
+    def equals(self, other: Span, written: int) -> bool:
+        """Whether the two may be one span. Acquired ranges stay as the member got them."""
+        return (
+            self.state is other.state
+            and self.state is not ACQUIRED
+            and self.count == other.count
+            and self.until_ms == other.until_ms
+            and self.cause is other.cause
+            and (self.write == other.write or (self.write <= written and other.write <= written))
+        )
+
+
+class Window:
+    def __init__(self, start: int) -> None:
+        self.start = start
+        """First offset that is not finished and persisted."""
+        self.spans: list[Span] = []
+        self.totals = [0] * len(RecordState)
+        """Offsets in the window, by state."""
+        self.waiting = 0
+        """Of the AVAILABLE ones, those whose backoff is not over."""
+        self._none_acquirable_below = start
+
+    @property
+    def end(self) -> int:
+        """The last offset of the window; one less than the start when it is empty."""
+        return self.spans[-1].last if self.spans else self.start - 1
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start + 1
+
+    @property
+    def finished(self) -> int:
+        return sum(self.totals[state] for state in FINISHED)
+
+    @property
+    def acquirable(self) -> int:
+        return self.totals[AVAILABLE] - self.waiting
+
+    # Looking things up
+
+    def index(self, offset: int) -> int:
+        """Of the span with this offset, which must be in the window."""
+        return bisect_right(self.spans, offset, key=_first_of) - 1
+
+    def between(self, first: int, last: int) -> list[Span]:
+        """The spans that have an offset of this range, which must be in the window."""
+        low = self.index(first)
+        if self.spans[low].last >= last:
+            return [self.spans[low]]
+        return self.spans[low : self.index(last) + 1]
+
+    def first_acquirable(self) -> int | None:
+        if not self.acquirable:
+            return None
+        spans = self.spans
+        i = max(self.index(self._none_acquirable_below), 0)
+        while not spans[i].is_acquirable:
+            i += 1
+        self._none_acquirable_below = spans[i].first
+        return self._none_acquirable_below
+
+    def first_unfinished(self) -> int:
+        """Where the start offset will be once all changes are persisted."""
+        for span in self.spans:
+            if span.state not in FINISHED:
+                return span.first
+        return self.end + 1
+
+    # Changes
+
+    def cut(self, first: int, last: int) -> list[Span]:
+        """The spans of exactly this range, which must be in the window; those at its ends are split."""
+        spans = self.spans
+        low = self.index(first)
+        if spans[low].first < first:
+            spans.insert(low + 1, spans[low].split(first))
+            low += 1
+        if spans[low].last == last:
+            return [spans[low]]
+        high = self.index(last)
+        if spans[high].last > last:
+            spans.insert(high + 1, spans[high].split(last + 1))
+        return spans[low : high + 1]
+
+    def change(self, span: Span, state: RecordState, *, until_ms: int = 0, member: str = "") -> None:
+        """The only place where a span's state changes; what `until_ms` means depends on the state."""
+        size = span.last - span.first + 1
+        self._uncount(span, size)
+        span.state = state
+        span.until_ms = until_ms
+        span.member = member
+        self._count(span, size)
+
+    def append(self, span: Span) -> None:
+        """Extend the window; the span must begin after its end."""
+        assert span.first == self.end + 1, "the spans of a window touch"
+        self.spans.append(span)
+        self._count(span, span.size)
+
+    def truncate(self, end: int) -> None:
+        """Shorten the window, so that it ends with this offset."""
+        if end >= self.end:
+            return
+        i = self.index(end + 1)
+        if self.spans[i].first <= end:
+            self.cut(end + 1, self.spans[i].last)
+            i += 1
+        for span in self.spans[i:]:
+            self._uncount(span, span.size)
+        del self.spans[i:]
+
+    def advance(self, written: int) -> None:
+        """Move the start offset over finished spans whose write is done."""
+        passed = 0
+        for span in self.spans:
+            if span.state not in FINISHED or span.write > written:
+                break
+            self._uncount(span, span.size)
+            self.start = span.last + 1
+            passed += 1
+        if passed:
+            del self.spans[:passed]
+
+    def skip_to(self, offset: int) -> None:
+        """Move the start offset of an empty window forward."""
+        assert not self.spans, "offsets in the window have a state to keep"
+        self.start = max(self.start, offset)
+
+    def join(self, first: int, last: int, written: int) -> None:
+        """Join equal neighbours in this range and at its ends."""
+        spans = self.spans
+        low = max(self.index(first) - 1, 0)
+        high = self.index(last) + 2
+        joined: list[Span] = []
+        for span in spans[low:high]:
+            if joined and joined[-1].equals(span, written):
+                joined[-1].last = span.last
+                joined[-1].write = max(joined[-1].write, span.write)
+            else:
+                joined.append(span)
+        spans[low:high] = joined
+
+    def _count(self, span: Span, size: int) -> None:
+        self.totals[span.state] += size
+        if span.state is AVAILABLE:
+            if span.until_ms:
+                self.waiting += size
+            else:
+                self._none_acquirable_below = min(self._none_acquirable_below, span.first)
+
+    def _uncount(self, span: Span, size: int) -> None:
+        self.totals[span.state] -= size
+        if span.state is AVAILABLE and span.until_ms:
+            self.waiting -= size

@@ -1,0 +1,110 @@
+"""What of a share partition has changed since it was last persisted, numbered by write.
+
+There is one write in flight. What changes meanwhile goes into the next one, however much it is. Each write
+has a number; `newest` is that of the write which holds (or will hold) the newest change, `written` that of
+the last one that is done. So whoever made a change waits until `written` has reached the value that `newest`
+had.
+
+A write holds ranges, not offsets: those marked since the write before, sorted, joined, without what is below
+the write's own start offset. In persisted terms a record only ever goes up, first by count and then by state.
+The share coordinator merges by the same order, so a write that arrives twice does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from forebay.core.shares.transitions import ACQUIRED, AVAILABLE, RecordState
+from forebay.core.shares.window import Span, Window
+
+
+class StateRange(NamedTuple):
+    """Offsets with one persisted state."""
+
+    first: int
+    last: int
+    state: RecordState
+    delivery_count: int
+
+
+class StateWrite(NamedTuple):
+    """What a WriteShareGroupState request has to say."""
+
+    number: int
+    start_offset: int
+    ranges: list[StateRange]
+    """Only what has changed; sorted, disjoint, none below the start offset."""
+    delivery_complete_count: int
+    """Finished records at or above the start offset."""
+
+
+class Writes:
+    def __init__(self, start_offset: int) -> None:
+        self.newest = 0
+        self.written = 0
+        self._taken = 0
+        self._start_offset = start_offset
+        """The newest one that was given to a write."""
+        self._changed: list[tuple[int, int]] = []
+        """Marked ranges; at most one per offset of the window, see `mark`."""
+        self._in_flight: StateWrite | None = None
+
+    def note_start(self, start_offset: int) -> None:
+        """A start offset that no write has told is a change."""
+        if start_offset > self._start_offset:
+            self._open()
+
+    def mark(self, span: Span) -> None:
+        """Have the next write say what this span is then."""
+        self._open()
+        if span.write != self.newest:  # else the range in which it was marked covers it
+            span.write = self.newest
+            self._changed.append((span.first, span.last))
+
+    def _open(self) -> None:
+        if self.newest == self._taken:
+            self.newest += 1
+
+    def take(self, window: Window) -> StateWrite | None:
+        """The next write, None while one is in flight and when there is nothing to write."""
+        if self._in_flight is not None or self.newest == self._taken:
+            return None
+        start = window.first_unfinished()
+        ranges = list(_ranges(window, self._changed, start))
+        complete = window.finished - (start - window.start)
+        self._taken = self.newest
+        self._start_offset = start
+        self._changed = []
+        self._in_flight = StateWrite(self._taken, start, ranges, complete)
+        return self._in_flight
+
+    def done(self) -> StateWrite:
+        """The write in flight is persisted."""
+        assert self._in_flight is not None, "no write is in flight"
+        write, self._in_flight = self._in_flight, None
+        self.written = write.number
+        return write
+
+
+def _ranges(window: Window, changed: list[tuple[int, int]], start: int) -> Iterator[StateRange]:
+    """What the window says about the marked ranges, from `start` on."""
+    open_range: StateRange | None = None
+    position = start
+    for marked_first, last in sorted(changed):
+        first = max(marked_first, position)
+        if first > last:
+            continue  # below the start, or covered by the range before
+        position = last + 1
+        for span in window.between(first, last):
+            state = AVAILABLE if span.state is ACQUIRED else span.state
+            piece = StateRange(max(span.first, first), min(span.last, last), state, span.count)
+            if open_range is None:
+                open_range = piece
+            elif open_range.last + 1 == piece.first and open_range[2:] == piece[2:]:
+                open_range = open_range._replace(last=piece.last)
+            else:
+                yield open_range
+                open_range = piece
+    if open_range is not None:
+        yield open_range
