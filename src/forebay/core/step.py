@@ -1,25 +1,26 @@
 """What a state machine answers with: what to save, and what may be said once it is saved.
 
 A machine owns everything that one partition of an internal topic stands for. An operation looks at the state,
-decides, and returns a Step. What must survive changes only when the records of a step are replayed, in
-running as in recovery; what may be lost (waiters, timers) may change in the operation itself.
+decides, and returns a Step. Durable state changes only when the records of a step are replayed, in normal
+operation as in recovery; soft state (waiters, timers) may change in the operation itself.
 
-The runtime owes a machine four things:
+The runtime guarantees four things:
 
 - The records of a step are given to the machine's `replay`, then appended as one batch, before any other
   operation, so that the next operation sees them.
 - Replies and effects wait until those records are committed. Those of a step without records wait for
-  everything appended before it: they may tell what is not committed yet.
-- When an append fails, or the machine raises anything in an operation, a tick or a replay, it is thrown away
-  and made anew from the log; whoever waits has to ask again. So a machine need not undo what it has begun.
+  everything appended before it, since they may depend on it.
+- When an append fails, or the machine raises anything in an operation, a tick or a replay, it is discarded
+  and built again from the log; waiting requests get an error that clients retry. So a machine need not undo
+  what it has begun.
 - `tick` is called no later than the deadline of the last step, and again at once if that has passed already.
   One tick does what one timer asks for: if that fails, the steps of other timers are not lost with it.
 
 Time is passed in, as a `Now`, and is of three kinds that must not be mixed. Deadlines (sessions, rebalances,
 waiting, the timeout of an open transaction) are in monotonic time, `ms`, which means nothing beyond this
-machine: after a crash or a move they begin anew. What is put into a record is wall time, `wall_ms`. The age
+machine: after a crash or a move they start again. What is put into a record is wall time, `wall_ms`. The age
 of what the records say (offsets and transactional ids that expire) is measured by `trusted_ms`: wall time
-that does not follow a clock that somebody has set forward by mistake.
+that ignores a clock that was set forward by mistake.
 """
 
 from __future__ import annotations

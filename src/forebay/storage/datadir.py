@@ -1,4 +1,4 @@
-"""A broker's data directory: who may use it, whose it is, which logs are in it, and how far they had come.
+"""A broker's data directory: its lock, the node it belongs to, the logs in it, and their checkpoints.
 
 - `.lock` is held by the one process that uses the directory and names its pid.
 - `meta.properties` names the cluster and the node that the data belongs to, and the directory itself.
@@ -80,7 +80,7 @@ class DataDir:
         self._meta = _read_meta(disk, path)
         self.clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN}")
         self.power_lost = bool(self._meta) and not self.clean and self._booted_since()
-        """Whether writes that nobody synced may be gone."""
+        """Whether writes that were not synced may be gone."""
         self._began_without_power = self.power_lost
         """The same, of logs that have not been opened since: the loss lasts until they are checked."""
         self._vouches = True
@@ -257,7 +257,8 @@ class DataDir:
     def _put_aside_if_of_another(self, topic: str, partition: int, topic_id: bytes) -> None:
         """What is left of a deleted topic of the same name must not become part of the new one.
 
-        It was deleted while this broker was away. Nobody has told this broker to delete it, so it is kept.
+        The topic was deleted while this broker was away. The broker did not get that deletion, so it keeps
+        the files.
         """
         directory = self.directory(topic, partition)
         found = read_topic_id(self._disk, directory) if self._disk.exists(directory) else None

@@ -37,7 +37,7 @@ _RWF_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
 
 class FileClosed(OSError):
-    """The file was closed or deleted while somebody still held on to it."""
+    """The file was closed or deleted while it was still in use."""
 
     def __init__(self, path: str) -> None:
         super().__init__(errno.EBADF, "the file has been closed", path)
@@ -110,7 +110,7 @@ class Disk(Protocol):
     def read_bytes(self, path: str) -> bytes: ...
 
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        """Replace a file: whoever looks sees the old bytes or the new. `sync`: also after a loss of power."""
+        """Replace a file: readers see the old bytes or the new. `sync`: also after a loss of power."""
 
     def usage(self, path: str) -> tuple[int, int]:
         """(all, free) bytes of the file system that a path is on."""
@@ -323,7 +323,7 @@ class RealDisk:
         """Descriptors of files that other threads have closed."""
 
     def adopt(self) -> None:
-        """Make the calling thread the owner; nobody may be using the disk meanwhile."""
+        """Make the calling thread the owner. No other thread may use the disk during the call."""
         self.owner = get_ident()
 
     def open_files(self) -> int:

@@ -6,8 +6,8 @@ partition is not used in that time.
 
 Who owns what while the log is lent:
 
-  - The thread: the log and its files, the leader epochs, and the checkpoints of this partition, which it
-    lowers first and under whose lock it cuts (`DataDir.lowered`). It returns a new table of producers.
+- The thread: the log and its files, the leader epochs, and the checkpoints of this partition, which it
+  lowers first and under whose lock it cuts (`DataDir.lowered`). It returns a new table of producers.
 - The loop: the partition itself. The loop takes it out of use before (no fetch, append, retention or
   compaction finds it) and puts it back afterwards, with the table and the new end.
 - The flush thread may sync the log at any time; `LogWriter.datasync` is safe for that.

@@ -1,4 +1,4 @@
-"""Who may do what: while there is no authorizer, everybody everything.
+"""Allowed operations: without an authorizer, every client may do everything.
 
 Clients may ask which operations they are allowed on a topic, a group or the cluster. The answer is a bit
 field: bit n stands for the operation with the code n.

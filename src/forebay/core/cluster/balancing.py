@@ -146,8 +146,9 @@ class _Room:
             return
         total = sum(load[broker] for broker in self._racks)
         least, most = total // len(self._racks), -(-total // len(self._racks))
-        # From who has too much to who has too little, as long as there are both: else a replica could go to
-        # a broker that then has to pass another one on. Only racks can make the last step necessary.
+        # From brokers with too many replicas to brokers with too few, as long as there are both: otherwise a
+        # replica could go to a broker that then has to give another one away. Only racks can make the last
+        # step necessary.
         for keeps, wants in ((most, least), (least, least), (most, most), (0, total)):
             # Each move makes two brokers more alike, so the sweeps end; one without a move is the last.
             while any(
@@ -167,7 +168,7 @@ class _Room:
         wants: int,
         fits: Callable[[_Seat, int, int], bool],
     ) -> bool:
-        """One pass over what a broker could give; False when nobody was better off.
+        """One pass over the replicas that a broker could give away; False if none was moved.
 
         The source keeps at least this many, and a broker at its target takes no more replicas.
         """

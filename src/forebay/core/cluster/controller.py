@@ -2,14 +2,13 @@
 
 Three rules keep every acknowledged message. Only a member of the in-sync set is elected, or where none is
 alive an eligible replica (`isr_changes.py`), since each of them has everything that was acknowledged with
-acks=all (an unclean election breaks this, and has to be wished for). A partition never loses its last such
-replicas by their death: they stay listed without a leader until one of them is back. And whenever the leader
-changes the leader epoch rises, so that what an earlier leader still says can be told from what the new one
-says.
+acks=all (an unclean election breaks this, and must be enabled). The last such replicas of a partition stay
+listed when they die, and there is no leader until one of them is back. And with every change of leader the
+leader epoch rises, so that requests and records of an earlier leader can be recognised.
 
 `settle` is the whole decision for one partition, and has nothing more to do on its own result. Nothing is
-written here: each new state carries the partition epoch of the state it was made from, and the store
-refuses it when somebody was faster.
+written here: each new state carries the partition epoch of the state it was made from, and the store refuses
+it if the partition has changed since.
 """
 
 from __future__ import annotations
@@ -71,11 +70,11 @@ def departure(
     one leads. Elsewhere it stays.
 
     With `unsynced` it may lack what was not yet on its disk when the power failed; a broker that is not
-    registered is treated so too. It leaves wherever another is listed who has everything, dead or alive,
-    unless all of its own is known to be synced; and it leads nothing before a new election: two histories in
-    one leader epoch could not be told apart. With `damaged` it may lack even what was synced. With `lost` it
-    has nothing left, and leaves even where it was the last. `only` names the partitions (topic and index)
-    that are meant, if not all are.
+    registered is treated so too. It leaves wherever another listed replica, dead or alive, has everything,
+    unless its own log is known to be synced; and it leads nothing before a new election: one leader epoch
+    must not have two histories. With `damaged` it may lack even what was synced. With `lost` it has nothing
+    left, and leaves even where it was the last. `only` names the partitions (topic and index) that are meant,
+    if not all are.
     """
     others = image.brokers.keys() - {node_id}
     stops = node_id in image.brokers and not (unsynced or damaged or lost)
@@ -99,7 +98,7 @@ def withdrawal(
 ) -> list[PartitionPut]:
     """What has to change when a registered broker cannot open these partitions: others lead, if they can.
 
-    It goes on leading where nobody else has the messages. If it stepped down there, it would be elected
+    It stays leader where no other replica has the messages. If it stepped down there, it would be elected
     again at once, and try and fail to open them again, as fast as elections can be written.
     """
     changes = departure(image, node_id, damaged=True, only=only, min_insync_replicas=min_insync_replicas)
@@ -140,7 +139,7 @@ def lead(state: PartitionState, leader: int) -> PartitionState:
 def hand_over(
     state: PartitionState, node_id: int, alive: Container[int], *, minimum: int = MAJORITY
 ) -> PartitionState | None:
-    """Another leads, because this one can no longer be trusted with the log; None when nobody else can."""
+    """Another replica leads, because this leader's log cannot be written; None when no other can."""
     after = _elect(_in_sync(without(state, node_id), alive, minimum), alive)
     return None if after.leader in (NO_LEADER, node_id) else after
 

@@ -1,8 +1,8 @@
 """The cluster as one immutable value, and the changes that lead from one to the next.
 
-Truth lives in the coordination store; an image is what the store said at one revision. Every broker
-applies the same changes in the same order and so arrives at the same image. Nothing here is ever
-modified in place: whoever holds an image may read it for as long as it likes.
+Truth lives in the coordination store; an image is what the store said at one revision. Every broker applies
+the same changes in the same order and so arrives at the same image. Nothing here is ever modified in place,
+so an image may be kept and read at any time.
 
 A topic's record holds its assignment, and that alone says the initial state of each partition (the first
 replica leads, all replicas are in sync, epoch 0). A partition's own state is stored only from its first
@@ -39,8 +39,8 @@ class PartitionState:
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
-    """Empty only when no member can be trusted to have everything: an eligible replica may lead, or else
-    nobody but by an unclean election."""
+    """Empty only when no member can be trusted to have everything. Then an eligible replica may lead; without
+    one, only an unclean election gives a leader."""
     replicas: tuple[int, ...]
     """While the partition moves, those that come and those that go as well."""
     partition_epoch: int = 0
@@ -121,7 +121,7 @@ class TopicPut:
 class TopicDeleted:
     name: str
     topic_id: bytes | None = None
-    """Known to who plans it, not to who hears of it: a deleted key has no value."""
+    """Known where the deletion is planned, not from the watch: a deleted key has no value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,15 +1,17 @@
-"""How the in-sync set of a partition changes, and who besides its members may lead.
+"""How the in-sync set of a partition changes, and which other replicas may lead.
 
 A message is committed when every in-sync replica has it, but not while fewer are in sync than
-min.insync.replicas. So when the set shrinks below that number, those who leave it have everything that is
-committed, and go on having it: they are *eligible*, and may lead when no in-sync member is there. They stop
-being eligible when enough replicas are in sync again: from then on messages are committed without them.
+min.insync.replicas. So when the set shrinks below that number, the replicas that leave it have every
+committed message, and nothing more is committed: they are *eligible*, and may lead when no in-sync member is
+alive. They stop being eligible when enough replicas are in sync again: from then on messages are committed
+without them.
 
-Why it matters: a machine that has lost its power looks alive until its lease ends. If the others stop
-meanwhile, it is the last in-sync member, and does not have what it had not synced. The others do.
+Why it matters: a machine that has lost its power looks alive until its lease ends. If the others stop before
+that, it is the last in-sync member, and it lacks what it had not synced. The others have it.
 
-A leader that is left alone syncs its log and says so in the state (`synced`). From then on not even a loss of
-its power takes anything, and it need not give way to eligible replicas of which that is not known.
+A leader that is the only in-sync replica syncs its log and records that in the state (`synced`). From then on
+a loss of its power loses nothing, and it need not leave in favour of eligible replicas, which may not have
+synced.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def commits(state: PartitionState, minimum: int) -> bool:
 
 
 def with_isr(state: PartitionState, isr: tuple[int, ...], minimum: int) -> PartitionState:
-    """The state with another in-sync set, of which everybody who leaves has what is committed."""
+    """The state with another in-sync set; every replica that leaves it has what is committed."""
     if isr == state.isr and not state.eligible and not state.synced:
         return state
     enough = len(isr) >= needed(state, minimum)
@@ -72,7 +74,7 @@ def with_heir(state: PartitionState, alive: Container[int], minimum: int) -> Par
 
 
 def is_last(state: PartitionState, node: int) -> bool:
-    """Whether there is nobody else whom the committed messages could be had from."""
+    """Whether no other replica may have all committed messages."""
     return all(other == node for other in (*state.isr, *state.eligible))
 
 

@@ -107,7 +107,8 @@ class _Table:
         return replicas
 
     def _best(self, chosen: Sequence[int]) -> list[int]:
-        """Brokers whose racks hold fewest of the chosen, and of these, who hold fewest partitions."""
+        """Brokers whose racks hold the fewest chosen replicas, and of these, those with the fewest
+        partitions."""
         used = Counter(self._racks[broker] for broker in chosen)
         ranks = {
             broker: (used.get(rack, 0), self._held[broker])
@@ -136,7 +137,7 @@ class _Table:
         for broker in replicas:
             self._held[broker] += 1
             self._follows[replicas[0], broker] += 1
-            # A replica may be on a broker that is away now, and whose rack nobody knows.
+            # A replica may be on a broker that is away, whose rack is not known.
             if broker in self._racks:
                 self._held_by_rack[self._racks[broker]] += 1
             for other in replicas:

@@ -1,8 +1,8 @@
 """Moving partitions between brokers, and electing their leaders on request, decided on an image.
 
-A move is a state of the partition itself. The new replicas are added to the old ones (`adding`), copy the
-log and join the in-sync set like any follower; when all that are to stay are in sync, the controller drops
-the others (`removing`). So a move can be cancelled or replaced, and survives whoever began it.
+A move is a state of the partition itself. The new replicas are added to the old ones (`adding`), copy the log
+and join the in-sync set like any follower; when all that are to stay are in sync, the controller drops the
+others (`removing`). So a move can be cancelled or replaced, and goes on if the broker that began it dies.
 
 Cancelling drops the replicas that the move had added. What was committed since they joined the in-sync set is
 on them too, and must not be left on fewer replicas than min.insync.replicas asks for. Such a request is

@@ -69,7 +69,7 @@ def alter_configs(
 
 
 def taken_back(image: ClusterImage, broker: BrokerConfig, node_id: int) -> list[Change]:
-    """A broker that was drained is started again: whoever did that wants it to work."""
+    """A drained broker was started again, so it shall get partitions again."""
     if node_id not in image.brokers or node_id in staying(image):
         return []
     back = Alteration(name=DRAINED, op=AlterOp.SUBTRACT, value=str(node_id))

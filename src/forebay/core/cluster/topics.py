@@ -147,7 +147,7 @@ def _assignment(image: ClusterImage, broker: BrokerConfig, new: NewTopic) -> Ass
 
 
 def default_replicas(image: ClusterImage) -> int:
-    """Of a partition for which nobody says how many."""
+    """How many replicas a partition gets if no number is given."""
     return min(_REPLICAS_WANTED, len(staying(image)) or len(image.brokers))
 
 

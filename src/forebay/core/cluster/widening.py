@@ -1,7 +1,8 @@
 """More replicas for the brokers' own topics, when the cluster has grown since they were made.
 
 Groups and transactions live in internal topics, which are made when the first client asks for them: perhaps
-when the first of three brokers had just started. Nobody chose one replica for them, so nobody has to mend it.
+when only the first of three brokers was running. No administrator chose one replica for them, so the broker
+adds more by itself.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from forebay.core.cluster.topics import DEFAULT, INTERNAL_TOPICS, default_replic
 class Widening:
     """Which partitions of internal topics are still to be looked at since a broker has joined.
 
-    Each is looked at once: who takes a replica away again, to drain a broker, is not contradicted.
+    Each is looked at once, so that a replica that an administrator removes later, to drain a broker, is not
+    added again.
     """
 
     def __init__(self, image: ClusterImage) -> None:

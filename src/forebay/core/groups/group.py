@@ -1,7 +1,7 @@
 """What a shard asks of every kind of group, and what all groups of a shard share.
 
 Committed offsets belong to the shard and not to the group, so that a group may change its kind and keep them;
-the group only says who may touch them.
+the group only says which members may read and commit them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SettingsOf = Callable[[str], GroupSettings]
 
 
 class Claim(NamedTuple):
-    """Who somebody who commits or fetches offsets says he is."""
+    """The identity that a client claims when it commits or fetches offsets."""
 
     member_id: str = ""
     instance_id: str | None = None
@@ -100,11 +100,11 @@ class Group(ABC):
     @property
     @abstractmethod
     def is_idle(self) -> bool:
-        """Whether it is empty and nobody is about to join."""
+        """Whether it is empty and no member is about to join."""
 
     @abstractmethod
     def check_commit(self, claim: Claim, /) -> ErrorCode:
-        """Whether whoever claims this may commit offsets."""
+        """Whether a client with this identity may commit offsets."""
 
     @abstractmethod
     def check_fetch(self, claim: Claim, /) -> ErrorCode: ...

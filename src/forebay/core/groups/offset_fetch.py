@@ -96,7 +96,7 @@ class Fetcher(NamedTuple):
         by_id = self.info.api_version >= TOPIC_IDS_FROM
         if asked.topics is None:
             everything = self._everything(asked.group_id)
-            # Who speaks in ids cannot be told about a topic that has none any more.
+            # A response with topic ids cannot name a topic that was deleted and has no id.
             return [each for each in everything if not by_id or each.topic_id != ZERO_UUID]
         return [
             _Wanted(

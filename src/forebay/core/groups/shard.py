@@ -90,7 +90,7 @@ class GroupShard:
         group = self.groups.get(request.group_id)
         deleted: list[StateRecord] = []
         if isinstance(group, ConsumerGroup) and group.is_empty:
-            deleted, group = group.tombstones(), None  # whoever comes first decides about the kind of a group
+            deleted, group = group.tombstones(), None  # the first member decides the type of the group
         if group is None and request.member_id:
             return self._fail(ticket, request, info, ErrorCode.UNKNOWN_MEMBER_ID)
         if group is None:
@@ -390,7 +390,7 @@ class GroupShard:
         return self._done(Step(replies=[(ticket, failure(request, info, code))]))
 
     def _forget_idle(self, group_id: str) -> None:
-        """Drop a group of which nothing is written and nobody is in."""
+        """Drop a group that has no members and no records in the log."""
         group = self.groups.get(group_id)
         if group is not None and group.is_idle and not group.persisted and not self.offsets.has_any(group_id):
             del self.groups[group_id]

@@ -1,4 +1,4 @@
-"""Deleting what nobody needs any more: expired offsets, offsets of deleted topics, groups left with nothing.
+"""Deleting what is no longer needed: expired offsets, offsets of deleted topics, groups left with nothing.
 
 A sweep goes over all groups, a few at a time so that ten thousand groups do not hold up the broker. It starts
 every `offsets.retention.check.interval.ms`, and at once when a topic has been deleted. The offsets of a

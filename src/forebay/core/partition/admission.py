@@ -1,15 +1,16 @@
-"""Whether a batch of a producer may enter a partition: one decision for every way in.
+"""Whether a producer's batch may be appended to a partition: one decision for every code path.
 
-`admit` judges a client's batch, whichever way its request took; `admit_own` a batch that a coordinator writes
-for a producer; `admit_marker` the end of a transaction. They look at what the partition knows of the producer
-and change nothing. A follower does not decide: it has whatever its leader has admitted.
+`admit` decides about a client's batch, on the fast path and the full path; `admit_own` about a batch that a
+coordinator writes for a producer; `admit_marker` about the end of a transaction. They look at what the
+partition knows of the producer and change nothing. A follower does not decide: it has whatever its leader has
+admitted.
 
-A client numbers its records, and the numbers tell the batch that comes next from one that came before. What
-they mean depends on the transaction, so that is asked first. A client that aborts a transaction may never
-have heard of its last batch, and then give the same numbers, in the same epoch, to the next transaction:
-librdkafka does. If numbers were asked first, such a batch would pass for a repeat of the aborted one, and be
-acknowledged without being stored. So **a transactional batch can only repeat a batch of its own open
-transaction**, one at or after the transaction's first offset.
+A client numbers its records (sequence numbers), which distinguishes the next batch from a duplicate. What the
+numbers mean depends on the transaction, so the transaction is checked first. A client that aborts a
+transaction may have missed the response to its last batch, and then uses the same numbers, in the same epoch,
+in the next transaction: librdkafka does. If numbers were checked first, such a batch would be taken for a
+duplicate of the aborted one, and be acknowledged without being stored. So **a transactional batch can only
+repeat a batch of its own open transaction**, one at or after the transaction's first offset.
 
     producer            batch           its numbers                    decision
     ------------------  --------------  -----------------------------  -------------------------------
@@ -33,13 +34,14 @@ transaction**, one at or after the transaction's first offset.
                                         of a batch from before it      UNKNOWN_PRODUCER_ID
                                         others                         OUT_OF_ORDER_SEQUENCE_NUMBER
 
-Other bytes under the same numbers: a batch of the aborted transaction was still on its way when the next one
-began, and became part of that. Its producer does not know, and numbers its own batch alike. Only the checksum
-tells; it is not compared where it is not known, and outside of transactions, where a refusal is no remedy.
+Other bytes under the same numbers: a batch of the aborted transaction arrived after the next one began, and
+became part of that. Its producer does not know, and gives its own batch the same numbers. Only the checksum
+shows the difference. It is not compared where it is not known, nor outside of transactions, where a refusal
+does not help.
 
-VERIFY: the coordinator has to confirm that the transaction includes the partition, or nobody would ever end
-it here. A batch that is refused anyway costs no question, so its partition does not become part of a
-transaction on the way to the refusal.
+VERIFY: the coordinator has to confirm that the transaction includes the partition; otherwise the transaction
+would never end here. A batch that is refused anyway is not verified, so that its partition does not become
+part of a transaction.
 
 UNKNOWN_PRODUCER_ID makes librdkafka and Java abort the transaction, take a new epoch and number from 0.
 OUT_OF_ORDER_SEQUENCE_NUMBER would be fatal to librdkafka.
@@ -116,7 +118,7 @@ def admit(state: ProducerState | None, header: BatchHeader, verified_from: int |
 def admit_own(state: ProducerState | None, producer_epoch: int) -> Decision:
     """What becomes of a batch that a coordinator writes for a producer: it has no numbers.
 
-    Whoever lets a coordinator write it has made sure that the transaction includes the partition.
+    The caller has made sure that the transaction includes the partition.
     """
     if state is not None and producer_epoch < state.producer_epoch:
         return _stale(producer_epoch, state)

@@ -147,7 +147,7 @@ def place(
 
 
 def patch_place(view: memoryview, header: BatchHeader, base_offset: int, partition_leader_epoch: int) -> None:
-    """Only the patch, for batches whose header nobody asks for any more: that is most of them."""
+    """Only the patch, without a new header, which most callers do not need."""
     _pack_owned(view, 0, base_offset, header[1], partition_leader_epoch)
 
 

@@ -1,19 +1,20 @@
 """What is left of a batch when its log is compacted.
 
-A message stays if it is the latest of its key, or lies beyond what this cleaning has looked at. One without
-a value deletes its key, and is itself deleted, once readers have had delete.retention.ms to see it: the
-first cleaning that meets it writes the time into the batch (the delete horizon), a later one removes it.
-Not while a replica may not have it: that one would keep what was deleted, and show it when it leads.
+A message stays if it is the latest of its key, or lies beyond what this cleaning has looked at. One without a
+value deletes its key, and is itself deleted, once readers have had delete.retention.ms to see it: the first
+cleaning that meets it writes the time into the batch (the delete horizon), a later one removes it. It stays
+while a replica may not have it: that replica would keep the deleted message, and show it when it leads.
 
 Messages of aborted transactions go at once. The marker that ended a transaction stays as long as anything
 of the transaction does, and then for delete.retention.ms more, as a message without a value does.
 
 A batch that loses all its messages disappears, with two exceptions. The last batch of a producer stays as a
-bare header, which tells the producer's epoch and sequence after a restart. The last batch of a segment
-keeps its place, so that each segment ends where the next begins and a missing one can be told from a
+bare header, which tells the producer's epoch and sequence after a restart. The last batch of a segment keeps
+its place, so that each segment ends where the next begins and a missing segment can be distinguished from a
 compacted one.
 
-A batch whose records make no sense (see storage/log/unreadable) stays as it is, and takes nobody's place.
+A batch whose records make no sense (see storage/log/unreadable) stays as it is, and replaces no other
+message.
 """
 
 from __future__ import annotations
@@ -163,8 +164,8 @@ class BatchFilter:
     pass_over: PassOver
     max_output_bytes: int = MAX_OUTPUT_BYTES
     aborted_kept: list[int] = field(default_factory=list)
-    """Where the markers are of aborted transactions of which something was still there. Whoever got a range
-    of the log before it was compacted has to know of them; the next cleaning leaves them out."""
+    """Offsets of the markers of aborted transactions that still had messages. A reader that got a range of
+    the log before its compaction needs them; the next cleaning leaves them out."""
 
     def clean(self, batch: Bytes, header: BatchHeader, *, keeps_place: bool) -> Bytes | None:
         """The batch itself, what stands in for it, or None."""

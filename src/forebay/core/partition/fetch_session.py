@@ -4,9 +4,9 @@ The broker remembers, per session, what the client wants from each partition and
 about it. A request adds, changes and forgets partitions; an answer leaves out those with nothing new.
 Epochs number the requests of a session, so that a lost or repeated one is noticed.
 
-A session also spares the broker from looking at every partition for every request. A target that was read
-to its end can be `settle`d by a caller who will call `changed` on it when anything happens to it; until
-then it is not among the targets of later requests. Who never settles anything gets all targets every time.
+A session also spares the broker from looking at every partition for every request. A target that was read to
+its end can be `settle`d by a caller that will call `changed` on it when anything happens to it; until then it
+is not among the targets of later requests. A caller that never settles targets gets all of them every time.
 
 Sessions are a cache: there are `slots_max` of them, the one unused for longest gives way once it has been
 unused for `eviction_ms`, and a follower's session may take the place of a consumer's at any time. A client
@@ -49,7 +49,7 @@ class FetchTarget:
         """What the client was last told; -1 makes the next answer tell it again."""
 
     def changed(self, *, wake: bool = True) -> bool:
-        """Have the next request look at this target again; False when nobody is interested any more.
+        """Have the next request look at this target again; False when its session is closed.
 
         With `wake` a waiting request of the session is answered at once.
         """
@@ -94,7 +94,7 @@ class FetchSession:
         """Called when a target has changed: a request that waits for it."""
         self.targets: dict[tuple[TopicKey, int], FetchTarget] = {}
         self.unsettled: dict[FetchTarget, None] = {}
-        """Those to look at, the one that gave records last at the end."""
+        """The targets to read, the one that returned records last at the end."""
 
     def want(self, topic: TopicKey, request: FetchPartition) -> None:
         key = (topic, request.partition)

@@ -1,12 +1,12 @@
 """What the leader of a partition knows of its followers: how far each has come, and what is committed.
 
 A message is *committed* when every in-sync replica has it; the high watermark is the offset below which all
-are. A follower tells its log end with every fetch: it asks for what comes next. Only fetches in this leader
-epoch count, so that a leader which was replaced while it slept finds nobody to commit anything with.
+are. The offset of a follower's fetch is the end of its log. Only fetches in this leader epoch count, so a
+leader that was replaced while it was paused gets none and commits nothing.
 
-Two rules make a change of the in-sync set safe, whenever the store learns of it. One who *joins* counts for
-the high watermark from the moment it is proposed, because the store may already have it. One who leaves
-counts until the store has agreed, because until then it may be elected.
+Two rules make a change of the in-sync set safe, whenever the store learns of it. A replica that *joins*
+counts for the high watermark from the moment it is proposed, because the store may already have it. A replica
+that leaves counts until the store has the change, because until then it may be elected.
 
 The in-sync set is what the store says (`update`); nothing here changes it. While it is too small, nothing is
 committed at all (`isr_changes.py` says why).
@@ -56,9 +56,9 @@ class Leadership:
         self.update(state)
 
     def update(self, state: PartitionState) -> bool:
-        """The store says who is in sync, in this epoch; whether somebody has left.
+        """Take over the in-sync set of the store, in this epoch; returns whether a replica has left.
 
-        Who has left may want to, as a broker that stops: it joins again when it fetches again.
+        A replica that left the ISR rejoins when it fetches again, even if its broker was stopping.
         """
         gone = [node for node in self.isr if node not in state.isr]
         for node in gone:
@@ -76,12 +76,12 @@ class Leadership:
 
     @property
     def alone(self) -> bool:
-        """Whether nobody else has to have a message before it is committed."""
+        """Whether a message is committed without any other replica."""
         return not self.joining and self.only_copy
 
     @property
     def only_copy(self) -> bool:
-        """Whether nobody else may lead: a replica that joins may not, before the store says that it has."""
+        """Whether no other replica may lead: one that joins may not before the store has the change."""
         return self.isr == (self.me,)
 
     def may_commit(self, min_insync_replicas: int) -> bool:

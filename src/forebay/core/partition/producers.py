@@ -140,7 +140,7 @@ class ProducerTable:
         have to be undone and say too little for it: the first of a producer or an epoch, and markers."""
         self.transactions = OpenTransactions()
         self.transactional = False
-        """Whether there has been any transaction: if not, nobody need look for open ones."""
+        """Whether there has been any transaction: if not, there are no open ones to look for."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -293,7 +293,8 @@ class ProducerTable:
     ) -> None:
         state = self._producers.get(producer_id)
         if state is None or state.producer_epoch != epoch:
-            # None goes for the sake of another: who has an open transaction is known at the end only.
+            # No eviction here: which producers have an open transaction is known only at the end of the
+            # snapshot.
             self._producers.pop(producer_id, None)
             state = self._producers[producer_id] = ProducerState(
                 producer_id=producer_id, producer_epoch=epoch

@@ -183,4 +183,4 @@ def _invalid(error: ProtocolError) -> KafkaError:
 
 
 def _nothing() -> None:
-    """On the event loop there is nobody to make way for."""
+    """The hook for pauses, unused on the event loop: only a thread yields."""

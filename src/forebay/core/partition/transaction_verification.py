@@ -1,13 +1,13 @@
 """Transactional batches that wait for the coordinator to say that their transaction includes the partition.
 
 While the coordinator is asked, the transaction may end: its marker comes first, and a batch appended after it
-would begin a transaction that nobody ends. So every question holds a *guard*, a marker of the producer
-takes the guards away, and a batch whose guard is gone is refused. Whoever begins a question releases its
-guard when the batch is appended or refused.
+would begin a transaction that never ends. So every verification holds a *guard*. A marker of the producer
+removes its guards, and a batch whose guard is gone is refused. The caller that begins a verification releases
+its guard when the batch is appended or refused.
 
-A question may also fail where the next one succeeds. Of a producer that the partition does not know, any
-sequence would be taken as the first; so the lowest that was asked for is kept, and a batch that comes before
-it has been appended is out of order (`core/partition/admission.py` decides that).
+A verification may also fail where the next one succeeds. For a producer that the partition does not know, any
+sequence would be accepted as the first. So the lowest sequence of its verifications is kept, and a batch with
+a higher one that comes before it is out of order (`core/partition/admission.py` decides that).
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """What becomes of a transaction: pure functions from its value and a request to its next value, or an error.
 
-An ErrorCode means that nothing changes; NONE among them that what is asked for is so already.
+An ErrorCode means that nothing changes; NONE means that the transaction is already as requested.
 
 Two generations of clients end transactions in two ways. Older ones keep their epoch from one transaction to
 the next. Since KIP-890 the end of a transaction raises the epoch, so that a late message can never join the
 next transaction; the response tells the client its new epoch, and a client that has missed the response asks
 with the old one.
 
-CONCURRENT_TRANSACTIONS asks a client to come again: the last transaction is decided, its markers are not all
+CONCURRENT_TRANSACTIONS makes a client retry: the last transaction is decided, but not all its markers are
 written.
 """
 
@@ -41,14 +41,14 @@ _PARTITION_BYTES = 8
 
 
 def unknown(transactional_id: str) -> ErrorCode:
-    """The answer to who speaks of a transactional id that was never given, or has been forgotten."""
+    """The error for a transactional id that does not exist, or was deleted."""
     return ErrorCode.INVALID_PRODUCER_ID_MAPPING if transactional_id else ErrorCode.INVALID_REQUEST
 
 
 def create(
     transactional_id: str, producer_id: int, *, timeout_ms: int, now_ms: int
 ) -> Transaction | ErrorCode:
-    """The first time that anybody uses a transactional id."""
+    """A transactional id is used for the first time."""
     if producer_id == NO_PRODUCER_ID:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     return Transaction(
@@ -64,12 +64,12 @@ def create(
 def initialise(
     txn: Transaction, expected: Identity | None, fresh_producer_id: int, *, timeout_ms: int, now_ms: int
 ) -> Outcome:
-    """A producer takes the transactional id; with `expected` only if it is the one that has it (KIP-360)."""
+    """A producer takes the transactional id; with `expected`, only if it already owns it (KIP-360)."""
     if expected is not None and not _may_expect(txn, expected):
         return ErrorCode.PRODUCER_FENCED
     if txn.prepared:
         return ErrorCode.CONCURRENT_TRANSACTIONS
-    # Who had the epoch before and lost the answer that raised it: of an InitProducerId, or of an EndTxn.
+    # The owner missed the response that raised its epoch: of an InitProducerId, or of an EndTxn.
     repeated = expected is not None and expected == txn.predecessor
     if not repeated and expected not in (None, txn.stored):
         return ErrorCode.PRODUCER_FENCED
@@ -122,7 +122,8 @@ def _raise_epoch(txn: Transaction, fresh_producer_id: int, *, owner_goes_on: boo
 def fence(txn: Transaction, now_ms: int, *, owner_goes_on: bool) -> Transaction:
     """Abort an open transaction without its producer, whose epoch is over from now on.
 
-    When its time was up and nobody took its place, a client of KIP-890 may abort and go on at the new epoch.
+    If it timed out and no other producer took the id, a client of KIP-890 may abort and continue at the new
+    epoch.
     """
     assert txn.producer_epoch < EPOCH_MAX, "no client is given the last epoch"
     epoch = txn.producer_epoch + 1

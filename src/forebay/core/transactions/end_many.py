@@ -1,14 +1,14 @@
 """Ending several transactions at once: all of them in one way, or none.
 
 A decision is a record in the log, and what a step saves is one batch, which is in the log as a whole or not
-at all. So the decisions about many transactions are as atomic as one decision, if one coordinator looks after
-all of them: whoever asks for this gives them transactional ids that live on one partition. From then on each
-goes its own way: its markers wait for nobody else's, and after a crash the next coordinator finds all of them
+at all. So the decisions about many transactions are as atomic as one decision, if one coordinator has all of
+them: the client chooses transactional ids that hash to one partition. After the decision the transactions are
+independent: none waits for the markers of another, and after a crash the next coordinator finds all of them
 decided.
 
-A transaction that has been ended in the same way before counts as right. So a request can be repeated when
-its answer was lost, also if markers are still on their way; and what was ended one by one up to some point
-can be completed in one step.
+A transaction that was ended in the same way before is no error. So a request can be repeated when its
+response was lost, even if markers are not written yet; and if some transactions were ended one by one, one
+request can end the others.
 """
 
 from __future__ import annotations

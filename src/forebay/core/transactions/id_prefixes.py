@@ -1,16 +1,16 @@
-"""Transactional ids with the same beginning, a *family*: what is asked for all of them at once.
+"""Transactional ids with the same prefix, a *family*: requests about all of them at once.
 
 A program that works in tasks has a transaction in each and commits all of them together (`end_many.py`). A
-task that has finished leaves its transaction open and says nothing more, so two things cannot be asked for by
-the owner of each:
+finished task leaves its transaction open and sends no more requests. So two things are requested for the
+whole family:
 
 Renewing. Their timeout is short, so that readers do not wait long behind a program that has died. While the
-program lives, whichever of its tasks runs asks for the whole family, and all their timeouts count anew. This
-is not in the log: a coordinator that takes over gives every open transaction its whole timeout in any case.
+program lives, any running task renews the whole family, and all its timeouts start again. This is not in the
+log: a coordinator that takes over gives every open transaction its whole timeout in any case.
 
-Forgetting. An id that nobody will use again need not be kept until it expires. One that is at rest is
-forgotten at once, any other when its transaction has ended; a coordinator that takes over in between does not
-know of that, and lets it expire.
+Forgetting. An id that will not be used again need not be kept until it expires. An id without an open
+transaction is deleted at once, any other when its transaction has ended. A coordinator that takes over in
+between does not know of the request, and lets the id expire.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FORGOTTEN_MAX = 5_000
 
 
 def in_family(transactional_id: str, families: Sequence[str]) -> bool:
-    """A family without a name would be everybody, and is nobody."""
+    """An empty prefix matches no id: it would match all."""
     return any(family and transactional_id.startswith(family) for family in families)
 
 
@@ -83,7 +83,7 @@ class Leaving:
         return len(members)
 
     def stays(self, transactional_id: str) -> None:
-        """Somebody uses it again."""
+        """The id is in use again: do not forget it."""
         self._names.discard(transactional_id)
 
     def ended(self, transactional_id: str, draft: Draft) -> None:

@@ -2,13 +2,13 @@
 
 It knows every transactional id that hashes to the partition, decides who may use it, and sees each
 transaction to its end. The decision is put into the log; then markers go to the transaction's partitions (the
-effect WriteMarkers); when `markers_written` has heard of each of them, the end is put into the log. The
-runtime tries until every marker is written, and drops the markers of a machine that it has thrown away, whose
-successor sends them anew. A partition that no longer exists counts as marked.
+effect WriteMarkers); when `markers_written` was called for each of them, the end is put into the log. The
+runtime retries until every marker is written, and drops the markers of a discarded machine, whose successor
+sends them again. A partition that no longer exists counts as marked.
 
-EndTxn is answered once the decision is in the log. A client that goes on at once would find the markers still
-on their way and have to come again, as Kafka lets it; here its request waits for them, a fifth of a second at
-most, and is decided in the same step, and the same batch, as the end of the transaction before it.
+EndTxn is answered once the decision is in the log. If a client begins its next transaction before the markers
+are written, Kafka makes it retry. Here its request waits for the markers, a fifth of a second at most, and is
+decided in the same step, and the same batch, as the end of the transaction before it.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
                       |-----ABORT, FENCE--> PrepareAbort --MARKED--> CompleteAbort --ADD--> Ongoing ...
 
 The transaction is decided when a Prepare state is in the log, and nothing can change its outcome afterwards:
-the only way on is by the markers, which tell every partition of the transaction and are sent again until
-each is written. A producer is known by its id and its epoch; whoever has an older epoch than the one stored
-here is a zombie.
+next come the markers, one for every partition of the transaction, which are sent again until each is written.
+A producer is known by its id and its epoch; a producer with an older epoch than the one stored here is a
+zombie.
 
 Dead and PrepareEpochFence exist because Kafka has names for them; an id that dies is a tombstone, and a fence
 goes to PrepareAbort at once.
@@ -121,7 +121,7 @@ class Transaction:
 
     @property
     def predecessor(self) -> Identity | None:
-        """What the owner of `current` had before: who says this is repeating a request."""
+        """The id and epoch before `current`: a request with them is a retry."""
         if self.last_producer_epoch == NO_EPOCH:
             return None
         if self.producer_epoch == self.last_producer_epoch + 1:

@@ -16,7 +16,7 @@ class WaitingRoom:
     def __init__(self) -> None:
         self._waiting: dict[str, list[Asked]] = {}
         self._queue: deque[tuple[int, str, Asked]] = deque()
-        """In the order in which they give up; those that have left stay until they come to the front."""
+        """In the order in which waits expire; completed ones stay until they come to the front."""
 
     def admit(self, transactional_id: str, asked: Asked, now_ms: int) -> bool:
         """Whether there is room."""
@@ -28,11 +28,11 @@ class WaitingRoom:
         return True
 
     def leave(self, transactional_id: str) -> list[Asked]:
-        """Those who waited for this transactional id, in the order of their coming."""
+        """The requests that waited for this transactional id, in the order of arrival."""
         return self._waiting.pop(transactional_id, [])
 
     def give_up(self, now_ms: int) -> list[Asked]:
-        """Those who have waited too long."""
+        """The requests whose wait has expired."""
         late: list[Asked] = []
         while (next_ms := self.next_ms) is not None and next_ms <= now_ms:
             _, transactional_id, asked = self._queue.popleft()

@@ -1,10 +1,10 @@
 """Leader epochs of a partition: the offset at which each leader began; so replicas find where they differ.
 
 Kept in memory in order, and in `leader-epoch-checkpoint` beside the log. A new epoch is written to the file
-by `datasync`, which waits for the device, in any thread: when a thousand partitions change their leader,
-nobody waits for a thousand syncs. It has to happen before the log itself is synced beyond the epoch's start.
-Until then a crash loses nothing: every batch carries its epoch, and those behind the recovery point are read
-again, and believed instead of the file.
+by `datasync`, which waits for the device, in any thread: when a thousand partitions change their leader, the
+event loop does not wait for a thousand syncs. It has to happen before the log itself is synced beyond the
+epoch's start. Until then a crash loses nothing: every batch carries its epoch, and those behind the recovery
+point are read again, and believed instead of the file.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ class LeaderEpochs:
         return self._entries[following - 1][0] if following else UNDEFINED_EPOCH
 
     def forget_from(self, offset: int) -> None:
-        """Forget epochs that began here or later, in memory: nothing that is synced speaks for them.
+        """Forget epochs that began here or later, in memory: no synced batch proves them.
 
-        Such an epoch may be that of a leader who wrote nothing; what comes here then may be older. The file
-        follows with `datasync`, and is not believed beyond the recovery point before.
+        Such an epoch may be that of a leader that wrote nothing; the next batches here may have an older
+        epoch. The file follows with `datasync`; until then it is ignored beyond the recovery point.
         """
         if self._entries and self._entries[-1][1] >= offset:
             self._entries = [entry for entry in self._entries if entry[1] < offset]
@@ -82,7 +82,7 @@ class LeaderEpochs:
     def forget_below(self, start_offset: int) -> None:
         """The log now begins here: epochs that were over before are forgotten, in memory.
 
-        The file follows with `datasync`; until then it only says more than anybody asks.
+        The file follows with `datasync`; until then its extra entries do no harm.
         """
         following = bisect_right(self._entries, start_offset, key=lambda entry: entry[1])
         if following > 1:

@@ -382,7 +382,8 @@ class Log(TruncatingLog):
             self._segments.delete_front(count, monotonic_ms(self._clock) + self._config.file_delete_delay_ms)
 
     def reap(self) -> list[str]:
-        """Files of deleted segments that nobody should be reading any more: remove them, in any thread."""
+        """Files of deleted segments that no reader should still use; the caller removes them, in any
+        thread."""
         return self._segments.reap(monotonic_ms(self._clock))
 
     # --- producer snapshots --------------------------------------------------------------------------------

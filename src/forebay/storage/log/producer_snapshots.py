@@ -1,8 +1,7 @@
 """Producer snapshots: files `<offset>.snapshot` that say what the log's producers had sent below that offset.
 
-What is in them is not storage's business. They are written without waiting for the device, because they
-are only a short cut: whoever reads one must be able to tell that it is broken, and then takes an older
-one or reads the log.
+Storage does not interpret them. They are written without waiting for the device, because they only save time:
+the reader must detect a broken snapshot, and then uses an older one or reads the log.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Snapshots:
 
     def write(self, offset: int, data: bytes, *, sync: bool, recovery_point: int) -> None:
         """Older ones go, but for one that recovery can begin with: taken at its point or before."""
-        offsets, self._known = self._offsets(), None  # after a failure nobody knows what is there
+        offsets, self._known = self._offsets(), None  # after a failure the directory has to be listed again
         self._disk.write_atomic(self._path(offset), data, sync=sync)
         offsets = sorted({*offsets, offset})
         below = sum(taken_at <= recovery_point for taken_at in offsets)

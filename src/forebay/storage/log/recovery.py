@@ -139,7 +139,7 @@ def _load_unscanned(last: Segment, options: OpenOptions) -> Tail | None:
 
 
 def _make_missing_indexes(sealed: Segment, index_interval_bytes: int) -> None:
-    """Make indexes here that somebody has removed: whoever needs them later may be in a hurry.
+    """Rebuild indexes that were removed: a later reader could not wait for it.
 
     A sealed segment has a time entry, unless none of its batches has a time; then it is known from now on. If
     it has more than one batch and is not small, it has an entry of offsets too.
@@ -162,7 +162,7 @@ def _find_segments(disk: Disk, directory: str) -> list[int]:
         stem, _, suffix = name.rpartition(".")
         path = f"{directory}/{name}"
         orphan = suffix in ("index", "timeindex", "txnindex") and stem.isdigit() and int(stem) not in bases
-        # If it was emptied by a process that then died, nobody has synced that, and entries could come back.
+        # If a process emptied it and then died, that was not synced, and entries could come back.
         empty = suffix == "txnindex" and not disk.size(path)
         if orphan or empty or name.endswith(_LEFTOVERS):
             disk.remove(path)

@@ -108,10 +108,11 @@ class Segment:
         self.max_timestamp = NO_TIMESTAMP if create else UNKNOWN_TIMESTAMP
         self.max_timestamp_offset = base_offset
         self.older = (0, NO_NEXT)
-        """What a search by time has found out: of the first so many bytes, every record from the log start on
-        is older than this timestamp."""
+        """The result of a search by time, (bytes, timestamp): in the first that many bytes, every record from
+        the log start on is older than the timestamp."""
         self.largest: tuple[int, tuple[int, int] | None] | None = None
-        """The same: of the first so many bytes, the time and offset of the record with the largest time."""
+        """Also (bytes, result): the time and offset of the record with the largest time in the first that
+        many bytes."""
 
     # --- walking -------------------------------------------------------------------------------------------
 

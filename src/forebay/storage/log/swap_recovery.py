@@ -16,7 +16,7 @@ _SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 
 def remove_files(disk: Disk, segment: Segment) -> None:
-    """The `.log` file last: while it is there, the others can be told to be its own."""
+    """The `.log` file last: while it exists, the other files are known to belong to it."""
     segment.close()
     for file in reversed(segment.files()):
         disk.remove(file.path)

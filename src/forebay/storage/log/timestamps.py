@@ -3,9 +3,9 @@
 The time index says from which batch on to look; the batches that may hold the answer are opened and their
 records are walked, so the answer is exact. That reads from the disk and decompresses, a whole segment in the
 worst case, so it happens in a thread, while the log goes on. The two sides are kept apart: a search is a
-generator of the log's owner, who alone looks at indexes; it yields `Walk`s, each of which reads a stretch of
-one segment's file and touches nothing else, and is sent what the walk has found. What a search learns about a
-segment that holds no answer, it leaves there (`Segment.older`, `.largest`) for the next one.
+generator that runs in the log's owner, which alone uses the indexes; it yields `Walk`s, each of which reads a
+stretch of one segment's file and touches nothing else, and is sent what the walk has found. What a search
+learns about a segment that holds no answer, it leaves there (`Segment.older`, `.largest`) for the next one.
 
 What cannot be read is passed over: a batch whose records make no sense, or that fails its CRC (see
 unreadable.py), and damage, from which the offset index leads on to the next batch that it knows.

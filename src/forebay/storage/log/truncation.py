@@ -72,9 +72,9 @@ class TruncatingLog(SwappingLog):
             self._make_safe()
 
     def _make_safe(self) -> None:
-        """Have the cut survive a loss of power before anything takes the place of what was cut off.
+        """Make the truncation survive a loss of power before anything is written in its place.
 
-        Else some of the old could come back and fit to the new, and nobody would know.
+        Otherwise old bytes could reappear after the new ones and look valid.
         """
         self._active.datasync(indexes=False)
         self._disk.fsync_dir(self.directory)

@@ -42,7 +42,7 @@ class TxnIndex:
         self._file = file
         self._base_offset = base_offset
         self._unsynced = file.size() > 0
-        """Also what was there before: whoever wrote it may not have synced it."""
+        """True for existing content too: the process that wrote it may not have synced it."""
 
     def __len__(self) -> int:
         return self._file.size() // _ENTRY.size

@@ -1,9 +1,9 @@
 """Batches that lie in a log under a good CRC, but whose records make no sense.
 
 Clients wrote them, into a topic that does not read what it stores, or to a broker that checked less. Their
-bytes are served as they came, which is all that most topics promise. Whoever has to read the records passes
-over such a batch as a whole: a look-up by time does not find it, and compaction keeps it and believes nothing
-that it says. Each is counted, and named in the log, once.
+bytes are served as they came, which is all that most topics promise. Code that has to read the records skips
+such a batch as a whole: a look-up by time does not find it, and compaction keeps it and ignores its records.
+Each is counted, and named in the log, once.
 """
 
 from __future__ import annotations

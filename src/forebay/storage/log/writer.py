@@ -4,16 +4,15 @@
 `write_pending` at the end of the read event writes everything queued since the last. Whatever else has
 to see the bytes (a read, a roll) writes them first.
 
-When a write fails, what was queued is forgotten, the file keeps its whole batches, `offline` says why,
-and StorageError is raised to whoever called `append` or `write_pending`; if something else had to write,
-`write_pending` raises it later, so no batch that was queued can be taken for stored. Reads go on. One
-append per second tries again, so a disk that has room again needs no restart; it first cuts off what the
-failed write may have left. A failed fdatasync is
-final: the kernel may have dropped the bytes, and asking again would say that all is well.
+When a write fails, what was queued is forgotten, the file keeps its whole batches, `offline` says why, and
+`append` or `write_pending` raises StorageError. If another call had to write, `write_pending` raises it
+later, so no queued batch is taken for stored. Reads go on. One append per second tries again, so a disk that
+has room again needs no restart; it first cuts off what the failed write may have left. A failed fdatasync is
+final: the kernel may have dropped the bytes, and a second call would report success.
 
 `datasync` is the one call that another thread may make while the owner appends. It takes note of the end
-first, syncs every file that can hold something below that end, and only then moves the recovery point. If
-the log was truncated meanwhile (`_generation`), the end it had noted means nothing, and it begins again.
+first, syncs every file that can hold something below that end, and only then moves the recovery point. If the
+log was truncated in the meantime (`_generation`), that end is invalid, and it starts again.
 """
 
 from __future__ import annotations
@@ -488,7 +487,7 @@ class LogWriter:
             self.take_offline(f"cannot repair {segment.txn_index.file.path}: {error}")
 
     def _may_try_again(self) -> bool:
-        # What was lost must have been told before anything new is taken.
+        # The loss must be reported to the caller before new batches are accepted.
         return not self._final and self._lost is None and self._clock.monotonic() >= self._retry_at
 
     def _try_again(self) -> None:

@@ -1,10 +1,10 @@
-"""A classic group: members meet, one of them hands out the partitions, all go to work; again and again.
+"""A classic group: in each rebalance all members join, and one of them, the leader, assigns the partitions.
 
-    Empty                nobody is a member; offsets may still be there
+    Empty                no members; offsets may still be there
     PreparingRebalance   members have to join again; waits until all did, or the rebalance timeout
     CompletingRebalance  the next generation is known; waits for the leader's assignment
     Stable               every member has its assignment, and heartbeats
-    Dead                 deleted; the object is thrown away
+    Dead                 deleted; the object is discarded
 
 What survives a restart is the last generation that was completed, or that the group is empty: one record,
 written when the leader hands in the assignment, when the last member is gone, and when a static member comes
@@ -121,7 +121,7 @@ class ClassicState(Group):
         return member
 
     def begin_generation(self) -> None:
-        """Number those who have joined; what was written of the last generation still stands in the log."""
+        """Begin a new generation with the joined members; the log still has the last one."""
         self.generation += 1
         self.protocol = elect_protocol(self.members.values())
         self.update_topics()
@@ -192,7 +192,7 @@ class ClassicState(Group):
         return member
 
     def elect_joined_leader(self) -> bool:
-        """See to it that the leader is among those who have joined; False if nobody has."""
+        """Make sure that the leader is one of the joined members; False if there are none."""
         leader = self.members.get(self.leader or "")
         if leader is None or leader.join is None:
             joined = (member.member_id for member in self.members.values() if member.join is not None)

@@ -6,8 +6,8 @@ Each function takes the group, decides, and adds to a step; the states are expla
 
 The rules that are easy to forget: a dynamic member that does not join again within the rebalance timeout is
 out, a static one stays until its session ends. Members that wait for an answer do not have to send
-heartbeats. An empty group may wait a moment for more members before its first generation. Whoever joins and
-is told the generation must sync within the rebalance timeout as well.
+heartbeats. An empty group may wait a moment for more members before its first generation. A member that has
+joined and got its generation must sync within the rebalance timeout as well.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from forebay.errors import ErrorCode
 from forebay.wire.messages.sync_group import SyncGroupResponse
 
 _RETRY_MS_MIN = 1_000
-"""How soon at most a rebalance is looked at again for which nobody has joined."""
+"""The shortest time after which a rebalance without any joined member is checked again."""
 
 
 def rebalance_or_complete(group: ClassicState, step: Step, now: Now) -> None:
@@ -53,7 +53,7 @@ def prepare(group: ClassicState, step: Step, now: Now) -> None:
 
 
 def _withdraw_generation(group: ClassicState, step: Step, now: Now) -> None:
-    """Those who wait for the leader's assignment will not get it."""
+    """Answer the members that wait for the leader's assignment: it will not come."""
     for member in group.members.values():
         member.assignment = b""
         if member.sync is not None:
@@ -73,7 +73,7 @@ def _begin_initial(group: ClassicState, step: Step, now: Now) -> None:
 
 
 def complete_join(group: ClassicState, step: Step, now: Now) -> None:
-    """End the joining: the next generation consists of those who came."""
+    """End the joining: the next generation consists of the members that have joined."""
     group.cancel(JOIN)
     for member in list(group.members.values()):
         if member.join is None and member.instance_id is None:

@@ -81,7 +81,7 @@ class ClassicGroup(ClassicState):
         limit = self.context.config.max_size
         member = self.members.get(member_id)
         if self.state is State.PREPARING:
-            # Those who have joined count, so that a group that has become too large loses the last to come.
+            # Only members that have joined count, so a group that is too large loses those that join last.
             joined = sum(other.join is not None for other in self.members.values())
             return (member is not None and member.join is not None) or joined < limit
         return member is not None or len(self.members) < limit
@@ -152,7 +152,7 @@ class ClassicGroup(ClassicState):
             rebalance.rebalance_or_complete(self, call.step, call.now)
 
     def _resume(self, member: Member, old_leader: str | None, call: _Join) -> None:
-        """It takes its old assignment up again, and nobody else notices."""
+        """The member keeps its old assignment, and there is no rebalance."""
         assignments = {other.member_id: other.assignment for other in self.members.values()}
         call.step.records.append(self.record(self.generation, assignments, call.now))
         if call.info.api_version >= _SKIP_ASSIGNMENT_FROM:
@@ -248,7 +248,7 @@ class ClassicGroup(ClassicState):
 
 
 def leaving(request: LeaveGroupRequest, info: RequestInfo) -> list[MemberIdentity]:
-    """Who is to leave; the first versions named one member."""
+    """The members that leave; the first versions named one."""
     if info.api_version < _BATCH_LEAVE_FROM:
         return [MemberIdentity(member_id=request.member_id)]
     return request.members

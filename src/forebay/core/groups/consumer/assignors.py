@@ -1,17 +1,17 @@
 """How the partitions of a group are shared out among its members.
 
-An assignor is a function from the members and what they subscribe to, the topics and how many partitions
-each has, and the assignment so far, to the next assignment. Every partition of a topic that somebody
-subscribes to is given to exactly one subscriber. The same input gives the same output.
+An assignor is a function from the members and what they subscribe to, the topics and how many partitions each
+has, and the assignment so far, to the next assignment. Every partition of a topic with subscribers is given
+to exactly one of them. The same input gives the same output.
 
-`range` gives each member a run of consecutive partitions of each topic, and the same run of each, so that
-one member has the same partitions of all topics that are as long and have the same subscribers.
+`range` gives each member a run of consecutive partitions of each topic, and the same run of each, so that one
+member has the same partitions of all topics with the same number of partitions and the same subscribers.
 
-`uniform` gives everybody as many as everybody else, as far as subscriptions allow, and moves as little as it
-can for that. It keeps what was there, gives what is free to whoever has least, and then evens out: as long as
-a chain of members exists along which each can hand a partition to the next, from one who has more to one who
-has at least two less, one partition is moved along it. When no chain is left, the shares are as even as they
-can be.
+`uniform` gives all members the same number of partitions, as far as subscriptions allow, and moves as few as
+possible for that. It keeps the assignment, gives each free partition to the member with the fewest, and then
+balances: while there is a chain of members in which each can give a partition to the next, and the last has
+at least two fewer than the first, one partition is moved along the chain. When no chain is left, the
+assignment is as even as it can be.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ class _Uniform:
     # -- evening out ---------------------------------------------------------------------------------
 
     def _even_out(self) -> None:
-        """Always from the one who has most. Where no chain is found, none will be later."""
+        """Always from the member with the most partitions. If it has no chain now, it will have none
+        later."""
         least = min(self._load.values(), default=0)
         heap = [(-load, member_id) for member_id, load in self._load.items() if load > least + 1]
         heapify(heap)
@@ -126,10 +127,10 @@ class _Uniform:
                     heappush(heap, (-self._load[changed], changed))
 
     def _chain_from(self, heavy: str, settled: set[str]) -> list[tuple[str, bytes, str]]:
-        """The shortest chain of (giver, topic, taker) that ends with somebody who has at least two less.
+        """The shortest chain of (giver, topic, taker) that ends with a member with at least two fewer.
 
-        Where there is none, everybody that could have been part of one is settled too: they have no more than
-        the one who has most, and reach nobody else.
+        If there is none, all members that were reached are settled too: they have no more than `heavy`, and
+        reach no other members.
         """
         came_by: dict[str, tuple[str, bytes]] = {heavy: ("", b"")}
         seen_topics: set[bytes] = set()

@@ -1,9 +1,9 @@
 """Members of the classic protocol in a KIP-848 group.
 
-They join and sync as ever, and never learn that nobody leads: the generation they get is their member
-epoch, the assignment is the broker's. A join is what a full heartbeat is to the others, and a heartbeat can
-only tell a member to join again, so they reconcile by joining. A cooperative member gives up what is missing
-from its assignment and joins again; an eager one gives everything up before it joins.
+They join and sync as usual, and do not notice that no member leads: their generation is the member epoch, and
+their assignment is made by the broker. A join replaces the full heartbeat of the other members. A classic
+heartbeat can only make a member join again, so they reconcile by joining. A cooperative member gives up what
+is missing from its assignment and joins again; an eager one gives everything up before it joins.
 """
 
 from __future__ import annotations

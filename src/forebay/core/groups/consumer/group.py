@@ -1,6 +1,6 @@
-"""A KIP-848 group: the broker decides who gets which partitions, and each member learns it by heartbeats.
+"""A KIP-848 group: the broker assigns the partitions, and each member learns its own from heartbeats.
 
-    Empty         nobody is a member; offsets may still be there
+    Empty         no members; offsets may still be there
     Assigning     something has changed since the target was made; the next heartbeat makes a new one
     Reconciling   members are on their way to the target: giving up, waiting for others to give up
     Stable        every member has what the target says
@@ -241,7 +241,8 @@ class ConsumerBase(Group):
     def is_late_commit(self, claim: Claim, partitions: Partitions) -> bool:
         """Whether a stale commit was under way when its member got a new epoch, and is about what it kept.
 
-        What the member gave up on the way to its epoch may be somebody else's now, and not for it to commit.
+        A partition that the member gave up on the way to its epoch may belong to another member now, so it
+        must not commit it.
         """
         member = self.state.members.get(claim.member_id)
         if member is None or member.classic is not None or claim.epoch <= 0:

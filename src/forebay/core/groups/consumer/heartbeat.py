@@ -93,7 +93,7 @@ class ConsumerGroup(ConsumerBase):
         member = state.members.get(member_id)
         if member is None:
             return ConsumerMember(member_id=member_id)
-        # Whoever joins again has nothing in its hands, whatever it was given before.
+        # A member that joins again owns no partitions, whatever it was given before.
         member = replace(
             member, epoch=0, previous_epoch=0, state=MemberState.STABLE, assigned=NOTHING, revoking=NOTHING
         )
@@ -208,7 +208,7 @@ def _check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) -
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """A member that lost contact tells everything about itself, and wants to be told everything."""
+    """A full request: a member that lost contact sends all its fields, and needs its whole assignment."""
     is_subscribed = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     has_told = request.rebalance_timeout_ms >= 0 and is_subscribed and request.topic_partitions is not None
     return request.member_epoch == 0 or has_told

@@ -34,7 +34,7 @@ class MemberState(IntEnum):
     STABLE = 0
     """It has everything it is meant to have."""
     UNREVOKED = 1
-    """It has been told to give partitions up, and has not said yet that it did."""
+    """It was asked to give partitions up, and has not confirmed it yet."""
     UNRELEASED = 2
     """It waits for partitions that others have not given up yet."""
 

@@ -110,7 +110,7 @@ def _classic_record(group: ConsumerBase, state: ConsumerState, now: Now) -> Stat
         classic.add(_downgraded_member(member), PROTOCOL_TYPE)
         assignments[member.member_id] = assignment_of(group.context, member)
     classic.protocol = elect_protocol(classic.members.values())
-    classic.leader = None  # nobody made this assignment; after a crash that says that a rebalance is due
+    classic.leader = None  # no leader made this assignment; after a crash that means that a rebalance is due
     return classic.record(state.epoch, assignments, now)
 
 

@@ -1,9 +1,9 @@
-"""How a member gets from what it has to what it is meant to have, without two ever having the same partition.
+"""How a member moves from its assignment to its target, without two members ever having one partition.
 
     Stable       --(target changed, something to give up)-->   Unrevoked
     Stable       --(target changed, nothing to give up)---->   Stable or Unreleased, in the target's epoch
     Unrevoked    --(it says that it gave everything up)---->   Unrevoked again, Stable or Unreleased
-    Unreleased   --(somebody gave something up)------------>   Unreleased or Stable
+    Unreleased   --(another member gave one up)------------>   Unreleased or Stable
 
 A member gives up first, and stays in its epoch until it has: so the epoch says that everything it does not
 have any more is free for others. It is given what is free, and waits for the rest, which comes with later

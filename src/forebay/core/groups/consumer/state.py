@@ -65,7 +65,8 @@ class ConsumerState:
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     targets: dict[str, Partitions] = field(default_factory=dict)
     owners: dict[TopicPartition, str] = field(default_factory=dict)
-    """Who has a partition, or has not yet said that he gave it up; from the members' assignments."""
+    """The member that has a partition, or has not confirmed yet that it gave it up; from the members'
+    assignments."""
     static: dict[str, str] = field(default_factory=dict)
     """Member ids by instance id."""
 

@@ -1,7 +1,7 @@
-"""Which topics the members of a KIP-848 group mean: by name, or by a pattern that is held against all names.
+"""The topics that members of a KIP-848 group subscribe to, by name or by a pattern.
 
-A pattern never means internal topics; who wants one names it. What a pattern matches is kept until the topics
-of the cluster change, because every new target of the group asks for it.
+A pattern never matches internal topics; a member has to name them. The matches of a pattern are kept until
+the topics of the cluster change, because every new target assignment needs them.
 """
 
 from __future__ import annotations
