@@ -28,7 +28,6 @@ from forebay.wire.fields import (
     string,
     struct,
     uint16,
-    uint32,
     uuid,
 )
 from forebay.wire.layout import STRING_BYTES_MAX, in_range
@@ -47,7 +46,7 @@ class Everything(Message, versions=(0, 3), flexible=2):
     flag: bool = boolean()
     tiny: int = int8()
     port: int = uint16()
-    mask: int = uint32("1+", default=7)
+    mask: int = uint16("1+", default=7)
     wide: int = int64()
     ratio: float = float64()
     id: bytes = uuid()
@@ -122,7 +121,7 @@ class TestExactBytes:
 
     def test_flexible_version(self) -> None:
         expected = (
-            b"\x01\xfe\xff\xfe\x00\x00\x00\x07" + b"\xff" * 8 + b"\x3f\xf8" + bytes(6) + bytes(range(16))
+            b"\x01\xfe\xff\xfe\x00\x07" + b"\xff" * 8 + b"\x3f\xf8" + bytes(6) + bytes(range(16))
             + b"\x04n\xc3\xa9" + b"\x02n" + b"\x03\x01\x02"
             + b"\x00\x05\x02s\x00"
             + b"\x01\x00\x06\x01\x00"

@@ -50,8 +50,6 @@ SEQUENCE_MASK = 0x7FFF_FFFF
 
 crc32c: Callable[[Bytes], int] = fastcrc.crc32.iscsi
 
-_BASE_OFFSET = Struct(">q")
-_LEADER_EPOCH = Struct(">i")
 _CRC = Struct(">I")
 _ATTRIBUTES_TO_MAX_TIMESTAMP = Struct(">hiqq")
 
@@ -130,14 +128,6 @@ def crc_ok(buf: Bytes, position: int, size: int) -> bool:
     (crc,) = _CRC.unpack_from(buf, position + CRC_START - _CRC.size)
     covered = memoryview(buf)[position + CRC_START : position + size]
     return bool(crc == crc32c(covered))
-
-
-def patch_offset(
-    buf: bytearray | memoryview, position: int, base_offset: int, partition_leader_epoch: int
-) -> None:
-    """Set the two fields that the broker owns, in place."""
-    _BASE_OFFSET.pack_into(buf, position, base_offset)
-    _LEADER_EPOCH.pack_into(buf, position + LENGTH_PREFIX, partition_leader_epoch)
 
 
 def patch_append_time(buf: bytearray | memoryview, position: int, now_ms: int) -> None:

@@ -39,7 +39,6 @@ FORMATS = {
     "int16": "h",
     "uint16": "H",
     "int32": "i",
-    "uint32": "I",
     "int64": "q",
     "float64": "d",
     "uuid": "16s",
@@ -174,40 +173,21 @@ def _compile_init(cls: type[Struct]) -> Callable[..., None]:
 # The specifiers. They say Any because the annotation beside them says the type.
 
 
-def boolean(versions: str = "0+", *, default: bool = False, tag: int | None = None) -> Any:
-    return Field("bool", versions, "", default, tag)
+def _fixed(kind: str, zero: Any) -> Callable[..., Any]:
+    def specifier(versions: str = "0+", *, default: Any = zero, tag: int | None = None) -> Any:
+        return Field(kind, versions, "", default, tag)
+
+    return specifier
 
 
-def int8(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> Any:
-    return Field("int8", versions, "", default, tag)
-
-
-def int16(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> Any:
-    return Field("int16", versions, "", default, tag)
-
-
-def uint16(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> Any:
-    return Field("uint16", versions, "", default, tag)
-
-
-def int32(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> Any:
-    return Field("int32", versions, "", default, tag)
-
-
-def uint32(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> Any:
-    return Field("uint32", versions, "", default, tag)
-
-
-def int64(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> Any:
-    return Field("int64", versions, "", default, tag)
-
-
-def float64(versions: str = "0+", *, default: float = 0.0, tag: int | None = None) -> Any:
-    return Field("float64", versions, "", default, tag)
-
-
-def uuid(versions: str = "0+", *, tag: int | None = None) -> Any:
-    return Field("uuid", versions, "", ZERO_UUID, tag)
+boolean = _fixed("bool", False)
+int8 = _fixed("int8", 0)
+int16 = _fixed("int16", 0)
+uint16 = _fixed("uint16", 0)
+int32 = _fixed("int32", 0)
+int64 = _fixed("int64", 0)
+float64 = _fixed("float64", 0.0)
+uuid = _fixed("uuid", ZERO_UUID)
 
 
 def string(

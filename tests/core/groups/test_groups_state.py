@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from forebay.config import GroupsConfig, broker_config
 from forebay.core.groups.classic.members import subscribed_topics
-from forebay.core.groups.deadline_heap import TimerKey, Timers
 from forebay.core.groups.offsets import commit_record
 from forebay.core.groups.shard import GroupShard
+from forebay.core.groups.timers import TimerKey, Timers
 from forebay.core.step import StateRecord
 from forebay.errors import ConfigError, ProtocolError
 from forebay.wire.state.consumer_protocol import ConsumerProtocolSubscription, read_subscription, read_topics

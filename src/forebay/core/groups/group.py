@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from forebay.config import GroupsConfig, GroupSettings
-from forebay.core.groups.deadline_heap import TimerKey, Timers
+from forebay.core.groups.timers import TimerKey, Timers
 from forebay.core.step import Now, StateRecord, Step
 from forebay.errors import ErrorCode
 from forebay.wire.messages.list_groups import ListedGroup

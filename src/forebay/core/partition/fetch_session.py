@@ -184,7 +184,6 @@ class FetchSessions:
         """The longest unused first."""
         self.partition_count = 0
         """Of all sessions together."""
-        self.evictions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -273,7 +272,6 @@ class FetchSessions:
             if oldest.privileged:
                 return False
         self.close(oldest)
-        self.evictions += 1
         return True
 
     def close(self, session: FetchSession | None) -> None:

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from forebay.config import TransactionsConfig
+from forebay.core.deadline_heap import DeadlineHeap
 from forebay.core.step import Now, RequestInfo, StateRecord, Step, Ticket
 from forebay.core.topic_partition import TopicPartition
 from forebay.core.transactions import decisions, end_many, inspection, replies
-from forebay.core.transactions.deadline_heap import Deadlines
 from forebay.core.transactions.decisions import Outcome
 from forebay.core.transactions.draft import Asked, Draft, WriteMarkers
 from forebay.core.transactions.id_prefixes import Leaving, Timeouts
@@ -60,7 +60,7 @@ class TransactionShard:
         self._transactions: dict[str, Transaction] = {}
         self._marking: dict[str, tuple[WriteMarkers, set[TopicPartition]]] = {}
         """The markers of each decided transaction, and the partitions that have not got theirs yet."""
-        self._deadlines = Deadlines()
+        self._deadlines = DeadlineHeap[str]()
         self._timeouts = Timeouts(config.max_lifetime_ms)
         self._leaving = Leaving()
         self._looked_ms = 0
@@ -365,7 +365,8 @@ class TransactionShard:
             self._timeouts.ended(name)
         at_ms = self._deadline_of(txn, now)
         if at_ms is not None:
-            self._deadlines.schedule(name, at_ms)
+            # One that moves to later is put right when it comes up: most transactions end long before.
+            self._deadlines.set_no_later(name, at_ms)
 
     def _deadline_of(self, txn: Transaction, now: Now) -> int | None:
         """When an open transaction is aborted, or an unused transactional id forgotten."""
@@ -381,14 +382,14 @@ class TransactionShard:
         if txn is None or at_ms is None:
             return
         if at_ms > now.ms:
-            self._deadlines.schedule(transactional_id, at_ms)
+            self._deadlines.set_no_later(transactional_id, at_ms)
         elif txn.state is State.ONGOING:
             self._prepare(draft, decisions.fence(txn, now.wall_ms, owner_goes_on=True))
         else:
             draft.forget(transactional_id)
 
     def _finish(self, draft: Draft) -> Step:
-        due_ms, give_up_ms = self._deadlines.next_ms, self._waiting.next_ms
+        due_ms, give_up_ms = self._deadlines.next_ms(), self._waiting.next_ms
         if due_ms is not None and due_ms > self._looked_ms:
             due_ms = max(due_ms, self._looked_ms + self._config.abort_interval_ms)
         draft.step.deadline_ms = min((at for at in (due_ms, give_up_ms) if at is not None), default=None)

@@ -24,7 +24,7 @@ from forebay.core.groups.consumer.members import (
 from forebay.core.groups.consumer.migration import can_be_classic, to_classic
 from forebay.core.groups.consumer.state import Draft
 from forebay.core.groups.consumer.subscriptions import pattern
-from forebay.core.groups.deadline_heap import TimerKey
+from forebay.core.groups.timers import TimerKey
 from forebay.core.step import Now, RequestInfo, Step, Ticket
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.consumer_group_heartbeat import (

@@ -1,4 +1,4 @@
-"""The deadlines of all groups of a shard, in one heap.
+"""Which of many things is due first: the deadlines of a shard, in one heap.
 
 A heartbeat moves a deadline into the future, which happens far more often than a deadline passes. So moving
 one later only notes the new time; the entry in the heap is put right when it comes up. Each timer has about
@@ -8,32 +8,28 @@ one entry, and a heartbeat costs two dictionary lookups.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import NamedTuple
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=tuple[str, ...] | str)
 
 _SLACK = 1024
 """Outdated entries that may lie in the heap beside as many as there are timers."""
 
 
-class TimerKey(NamedTuple):
-    group_id: str
-    kind: str
-    member_id: str = ""
-
-
-class Timers:
+class DeadlineHeap(Generic[K]):
     def __init__(self) -> None:
-        self._deadlines: dict[TimerKey, int] = {}
-        self._queued: dict[TimerKey, int] = {}
+        self._deadlines: dict[K, int] = {}
+        self._queued: dict[K, int] = {}
         """The time under which each key's valid entry lies in the heap."""
-        self.heap: list[tuple[int, TimerKey]] = []
+        self.heap: list[tuple[int, K]] = []
 
     def __len__(self) -> int:
         return len(self._deadlines)
 
-    def __contains__(self, key: TimerKey) -> bool:
+    def __contains__(self, key: K) -> bool:
         return key in self._deadlines
 
-    def set(self, key: TimerKey, deadline_ms: int) -> None:
+    def set(self, key: K, deadline_ms: int) -> None:
         self._deadlines[key] = deadline_ms
         queued = self._queued.get(key)
         if queued is None or deadline_ms < queued:
@@ -42,7 +38,12 @@ class Timers:
             if len(self.heap) > 2 * len(self._deadlines) + _SLACK:
                 self._rebuild()
 
-    def cancel(self, key: TimerKey) -> None:
+    def set_no_later(self, key: K, deadline_ms: int) -> None:
+        """Like `set`, but an earlier deadline stays."""
+        if deadline_ms < self._deadlines.get(key, deadline_ms + 1):
+            self.set(key, deadline_ms)
+
+    def cancel(self, key: K) -> None:
         self._deadlines.pop(key, None)
 
     def next_ms(self) -> int | None:
@@ -50,7 +51,7 @@ class Timers:
         self._settle()
         return self.heap[0][0] if self.heap else None
 
-    def pop_due(self, now_ms: int) -> TimerKey | None:
+    def pop_due(self, now_ms: int) -> K | None:
         """Take out one timer whose time has come."""
         self._settle()
         if not self.heap or self.heap[0][0] > now_ms:
