@@ -17,12 +17,7 @@ from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.transactions import replies
 from forebay.errors import ErrorCode
-from forebay.wire.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnResult,
-    AddPartitionsToTxnTransaction,
-)
+from forebay.wire.messages import add_partitions_to_txn as wire
 
 
 def handle(
@@ -31,7 +26,7 @@ def handle(
     background: Background,
     time: BrokerTime,
     context: RequestContext,
-    request: AddPartitionsToTxnRequest,
+    request: wire.AddPartitionsToTxnRequest,
 ) -> Reply:
     # The requests of brokers are independent of each other: the next need not wait for this one's answer.
     reply = context.defer(pipelined=context.api_version >= replies.BATCHED_FROM)
@@ -45,11 +40,11 @@ async def _add(
     metadata: Metadata,
     time: BrokerTime,
     context: RequestContext,
-    request: AddPartitionsToTxnRequest,
-) -> AddPartitionsToTxnResponse:
+    request: wire.AddPartitionsToTxnRequest,
+) -> wire.AddPartitionsToTxnResponse:
     version, image = context.api_version, metadata.image
-    refused: list[AddPartitionsToTxnResult] = []
-    by_shard: dict[int, list[AddPartitionsToTxnTransaction]] = {}
+    refused: list[wire.AddPartitionsToTxnResult] = []
+    by_shard: dict[int, list[wire.AddPartitionsToTxnTransaction]] = {}
     coordinator = transactions.coordinator
     for each in replies.transactions_of(request, version):
         if each.verify_only or all(image.partition(*at) for at in replies.partitions_of(each.topics)):
@@ -62,7 +57,11 @@ async def _add(
         return await _ask(transactions, time, context, request.v3_and_below_transactional_id, request)
     asked = [
         _ask(
-            transactions, time, context, own[0].transactional_id, AddPartitionsToTxnRequest(transactions=own)
+            transactions,
+            time,
+            context,
+            own[0].transactional_id,
+            wire.AddPartitionsToTxnRequest(transactions=own),
         )
         for own in by_shard.values()
     ]
@@ -72,8 +71,8 @@ async def _add(
 
 
 def _refused(
-    image: ClusterImage, transaction: AddPartitionsToTxnTransaction, version: int
-) -> AddPartitionsToTxnResult:
+    image: ClusterImage, transaction: wire.AddPartitionsToTxnTransaction, version: int
+) -> wire.AddPartitionsToTxnResult:
     def error_of(at: tuple[str, int]) -> ErrorCode:
         known = image.partition(*at)
         return ErrorCode.OPERATION_NOT_ATTEMPTED if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -86,10 +85,10 @@ async def _ask(
     time: BrokerTime,
     context: RequestContext,
     transactional_id: str,
-    request: AddPartitionsToTxnRequest,
-) -> AddPartitionsToTxnResponse:
+    request: wire.AddPartitionsToTxnRequest,
+) -> wire.AddPartitionsToTxnResponse:
     info = context.info
-    response: AddPartitionsToTxnResponse = await transactions.coordinator.ask(
+    response: wire.AddPartitionsToTxnResponse = await transactions.coordinator.ask(
         transactional_id,
         request,
         info,

@@ -6,18 +6,16 @@ from forebay.broker.cluster.topic_changes import TopicChanges, alter_each
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
 from forebay.core.cluster.settings import Resource, replace_configs
-from forebay.wire.messages.alter_configs import (
-    AlterConfigsRequest,
-    AlterConfigsResource,
-    AlterConfigsResourceResponse,
-    AlterConfigsResponse,
-)
+from forebay.wire.messages import alter_configs as wire
 
 
 async def handle(
-    topic_changes: TopicChanges, settings: LiveConfig, _context: RequestContext, request: AlterConfigsRequest
-) -> AlterConfigsResponse:
-    async def alter(item: AlterConfigsResource) -> None:
+    topic_changes: TopicChanges,
+    settings: LiveConfig,
+    _context: RequestContext,
+    request: wire.AlterConfigsRequest,
+) -> wire.AlterConfigsResponse:
+    async def alter(item: wire.AlterConfigsResource) -> None:
         resource = Resource(type=item.resource_type, name=item.resource_name)
         configs = [(config.name, config.value) for config in item.configs]
         await topic_changes.carry_out(
@@ -25,9 +23,9 @@ async def handle(
             validate_only=request.validate_only,
         )
 
-    return AlterConfigsResponse(
+    return wire.AlterConfigsResponse(
         responses=[
-            AlterConfigsResourceResponse(
+            wire.AlterConfigsResourceResponse(
                 error_code=code,
                 error_message=message,
                 resource_type=item.resource_type,

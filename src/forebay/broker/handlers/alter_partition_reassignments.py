@@ -14,34 +14,31 @@ from forebay.core.cluster.image import ClusterImage, PartitionPut
 from forebay.core.cluster.reassignment import reassign
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
-from forebay.wire.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ReassignablePartitionResponse,
-    ReassignableTopicResponse,
-)
+from forebay.wire.messages import alter_partition_reassignments as wire
 
 
 async def handle(
     metadata: Metadata,
     settings: LiveConfig,
     _context: RequestContext,
-    request: AlterPartitionReassignmentsRequest,
-) -> AlterPartitionReassignmentsResponse:
+    request: wire.AlterPartitionReassignmentsRequest,
+) -> wire.AlterPartitionReassignmentsResponse:
     minimum = settings.current.controller.min_insync_replicas
     errors = await carry_out_each(metadata, _decisions(request, minimum))
-    topics: dict[str, list[ReassignablePartitionResponse]] = {topic.name: [] for topic in request.topics}
+    topics: dict[str, list[wire.ReassignablePartitionResponse]] = {topic.name: [] for topic in request.topics}
     for (name, index), error in errors.items():
         topics[name].append(_result(index, error))
-    return AlterPartitionReassignmentsResponse(
+    return wire.AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         responses=[
-            ReassignableTopicResponse(name=name, partitions=results) for name, results in topics.items()
+            wire.ReassignableTopicResponse(name=name, partitions=results) for name, results in topics.items()
         ],
     )
 
 
-def _decisions(request: AlterPartitionReassignmentsRequest, minimum: int) -> dict[TopicPartition, Decide]:
+def _decisions(
+    request: wire.AlterPartitionReassignmentsRequest, minimum: int
+) -> dict[TopicPartition, Decide]:
     """`minimum`: how many replicas must be in sync unless the topic says otherwise."""
     wanted = [
         ((topic.name, partition.partition_index), partition.replicas)
@@ -73,9 +70,9 @@ def _refuse(place: TopicPartition, _image: ClusterImage) -> list[PartitionPut]:
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{place[0]}-{place[1]} is in the request more than once")
 
 
-def _result(index: int, error: KafkaError | None) -> ReassignablePartitionResponse:
+def _result(index: int, error: KafkaError | None) -> wire.ReassignablePartitionResponse:
     if error is None:
-        return ReassignablePartitionResponse(partition_index=index)
-    return ReassignablePartitionResponse(
+        return wire.ReassignablePartitionResponse(partition_index=index)
+    return wire.ReassignablePartitionResponse(
         partition_index=index, error_code=error.code, error_message=error.message
     )

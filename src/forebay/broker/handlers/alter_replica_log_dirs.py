@@ -6,12 +6,7 @@ from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.table import PartitionTable
 from forebay.errors import ErrorCode, KafkaError
-from forebay.wire.messages.alter_replica_log_dirs import (
-    AlterReplicaLogDirPartitionResult,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsResponse,
-    AlterReplicaLogDirTopicResult,
-)
+from forebay.wire.messages import alter_replica_log_dirs as wire
 
 _KEPT = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR)
 
@@ -20,8 +15,8 @@ def handle(
     partitions: PartitionTable,
     settings: LiveConfig,
     _context: RequestContext,
-    request: AlterReplicaLogDirsRequest,
-) -> AlterReplicaLogDirsResponse:
+    request: wire.AlterReplicaLogDirsRequest,
+) -> wire.AlterReplicaLogDirsResponse:
     codes: dict[str, dict[int, ErrorCode]] = {}
     directory = str(settings.current.node.data_dir.absolute())
     for wanted in request.dirs:
@@ -30,12 +25,12 @@ def handle(
             for index in topic.partitions:
                 code = _move(partitions, topic.name, index) if known else ErrorCode.LOG_DIR_NOT_FOUND
                 codes.setdefault(topic.name, {})[index] = code
-    return AlterReplicaLogDirsResponse(
+    return wire.AlterReplicaLogDirsResponse(
         results=[
-            AlterReplicaLogDirTopicResult(
+            wire.AlterReplicaLogDirTopicResult(
                 topic_name=name,
                 partitions=[
-                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                    wire.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
                     for index, code in by_index.items()
                 ],
             )

@@ -8,14 +8,7 @@ from sys import intern
 from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.core.cluster.features import FEATURES
 from forebay.errors import ErrorCode
-from forebay.wire.messages.api_versions import (
-    OWN_SOFTWARE_NAME,
-    ApiVersion,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FinalizedFeatureKey,
-    SupportedFeatureKey,
-)
+from forebay.wire.messages import api_versions as wire
 from forebay.wire.messages.end_txn import END_TOGETHER, LOOKS_AFTER_FAMILIES
 
 _SOFTWARE_CHARS_MAX = 100
@@ -24,16 +17,16 @@ _ZERO_MINIMUM_FROM = 4
 
 
 def handle(
-    endpoints: Mapping[int, Endpoint], context: RequestContext, request: ApiVersionsRequest | None
-) -> ApiVersionsResponse:
+    endpoints: Mapping[int, Endpoint], context: RequestContext, request: wire.ApiVersionsRequest | None
+) -> wire.ApiVersionsResponse:
     """A request of a version that is not served comes as None."""
-    own = request is not None and request.client_software_name == OWN_SOFTWARE_NAME
+    own = request is not None and request.client_software_name == wire.OWN_SOFTWARE_NAME
     if request is not None and request.client_software_name:
         context.connection.software = _software(request)
-    return ApiVersionsResponse(
+    return wire.ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION if request is None else ErrorCode.NONE,
         api_keys=[
-            ApiVersion(
+            wire.ApiVersion(
                 api_key=served.api_key,
                 min_version=served.min_version,
                 max_version=served.max_version,
@@ -43,25 +36,27 @@ def handle(
         supported_features=_supported(context.api_version, own=own),
         finalized_features_epoch=0,
         finalized_features=[
-            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            wire.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
             for name, level in FEATURES.items()
         ],
     )
 
 
-def _software(request: ApiVersionsRequest) -> str:
+def _software(request: wire.ApiVersionsRequest) -> str:
     """For the log. Many connections have the same text, so they share one copy."""
     return intern(f"{request.client_software_name} {request.client_software_version}"[:_SOFTWARE_CHARS_MAX])
 
 
-def _supported(version: int, *, own: bool) -> list[SupportedFeatureKey]:
+def _supported(version: int, *, own: bool) -> list[wire.SupportedFeatureKey]:
     """Features that are not Kafka's are listed for our own clients only: others have no use for them."""
     found = []
     if own:
-        found.append(SupportedFeatureKey(name=END_TOGETHER, min_version=1, max_version=LOOKS_AFTER_FAMILIES))
+        found.append(
+            wire.SupportedFeatureKey(name=END_TOGETHER, min_version=1, max_version=LOOKS_AFTER_FAMILIES)
+        )
     if version >= _ZERO_MINIMUM_FROM:
         found += [
-            SupportedFeatureKey(name=name, min_version=0, max_version=level)
+            wire.SupportedFeatureKey(name=name, min_version=0, max_version=level)
             for name, level in FEATURES.items()
         ]
     return found

@@ -5,21 +5,18 @@ from __future__ import annotations
 from forebay.broker.coordinators.groups import Groups
 from forebay.broker.net.dispatch import RequestContext
 from forebay.core.groups.shard import GroupShard
-from forebay.wire.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
+from forebay.wire.messages import consumer_group_describe as wire
 
 
 async def handle(
-    groups: Groups, context: RequestContext, request: ConsumerGroupDescribeRequest
-) -> ConsumerGroupDescribeResponse:
-    answers: list[ConsumerGroupDescribeResponse] = await groups.ask_each(
+    groups: Groups, context: RequestContext, request: wire.ConsumerGroupDescribeRequest
+) -> wire.ConsumerGroupDescribeResponse:
+    answers: list[wire.ConsumerGroupDescribeResponse] = await groups.ask_each(
         context,
         request.group_ids,
-        lambda own: ConsumerGroupDescribeRequest(
+        lambda own: wire.ConsumerGroupDescribeRequest(
             group_ids=own, include_authorized_operations=request.include_authorized_operations
         ),
         GroupShard.consumer_group_describe,
     )
-    return ConsumerGroupDescribeResponse(groups=[group for answer in answers for group in answer.groups])
+    return wire.ConsumerGroupDescribeResponse(groups=[group for answer in answers for group in answer.groups])

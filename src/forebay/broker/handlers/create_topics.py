@@ -11,20 +11,17 @@ from forebay.config import describe_topic
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.topics import NewTopic, create_topic
 from forebay.errors import ErrorCode, KafkaError
-from forebay.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfigs,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from forebay.wire.messages import create_topics as wire
 
 
 async def handle(
-    topic_changes: TopicChanges, settings: LiveConfig, _context: RequestContext, request: CreateTopicsRequest
-) -> CreateTopicsResponse:
+    topic_changes: TopicChanges,
+    settings: LiveConfig,
+    _context: RequestContext,
+    request: wire.CreateTopicsRequest,
+) -> wire.CreateTopicsResponse:
     twice = named_twice(topic.name for topic in request.topics)
-    results: dict[str, CreatableTopicResult] = {}
+    results: dict[str, wire.CreatableTopicResult] = {}
     for topic in request.topics:
         if topic.name in twice:
             results[topic.name] = _failed(topic.name, repeated(topic.name))
@@ -32,12 +29,12 @@ async def handle(
             results[topic.name] = await _create(
                 topic_changes, settings, topic, validate_only=request.validate_only
             )
-    return CreateTopicsResponse(topics=list(results.values()))
+    return wire.CreateTopicsResponse(topics=list(results.values()))
 
 
 async def _create(
-    topic_changes: TopicChanges, settings: LiveConfig, topic: CreatableTopic, *, validate_only: bool
-) -> CreatableTopicResult:
+    topic_changes: TopicChanges, settings: LiveConfig, topic: wire.CreatableTopic, *, validate_only: bool
+) -> wire.CreatableTopicResult:
     try:
         new = _new_topic(topic, topic_changes.new_topic_id)
         image = await topic_changes.carry_out(
@@ -50,7 +47,7 @@ async def _create(
         return _failed(topic.name, error)
 
 
-def _new_topic(topic: CreatableTopic, new_id: Callable[[], bytes]) -> NewTopic:
+def _new_topic(topic: wire.CreatableTopic, new_id: Callable[[], bytes]) -> NewTopic:
     assignment = {item.partition_index: tuple(item.broker_ids) for item in topic.assignments}
     if len(assignment) != len(topic.assignments):
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned more than once")
@@ -69,11 +66,11 @@ def _new_topic(topic: CreatableTopic, new_id: Callable[[], bytes]) -> NewTopic:
 
 def _created(
     settings: LiveConfig, image: ClusterImage, name: str, *, validate_only: bool
-) -> CreatableTopicResult:
+) -> wire.CreatableTopicResult:
     topic = image.topics.get(name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted again at once")
-    return CreatableTopicResult(
+    return wire.CreatableTopicResult(
         name=name,
         # A topic that was only validated has no id.
         topic_id=bytes(16) if validate_only else topic.topic_id,
@@ -81,7 +78,7 @@ def _created(
         num_partitions=len(topic.partitions),
         replication_factor=topic.replication_factor,
         configs=[
-            CreatableTopicConfigs(
+            wire.CreatableTopicConfigs(
                 name=entry.name, value=entry.value, read_only=entry.read_only, config_source=entry.source
             )
             for entry in describe_topic(
@@ -91,5 +88,7 @@ def _created(
     )
 
 
-def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
-    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message, configs=None)
+def _failed(name: str, error: KafkaError) -> wire.CreatableTopicResult:
+    return wire.CreatableTopicResult(
+        name=name, error_code=error.code, error_message=error.message, configs=None
+    )

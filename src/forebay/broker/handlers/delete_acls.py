@@ -5,13 +5,9 @@ from __future__ import annotations
 from forebay.broker.handlers.describe_acls import NO_AUTHORIZER
 from forebay.broker.net.dispatch import RequestContext
 from forebay.errors import ErrorCode
-from forebay.wire.messages.delete_acls import (
-    DeleteAclsFilterResult,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-)
+from forebay.wire.messages import delete_acls as wire
 
 
-def handle(_context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    refused = DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
+def handle(_context: RequestContext, request: wire.DeleteAclsRequest) -> wire.DeleteAclsResponse:
+    refused = wire.DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    return wire.DeleteAclsResponse(filter_results=[refused] * len(request.filters))

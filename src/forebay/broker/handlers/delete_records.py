@@ -17,13 +17,7 @@ from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.topics import INTERNAL_TOPICS
 from forebay.errors import ErrorCode, KafkaError
-from forebay.wire.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsPartitionResult,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopicResult,
-)
+from forebay.wire.messages import delete_records as wire
 
 HIGH_WATERMARK = -1
 
@@ -34,11 +28,11 @@ async def handle(
     write_cycle: WriteCycle,
     loop: asyncio.AbstractEventLoop,
     _context: RequestContext,
-    request: DeleteRecordsRequest,
-) -> DeleteRecordsResponse:
+    request: wire.DeleteRecordsRequest,
+) -> wire.DeleteRecordsResponse:
     deadline_s = loop.time() + max(request.timeout_ms, 0) / 1000
 
-    async def delete(topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    async def delete(topic: str, wanted: wire.DeleteRecordsPartition) -> wire.DeleteRecordsPartitionResult:
         try:
             partition = _start_at(partitions, metadata.image, topic, wanted)
             write_cycle.finish_soon()  # which answers the followers' fetches
@@ -54,24 +48,24 @@ async def handle(
             for topic in request.topics
         )
     )
-    return DeleteRecordsResponse(
+    return wire.DeleteRecordsResponse(
         topics=[
-            DeleteRecordsTopicResult(name=topic.name, partitions=done)
+            wire.DeleteRecordsTopicResult(name=topic.name, partitions=done)
             for topic, done in zip(request.topics, results, strict=True)
         ]
     )
 
 
 def _result(
-    wanted: DeleteRecordsPartition, low_watermark: int, code: ErrorCode = ErrorCode.NONE
-) -> DeleteRecordsPartitionResult:
-    return DeleteRecordsPartitionResult(
+    wanted: wire.DeleteRecordsPartition, low_watermark: int, code: ErrorCode = ErrorCode.NONE
+) -> wire.DeleteRecordsPartitionResult:
+    return wire.DeleteRecordsPartitionResult(
         partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=code
     )
 
 
 def _start_at(
-    partitions: PartitionTable, image: ClusterImage, topic: str, wanted: DeleteRecordsPartition
+    partitions: PartitionTable, image: ClusterImage, topic: str, wanted: wire.DeleteRecordsPartition
 ) -> Partition:
     index = wanted.partition_index
     if topic in INTERNAL_TOPICS and image.partition(topic, index) is not None:

@@ -11,32 +11,27 @@ from forebay.core.cluster.image_text import topic_id_text
 from forebay.core.cluster.topics import check_deletion, delete_topic, existing_topic
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import ZERO_UUID
-from forebay.wire.messages.delete_topics import (
-    DeletableTopicResult,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
-)
+from forebay.wire.messages import delete_topics as wire
 
 
 async def handle(
-    metadata: Metadata, settings: LiveConfig, _context: RequestContext, request: DeleteTopicsRequest
-) -> DeleteTopicsResponse:
-    wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+    metadata: Metadata, settings: LiveConfig, _context: RequestContext, request: wire.DeleteTopicsRequest
+) -> wire.DeleteTopicsResponse:
+    wanted = request.topics or [wire.DeleteTopicState(name=name) for name in request.topic_names]
     twice = named_twice(_key(topic) for topic in wanted)
-    results: dict[str | bytes, DeletableTopicResult] = {}
+    results: dict[str | bytes, wire.DeletableTopicResult] = {}
     for topic in wanted:
         results[_key(topic)] = await _delete(metadata, settings, topic, repeats=_key(topic) in twice)
-    return DeleteTopicsResponse(responses=list(results.values()))
+    return wire.DeleteTopicsResponse(responses=list(results.values()))
 
 
-def _key(topic: DeleteTopicState) -> str | bytes:
+def _key(topic: wire.DeleteTopicState) -> str | bytes:
     return topic.topic_id if topic.name is None else topic.name
 
 
 async def _delete(
-    metadata: Metadata, settings: LiveConfig, topic: DeleteTopicState, *, repeats: bool
-) -> DeletableTopicResult:
+    metadata: Metadata, settings: LiveConfig, topic: wire.DeleteTopicState, *, repeats: bool
+) -> wire.DeletableTopicResult:
     deleted: list[TopicImage] = []
 
     def decide(image: ClusterImage) -> list[Change]:
@@ -52,13 +47,13 @@ async def _delete(
         await metadata.change(decide)
     except KafkaError as error:
         # A name is shown only where the client gave it: an id alone must not tell what it belongs to.
-        return DeletableTopicResult(
+        return wire.DeletableTopicResult(
             name=topic.name, topic_id=topic.topic_id, error_code=error.code, error_message=error.message
         )
-    return DeletableTopicResult(name=deleted[0].name, topic_id=deleted[0].topic_id)
+    return wire.DeletableTopicResult(name=deleted[0].name, topic_id=deleted[0].topic_id)
 
 
-def _find(image: ClusterImage, topic: DeleteTopicState) -> TopicImage:
+def _find(image: ClusterImage, topic: wire.DeleteTopicState) -> TopicImage:
     if topic.name is not None:
         if topic.topic_id != ZERO_UUID:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "give the name or the id of a topic, not both")

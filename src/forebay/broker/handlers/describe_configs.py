@@ -25,14 +25,7 @@ from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ALL_BROKERS, ClusterImage
 from forebay.core.cluster.resources import ResourceType, kind_of, parse_broker_id
 from forebay.errors import ErrorCode, KafkaError
-from forebay.wire.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-    DescribeConfigsSynonym,
-)
+from forebay.wire.messages import describe_configs as wire
 
 
 class _View(NamedTuple):
@@ -53,29 +46,29 @@ def handle(
     metadata: Metadata,
     addresses: Addresses,
     context: RequestContext,
-    request: DescribeConfigsRequest,
-) -> DescribeConfigsResponse:
+    request: wire.DescribeConfigsRequest,
+) -> wire.DescribeConfigsResponse:
     local = context.connection.local
     view = _View(node_id, settings.current, metadata.image, local, addresses.address_for(local))
-    return DescribeConfigsResponse(
+    return wire.DescribeConfigsResponse(
         results=[_resource(view, request, resource) for resource in request.resources]
     )
 
 
 def _resource(
-    view: _View, request: DescribeConfigsRequest, resource: DescribeConfigsResource
-) -> DescribeConfigsResult:
+    view: _View, request: wire.DescribeConfigsRequest, resource: wire.DescribeConfigsResource
+) -> wire.DescribeConfigsResult:
     try:
         entries = _entries(view, resource)
     except KafkaError as error:
-        return DescribeConfigsResult(
+        return wire.DescribeConfigsResult(
             error_code=error.code,
             error_message=error.message,
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
     keys = resource.configuration_keys
-    return DescribeConfigsResult(
+    return wire.DescribeConfigsResult(
         error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
@@ -83,7 +76,7 @@ def _resource(
     )
 
 
-def _entries(view: _View, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+def _entries(view: _View, resource: wire.DescribeConfigsResource) -> list[ConfigEntry]:
     if resource.resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         return _of_brokers(view, resource)
     kind = kind_of(resource.resource_type)
@@ -94,7 +87,7 @@ def _entries(view: _View, resource: DescribeConfigsResource) -> list[ConfigEntry
     return describe_topic(view.config, overrides, view.image.topics[name].replication_factor)
 
 
-def _of_brokers(view: _View, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+def _of_brokers(view: _View, resource: wire.DescribeConfigsResource) -> list[ConfigEntry]:
     of_loggers = resource.resource_type == ResourceType.BROKER_LOGGER
     if not resource.resource_name and not of_loggers:
         return describe_all_brokers(view.image.broker_config(ALL_BROKERS).overrides)
@@ -137,15 +130,15 @@ def _loggers() -> list[ConfigEntry]:
     ]
 
 
-def _result(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigsResourceResult:
-    return DescribeConfigsResourceResult(
+def _result(request: wire.DescribeConfigsRequest, entry: ConfigEntry) -> wire.DescribeConfigsResourceResult:
+    return wire.DescribeConfigsResourceResult(
         name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
         config_source=entry.source,
         is_sensitive=entry.type is ConfigType.PASSWORD,
         synonyms=[
-            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            wire.DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
             for synonym in (entry.synonyms if request.include_synonyms else ())
         ],
         config_type=entry.type,

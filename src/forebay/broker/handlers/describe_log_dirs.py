@@ -11,13 +11,7 @@ from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage
 from forebay.errors import ErrorCode, KafkaError
 from forebay.storage.disk import Disk
-from forebay.wire.messages.describe_log_dirs import (
-    DescribeLogDirsPartition,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    DescribeLogDirsResult,
-    DescribeLogDirsTopic,
-)
+from forebay.wire.messages import describe_log_dirs as wire
 
 
 def handle(
@@ -26,28 +20,28 @@ def handle(
     settings: LiveConfig,
     disk: Disk,
     _context: RequestContext,
-    request: DescribeLogDirsRequest,
-) -> DescribeLogDirsResponse:
+    request: wire.DescribeLogDirsRequest,
+) -> wire.DescribeLogDirsResponse:
     directory = settings.current.node.data_dir.absolute()
     try:
         total_bytes, usable_bytes = disk.usage(str(directory))
     except OSError:
-        failed = DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(directory))
-        return DescribeLogDirsResponse(results=[failed])
-    result = DescribeLogDirsResult(
+        failed = wire.DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(directory))
+        return wire.DescribeLogDirsResponse(results=[failed])
+    result = wire.DescribeLogDirsResult(
         log_dir=str(directory),
         topics=[
-            DescribeLogDirsTopic(name=name, partitions=found)
+            wire.DescribeLogDirsTopic(name=name, partitions=found)
             for name, indexes in _wanted(metadata.image, request)
             if (found := _partitions(partitions, name, indexes))
         ],
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
     )
-    return DescribeLogDirsResponse(results=[result])
+    return wire.DescribeLogDirsResponse(results=[result])
 
 
-def _wanted(image: ClusterImage, request: DescribeLogDirsRequest) -> Iterator[tuple[str, list[int]]]:
+def _wanted(image: ClusterImage, request: wire.DescribeLogDirsRequest) -> Iterator[tuple[str, list[int]]]:
     if request.topics is None:
         for topic in image.topics.values():
             yield topic.name, list(range(len(topic.partitions)))
@@ -56,12 +50,14 @@ def _wanted(image: ClusterImage, request: DescribeLogDirsRequest) -> Iterator[tu
             yield wanted.topic, list(dict.fromkeys(wanted.partitions))
 
 
-def _partitions(partitions: PartitionTable, topic: str, indexes: list[int]) -> list[DescribeLogDirsPartition]:
+def _partitions(
+    partitions: PartitionTable, topic: str, indexes: list[int]
+) -> list[wire.DescribeLogDirsPartition]:
     found = []
     for index in indexes:
         try:
             partition = partitions.held(topic, index)
         except KafkaError:
             continue  # not on this broker: the answer tells only of what is here
-        found.append(DescribeLogDirsPartition(partition_index=index, partition_size=partition.log.size))
+        found.append(wire.DescribeLogDirsPartition(partition_index=index, partition_size=partition.log.size))
     return found

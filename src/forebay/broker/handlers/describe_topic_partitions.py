@@ -12,23 +12,17 @@ from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState, 
 from forebay.core.cluster.topics import INTERNAL_TOPICS
 from forebay.errors import ErrorCode
 from forebay.wire.fields import ZERO_UUID
-from forebay.wire.messages.describe_topic_partitions import (
-    Cursor,
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-    DescribeTopicPartitionsResponsePartition,
-    DescribeTopicPartitionsResponseTopic,
-)
+from forebay.wire.messages import describe_topic_partitions as wire
 
 PAGE_PARTITIONS_MAX = 2000
 
 
 def handle(
-    metadata: Metadata, _context: RequestContext, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+    metadata: Metadata, _context: RequestContext, request: wire.DescribeTopicPartitionsRequest
+) -> wire.DescribeTopicPartitionsResponse:
     image, cursor = metadata.image, request.cursor
     if cursor is not None and cursor.partition_index < 0:
-        return DescribeTopicPartitionsResponse(
+        return wire.DescribeTopicPartitionsResponse(
             topics=[_failed(topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics]
         )
     names = sorted({topic.name for topic in request.topics} or image.topics)
@@ -39,9 +33,9 @@ def handle(
 
 
 def _page(
-    image: ClusterImage, names: list[str], cursor: Cursor | None, left: int
-) -> DescribeTopicPartitionsResponse:
-    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    image: ClusterImage, names: list[str], cursor: wire.Cursor | None, left: int
+) -> wire.DescribeTopicPartitionsResponse:
+    topics: list[wire.DescribeTopicPartitionsResponseTopic] = []
     for name in names:
         topic = image.topics.get(name)
         if topic is None:
@@ -49,29 +43,29 @@ def _page(
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         if not left:
-            return _response(topics, Cursor(topic_name=name, partition_index=first))
+            return _response(topics, wire.Cursor(topic_name=name, partition_index=first))
         states = topic.partitions[first : first + left]
         left -= len(states)
         topics.append(_topic(image, topic, states))
         if first + len(states) < len(topic.partitions):
-            return _response(topics, Cursor(topic_name=name, partition_index=first + len(states)))
+            return _response(topics, wire.Cursor(topic_name=name, partition_index=first + len(states)))
     return _response(topics, None)
 
 
 def _response(
-    topics: list[DescribeTopicPartitionsResponseTopic], next_cursor: Cursor | None
-) -> DescribeTopicPartitionsResponse:
-    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_cursor)
+    topics: list[wire.DescribeTopicPartitionsResponseTopic], next_cursor: wire.Cursor | None
+) -> wire.DescribeTopicPartitionsResponse:
+    return wire.DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_cursor)
 
 
-def _failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
-    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, topic_id=ZERO_UUID)
+def _failed(name: str, code: ErrorCode) -> wire.DescribeTopicPartitionsResponseTopic:
+    return wire.DescribeTopicPartitionsResponseTopic(error_code=code, name=name, topic_id=ZERO_UUID)
 
 
 def _topic(
     image: ClusterImage, topic: TopicImage, states: tuple[PartitionState, ...]
-) -> DescribeTopicPartitionsResponseTopic:
-    return DescribeTopicPartitionsResponseTopic(
+) -> wire.DescribeTopicPartitionsResponseTopic:
+    return wire.DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
@@ -80,9 +74,9 @@ def _topic(
     )
 
 
-def _partition(image: ClusterImage, state: PartitionState) -> DescribeTopicPartitionsResponsePartition:
+def _partition(image: ClusterImage, state: PartitionState) -> wire.DescribeTopicPartitionsResponsePartition:
     led = state.leader != NO_LEADER
-    return DescribeTopicPartitionsResponsePartition(
+    return wire.DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=state.index,
         leader_id=state.leader,

@@ -12,22 +12,17 @@ from forebay.core.cluster.image import ClusterImage, PartitionPut
 from forebay.core.cluster.reassignment import elect
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
-from forebay.wire.messages.elect_leaders import (
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    PartitionResult,
-    ReplicaElectionResult,
-)
+from forebay.wire.messages import elect_leaders as wire
 
 _PREFERRED = 0
 _UNCLEAN = 1
 
 
 async def handle(
-    metadata: Metadata, settings: LiveConfig, _context: RequestContext, request: ElectLeadersRequest
-) -> ElectLeadersResponse:
+    metadata: Metadata, settings: LiveConfig, _context: RequestContext, request: wire.ElectLeadersRequest
+) -> wire.ElectLeadersResponse:
     if request.election_type not in (_PREFERRED, _UNCLEAN):
-        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return wire.ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
     unclean = request.election_type == _UNCLEAN
     places = _places(metadata.image, request)
     minimum = settings.current.controller.min_insync_replicas
@@ -37,10 +32,10 @@ async def handle(
     if request.topic_partitions is None:
         # Of a request for all partitions, the response lists those where there was something to do.
         errors = {place: error for place, error in errors.items() if not _not_needed(error)}
-    return ElectLeadersResponse(replica_election_results=_results(errors))
+    return wire.ElectLeadersResponse(replica_election_results=_results(errors))
 
 
-def _places(image: ClusterImage, request: ElectLeadersRequest) -> list[TopicPartition]:
+def _places(image: ClusterImage, request: wire.ElectLeadersRequest) -> list[TopicPartition]:
     if request.topic_partitions is not None:
         return [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
     return [(topic.name, state.index) for topic in image.topics.values() for state in topic.partitions]
@@ -54,10 +49,12 @@ def _not_needed(error: KafkaError | None) -> bool:
     return error is not None and error.code == ErrorCode.ELECTION_NOT_NEEDED
 
 
-def _results(errors: dict[TopicPartition, KafkaError | None]) -> list[ReplicaElectionResult]:
-    topics: dict[str, list[PartitionResult]] = {}
+def _results(errors: dict[TopicPartition, KafkaError | None]) -> list[wire.ReplicaElectionResult]:
+    topics: dict[str, list[wire.PartitionResult]] = {}
     for (name, index), error in errors.items():
         code, message = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
-        result = PartitionResult(partition_id=index, error_code=code, error_message=message)
+        result = wire.PartitionResult(partition_id=index, error_code=code, error_message=message)
         topics.setdefault(name, []).append(result)
-    return [ReplicaElectionResult(topic=name, partition_result=results) for name, results in topics.items()]
+    return [
+        wire.ReplicaElectionResult(topic=name, partition_result=results) for name, results in topics.items()
+    ]

@@ -8,11 +8,7 @@ from forebay.broker.coordinators.transactions import Transactions
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.ports import Address
 from forebay.errors import ErrorCode, KafkaError
-from forebay.wire.messages.find_coordinator import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
+from forebay.wire.messages import find_coordinator as wire
 
 GROUP, TRANSACTION = range(2)
 _BATCHED_FROM = 4
@@ -23,26 +19,26 @@ async def handle(
     transactions: Transactions,
     addresses: Addresses,
     context: RequestContext,
-    request: FindCoordinatorRequest,
-) -> FindCoordinatorResponse:
+    request: wire.FindCoordinatorRequest,
+) -> wire.FindCoordinatorResponse:
     batched = context.api_version >= _BATCHED_FROM
     keys = request.coordinator_keys if batched else [request.key]
 
-    async def find(key: str) -> Coordinator:
+    async def find(key: str) -> wire.Coordinator:
         try:
             node_id = await _leader(groups, transactions, request.key_type, key)
             host, port = _address(addresses, context.connection.local, node_id)
         except KafkaError as error:
-            return Coordinator(
+            return wire.Coordinator(
                 key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
             )
-        return Coordinator(key=key, node_id=node_id, host=host, port=port)
+        return wire.Coordinator(key=key, node_id=node_id, host=host, port=port)
 
     found = [await find(key) for key in keys]
     if batched:
-        return FindCoordinatorResponse(coordinators=found)
+        return wire.FindCoordinatorResponse(coordinators=found)
     (only,) = found
-    return FindCoordinatorResponse(
+    return wire.FindCoordinatorResponse(
         error_code=only.error_code,
         error_message=only.error_message,
         node_id=only.node_id,

@@ -9,12 +9,7 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.telemetry.log_levels import alter_levels
 from forebay.core.cluster.resources import ResourceType
 from forebay.core.cluster.settings import Alteration, Resource, alter_configs
-from forebay.wire.messages.incremental_alter_configs import (
-    AlterConfigsResource,
-    AlterConfigsResourceResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from forebay.wire.messages import incremental_alter_configs as wire
 
 
 async def handle(
@@ -22,14 +17,14 @@ async def handle(
     topic_changes: TopicChanges,
     settings: LiveConfig,
     _context: RequestContext,
-    request: IncrementalAlterConfigsRequest,
-) -> IncrementalAlterConfigsResponse:
-    async def alter(item: AlterConfigsResource) -> None:
+    request: wire.IncrementalAlterConfigsRequest,
+) -> wire.IncrementalAlterConfigsResponse:
+    async def alter(item: wire.AlterConfigsResource) -> None:
         await _alter(node_id, topic_changes, settings, item, validate_only=request.validate_only)
 
-    return IncrementalAlterConfigsResponse(
+    return wire.IncrementalAlterConfigsResponse(
         responses=[
-            AlterConfigsResourceResponse(
+            wire.AlterConfigsResourceResponse(
                 error_code=code,
                 error_message=message,
                 resource_type=item.resource_type,
@@ -44,7 +39,7 @@ async def _alter(
     node_id: int,
     topic_changes: TopicChanges,
     settings: LiveConfig,
-    item: AlterConfigsResource,
+    item: wire.AlterConfigsResource,
     *,
     validate_only: bool,
 ) -> None:

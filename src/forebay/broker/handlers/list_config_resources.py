@@ -7,26 +7,22 @@ from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.resources import ResourceType
 from forebay.errors import ErrorCode
-from forebay.wire.messages.list_config_resources import (
-    ConfigResource,
-    ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
-)
+from forebay.wire.messages import list_config_resources as wire
 
 _TYPES_FROM = 1
 """Before this version only client metrics could be asked for."""
 
 
 def handle(
-    metadata: Metadata, context: RequestContext, request: ListConfigResourcesRequest
-) -> ListConfigResourcesResponse:
+    metadata: Metadata, context: RequestContext, request: wire.ListConfigResourcesRequest
+) -> wire.ListConfigResourcesResponse:
     by_type = context.api_version >= _TYPES_FROM
     wanted = (request.resource_types or list(ResourceType)) if by_type else [ResourceType.CLIENT_METRICS]
     if not set(wanted) <= set(ResourceType):
-        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    return ListConfigResourcesResponse(
+        return wire.ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return wire.ListConfigResourcesResponse(
         config_resources=[
-            ConfigResource(resource_name=name, resource_type=number)
+            wire.ConfigResource(resource_name=name, resource_type=number)
             for number in dict.fromkeys(wanted)
             for name in _names(metadata.image, ResourceType(number))
         ]

@@ -17,13 +17,7 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.errors import ErrorCode, KafkaError
-from forebay.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
+from forebay.wire.messages import list_offsets as wire
 
 LATEST = -1
 EARLIEST = -2
@@ -41,8 +35,8 @@ def handle(
     partitions: PartitionTable,
     offsets_by_time: OffsetsByTime,
     _context: RequestContext,
-    request: ListOffsetsRequest,
-) -> ListOffsetsResponse | Coroutine[None, None, ListOffsetsResponse]:
+    request: wire.ListOffsetsRequest,
+) -> wire.ListOffsetsResponse | Coroutine[None, None, wire.ListOffsetsResponse]:
     by_time = any(_is_time(wanted.timestamp) for topic in request.topics for wanted in topic.partitions)
     if by_time:
         return _search_all(partitions, offsets_by_time, request)
@@ -50,16 +44,16 @@ def handle(
 
 
 def _look_up_all(
-    partitions: PartitionTable, request: ListOffsetsRequest
-) -> Iterator[ListOffsetsPartitionResponse]:
+    partitions: PartitionTable, request: wire.ListOffsetsRequest
+) -> Iterator[wire.ListOffsetsPartitionResponse]:
     for topic in request.topics:
         for wanted in topic.partitions:
             yield _look_up(partitions, request, topic.name, wanted)
 
 
 async def _search_all(
-    partitions: PartitionTable, offsets_by_time: OffsetsByTime, request: ListOffsetsRequest
-) -> ListOffsetsResponse:
+    partitions: PartitionTable, offsets_by_time: OffsetsByTime, request: wire.ListOffsetsRequest
+) -> wire.ListOffsetsResponse:
     answers = [
         await _search(partitions, offsets_by_time, request, topic.name, wanted)
         if _is_time(wanted.timestamp)
@@ -71,19 +65,24 @@ async def _search_all(
 
 
 def _response(
-    request: ListOffsetsRequest, answers: Iterator[ListOffsetsPartitionResponse]
-) -> ListOffsetsResponse:
-    return ListOffsetsResponse(
+    request: wire.ListOffsetsRequest, answers: Iterator[wire.ListOffsetsPartitionResponse]
+) -> wire.ListOffsetsResponse:
+    return wire.ListOffsetsResponse(
         topics=[
-            ListOffsetsTopicResponse(name=topic.name, partitions=list(islice(answers, len(topic.partitions))))
+            wire.ListOffsetsTopicResponse(
+                name=topic.name, partitions=list(islice(answers, len(topic.partitions)))
+            )
             for topic in request.topics
         ]
     )
 
 
 def _look_up(
-    partitions: PartitionTable, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
-) -> ListOffsetsPartitionResponse:
+    partitions: PartitionTable,
+    request: wire.ListOffsetsRequest,
+    topic: str,
+    wanted: wire.ListOffsetsPartition,
+) -> wire.ListOffsetsPartitionResponse:
     try:
         partition, end_offset = _find_partition(partitions, request, topic, wanted)
         return _answer(wanted, partition, (-1, _by_meaning(partition, wanted.timestamp, end_offset)))
@@ -94,10 +93,10 @@ def _look_up(
 async def _search(
     partitions: PartitionTable,
     offsets_by_time: OffsetsByTime,
-    request: ListOffsetsRequest,
+    request: wire.ListOffsetsRequest,
     topic: str,
-    wanted: ListOffsetsPartition,
-) -> ListOffsetsPartitionResponse:
+    wanted: wire.ListOffsetsPartition,
+) -> wire.ListOffsetsPartitionResponse:
     try:
         partition, _ = _find_partition(partitions, request, topic, wanted)
         try:
@@ -114,7 +113,10 @@ async def _search(
 
 
 def _find_partition(
-    partitions: PartitionTable, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
+    partitions: PartitionTable,
+    request: wire.ListOffsetsRequest,
+    topic: str,
+    wanted: wire.ListOffsetsPartition,
 ) -> tuple[Partition, int]:
     """A partition that is led here for certain, and where the client's reading ends."""
     partition = partitions.get_for_certain(topic, wanted.partition_index)
@@ -139,16 +141,16 @@ def _by_meaning(partition: Partition, timestamp: int, end_offset: int) -> int:
 
 
 def _answer(
-    wanted: ListOffsetsPartition, partition: Partition, found: tuple[int, int]
-) -> ListOffsetsPartitionResponse:
+    wanted: wire.ListOffsetsPartition, partition: Partition, found: tuple[int, int]
+) -> wire.ListOffsetsPartitionResponse:
     timestamp, offset = found
     epoch = partition.epochs.epoch_at(offset) if offset >= 0 else -1
-    return ListOffsetsPartitionResponse(
+    return wire.ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch
     )
 
 
-def _refusal(wanted: ListOffsetsPartition, error: KafkaError) -> ListOffsetsPartitionResponse:
-    return ListOffsetsPartitionResponse(
+def _refusal(wanted: wire.ListOffsetsPartition, error: KafkaError) -> wire.ListOffsetsPartitionResponse:
+    return wire.ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index, error_code=error.code, timestamp=-1, offset=-1
     )

@@ -8,31 +8,26 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import TopicImage
 from forebay.core.cluster.reassignment import reassigning
-from forebay.wire.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-    OngoingPartitionReassignment,
-    OngoingTopicReassignment,
-)
+from forebay.wire.messages import list_partition_reassignments as wire
 
 
 def handle(
-    metadata: Metadata, _context: RequestContext, request: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
+    metadata: Metadata, _context: RequestContext, request: wire.ListPartitionReassignmentsRequest
+) -> wire.ListPartitionReassignmentsResponse:
     topics = metadata.image.topics
     if request.topics is None:
         found = [_moves(topic, None) for topic in topics.values()]
     else:
         wanted = {topic.name: set(topic.partition_indexes) for topic in request.topics}
         found = [_moves(topics[name], indexes) for name, indexes in wanted.items() if name in topics]
-    return ListPartitionReassignmentsResponse(topics=[topic for topic in found if topic.partitions])
+    return wire.ListPartitionReassignmentsResponse(topics=[topic for topic in found if topic.partitions])
 
 
-def _moves(topic: TopicImage, indexes: Collection[int] | None) -> OngoingTopicReassignment:
-    return OngoingTopicReassignment(
+def _moves(topic: TopicImage, indexes: Collection[int] | None) -> wire.OngoingTopicReassignment:
+    return wire.OngoingTopicReassignment(
         name=topic.name,
         partitions=[
-            OngoingPartitionReassignment(
+            wire.OngoingPartitionReassignment(
                 partition_index=state.index,
                 replicas=list(state.replicas),
                 adding_replicas=list(state.adding),

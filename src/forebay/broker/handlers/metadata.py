@@ -15,14 +15,7 @@ from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState, 
 from forebay.core.cluster.topics import INTERNAL_TOPICS
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import ZERO_UUID
-from forebay.wire.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
+from forebay.wire.messages import metadata as wire
 
 
 def handle(
@@ -31,8 +24,8 @@ def handle(
     topic_changes: TopicChanges,
     addresses: Addresses,
     context: RequestContext,
-    request: MetadataRequest,
-) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    request: wire.MetadataRequest,
+) -> wire.MetadataResponse | Coroutine[Any, Any, wire.MetadataResponse]:
     image = metadata.image
     if _wants_all(context, request):
         allowed = _allowed(request)
@@ -44,12 +37,12 @@ def handle(
     return _response(image, addresses, context, request, _described(image, request, {}))
 
 
-def _wants_all(context: RequestContext, request: MetadataRequest) -> bool:
+def _wants_all(context: RequestContext, request: wire.MetadataRequest) -> bool:
     # Version 0 could not say null; there, an empty list means every topic.
     return request.topics is None or (context.api_version == 0 and not request.topics)
 
 
-def _missing(image: ClusterImage, request: MetadataRequest) -> list[str]:
+def _missing(image: ClusterImage, request: wire.MetadataRequest) -> list[str]:
     known = image.topics
     return [topic.name for topic in request.topics or () if topic.name and topic.name not in known]
 
@@ -59,9 +52,9 @@ async def _create_then_describe(
     topic_changes: TopicChanges,
     addresses: Addresses,
     context: RequestContext,
-    request: MetadataRequest,
+    request: wire.MetadataRequest,
     missing: list[str],
-) -> MetadataResponse:
+) -> wire.MetadataResponse:
     errors: dict[str, ErrorCode] = {}
     for name in dict.fromkeys(missing):
         try:
@@ -74,36 +67,36 @@ async def _create_then_describe(
 
 
 def _described(
-    image: ClusterImage, request: MetadataRequest, errors: dict[str, ErrorCode]
-) -> list[MetadataResponseTopic]:
+    image: ClusterImage, request: wire.MetadataRequest, errors: dict[str, ErrorCode]
+) -> list[wire.MetadataResponseTopic]:
     allowed = _allowed(request)
     return [_wanted_topic(image, topic, errors, allowed) for topic in request.topics or ()]
 
 
-def _allowed(request: MetadataRequest) -> int:
+def _allowed(request: wire.MetadataRequest) -> int:
     """What a client that asks for it may do with a topic."""
     return operations(ON_TOPIC, asked=request.include_topic_authorized_operations)
 
 
 def _wanted_topic(
-    image: ClusterImage, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode], allowed: int
-) -> MetadataResponseTopic:
+    image: ClusterImage, wanted: wire.MetadataRequestTopic, errors: dict[str, ErrorCode], allowed: int
+) -> wire.MetadataResponseTopic:
     if wanted.name is None:
         by_id = image.topic_by_id(wanted.topic_id)
         if by_id is None:
-            return MetadataResponseTopic(
+            return wire.MetadataResponseTopic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id
             )
         return _topic(image, by_id, allowed)
     by_name = image.topics.get(wanted.name)
     if by_name is None:
         code = errors.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return MetadataResponseTopic(error_code=code, name=wanted.name, topic_id=ZERO_UUID)
+        return wire.MetadataResponseTopic(error_code=code, name=wanted.name, topic_id=ZERO_UUID)
     return _topic(image, by_name, allowed)
 
 
-def _topic(image: ClusterImage, topic: TopicImage, allowed: int) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
+def _topic(image: ClusterImage, topic: TopicImage, allowed: int) -> wire.MetadataResponseTopic:
+    return wire.MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
@@ -112,10 +105,10 @@ def _topic(image: ClusterImage, topic: TopicImage, allowed: int) -> MetadataResp
     )
 
 
-def _partition(image: ClusterImage, state: PartitionState) -> MetadataResponsePartition:
+def _partition(image: ClusterImage, state: PartitionState) -> wire.MetadataResponsePartition:
     alive = image.brokers
     led = state.leader != NO_LEADER
-    return MetadataResponsePartition(
+    return wire.MetadataResponsePartition(
         error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=state.index,
         leader_id=state.leader,
@@ -130,12 +123,12 @@ def _response(
     image: ClusterImage,
     addresses: Addresses,
     context: RequestContext,
-    request: MetadataRequest,
-    topics: list[MetadataResponseTopic],
-) -> MetadataResponse:
-    return MetadataResponse(
+    request: wire.MetadataRequest,
+    topics: list[wire.MetadataResponseTopic],
+) -> wire.MetadataResponse:
+    return wire.MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
+            wire.MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
             for node_id, host, port, rack in addresses.addresses_for(context.connection.local)
         ],
         cluster_id=image.cluster_id,

@@ -5,21 +5,15 @@ from __future__ import annotations
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.table import PartitionTable
 from forebay.errors import KafkaError
-from forebay.wire.messages.offset_for_leader_epoch import (
-    EpochEndOffset,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopicResult,
-)
+from forebay.wire.messages import offset_for_leader_epoch as wire
 
 
 def handle(
-    partitions: PartitionTable, _context: RequestContext, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
+    partitions: PartitionTable, _context: RequestContext, request: wire.OffsetForLeaderEpochRequest
+) -> wire.OffsetForLeaderEpochResponse:
+    return wire.OffsetForLeaderEpochResponse(
         topics=[
-            OffsetForLeaderTopicResult(
+            wire.OffsetForLeaderTopicResult(
                 topic=topic.topic,
                 partitions=[_partition(partitions, topic.topic, wanted) for wanted in topic.partitions],
             )
@@ -28,14 +22,16 @@ def handle(
     )
 
 
-def _partition(partitions: PartitionTable, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _partition(
+    partitions: PartitionTable, topic: str, wanted: wire.OffsetForLeaderPartition
+) -> wire.EpochEndOffset:
     try:
         partition = partitions.get_for_certain(topic, wanted.partition)
         partition.check_leader_epoch(wanted.current_leader_epoch)
     except KafkaError as error:
-        return EpochEndOffset(partition=wanted.partition, error_code=error.code)
+        return wire.EpochEndOffset(partition=wanted.partition, error_code=error.code)
     if wanted.leader_epoch == partition.leader_epoch:
         epoch, end_offset = wanted.leader_epoch, partition.log.end_offset
     else:
         epoch, end_offset = partition.epochs.end_offset_for(wanted.leader_epoch, partition.log.end_offset)
-    return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)
+    return wire.EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -5,36 +5,31 @@ from __future__ import annotations
 from forebay.broker.net.dispatch import RequestContext
 from forebay.core.cluster.features import SAFE_DOWNGRADE, UPGRADE, Update, refusals
 from forebay.errors import ErrorCode
-from forebay.wire.messages.update_features import (
-    FeatureUpdateKey,
-    UpdatableFeatureResult,
-    UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
-)
+from forebay.wire.messages import update_features as wire
 
 _UPGRADE_TYPES_FROM = 1
 _RESULTS_UNTIL = 1
 """Later versions have no results of each feature: the first error is that of the request."""
 
 
-def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+def handle(context: RequestContext, request: wire.UpdateFeaturesRequest) -> wire.UpdateFeaturesResponse:
     version = context.api_version
     refused = refusals(_update(each, version) for each in request.feature_updates)
     if version <= _RESULTS_UNTIL:
-        return UpdateFeaturesResponse(results=[_result(name, why) for name, why in refused.items()])
+        return wire.UpdateFeaturesResponse(results=[_result(name, why) for name, why in refused.items()])
     reason = next(filter(None, refused.values()), None)
     if reason is None:
-        return UpdateFeaturesResponse()
+        return wire.UpdateFeaturesResponse()
     message = f"The update failed for all features since the following feature had an error: {reason}"
-    return UpdateFeaturesResponse(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=message)
+    return wire.UpdateFeaturesResponse(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=message)
 
 
-def _update(key: FeatureUpdateKey, version: int) -> Update:
+def _update(key: wire.FeatureUpdateKey, version: int) -> Update:
     if version >= _UPGRADE_TYPES_FROM:
         return Update(key.feature, key.max_version_level, key.upgrade_type)
     return Update(key.feature, key.max_version_level, SAFE_DOWNGRADE if key.allow_downgrade else UPGRADE)
 
 
-def _result(name: str, why: str | None) -> UpdatableFeatureResult:
+def _result(name: str, why: str | None) -> wire.UpdatableFeatureResult:
     code = ErrorCode.NONE if why is None else ErrorCode.INVALID_UPDATE_VERSION
-    return UpdatableFeatureResult(feature=name, error_code=code, error_message=why)
+    return wire.UpdatableFeatureResult(feature=name, error_code=code, error_message=why)

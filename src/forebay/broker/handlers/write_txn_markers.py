@@ -15,19 +15,12 @@ from forebay.broker.net.replies import Reply
 from forebay.broker.produce.write_cycle import Appended
 from forebay.errors import ErrorCode
 from forebay.wire.batch import EndTxnMarker
-from forebay.wire.messages.write_txn_markers import (
-    WritableTxnMarker,
-    WritableTxnMarkerPartitionResult,
-    WritableTxnMarkerResult,
-    WritableTxnMarkerTopicResult,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
+from forebay.wire.messages import write_txn_markers as wire
 
 
 def handle(
-    marker_appends: MarkerAppends, peers: Peers, context: RequestContext, request: WriteTxnMarkersRequest
-) -> Reply | WriteTxnMarkersResponse:
+    marker_appends: MarkerAppends, peers: Peers, context: RequestContext, request: wire.WriteTxnMarkersRequest
+) -> Reply | wire.WriteTxnMarkersResponse:
     writes = [write for marker in request.markers for write in _writes(marker)]
     if not peers.admit(context.client_id):
         late = [Appended(write.index, error_code=ErrorCode.REQUEST_TIMED_OUT) for write in writes]
@@ -37,7 +30,7 @@ def handle(
     return reply
 
 
-def _writes(wanted: WritableTxnMarker) -> list[MarkerWrite]:
+def _writes(wanted: wire.WritableTxnMarker) -> list[MarkerWrite]:
     marker = EndTxnMarker(
         producer_id=wanted.producer_id,
         producer_epoch=wanted.producer_epoch,
@@ -52,17 +45,17 @@ def _writes(wanted: WritableTxnMarker) -> list[MarkerWrite]:
     ]
 
 
-def _response(request: WriteTxnMarkersRequest, results: list[Appended]) -> WriteTxnMarkersResponse:
+def _response(request: wire.WriteTxnMarkersRequest, results: list[Appended]) -> wire.WriteTxnMarkersResponse:
     outcomes = iter(results)
-    return WriteTxnMarkersResponse(
+    return wire.WriteTxnMarkersResponse(
         markers=[
-            WritableTxnMarkerResult(
+            wire.WritableTxnMarkerResult(
                 producer_id=marker.producer_id,
                 topics=[
-                    WritableTxnMarkerTopicResult(
+                    wire.WritableTxnMarkerTopicResult(
                         name=topic.name,
                         partitions=[
-                            WritableTxnMarkerPartitionResult(
+                            wire.WritableTxnMarkerPartitionResult(
                                 partition_index=index, error_code=next(outcomes).error_code
                             )
                             for index in topic.partition_indexes
