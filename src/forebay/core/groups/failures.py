@@ -14,7 +14,11 @@ from forebay.core.groups.offset_fetch import NO_OFFSET, as_groups, as_response
 from forebay.core.step import RequestInfo
 from forebay.errors import ErrorCode
 from forebay.wire.fields import Request, Response
-from forebay.wire.messages import consumer_group_describe, describe_groups
+from forebay.wire.messages import consumer_group_describe, describe_groups, share_group_describe
+from forebay.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+)
 from forebay.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -28,7 +32,16 @@ from forebay.wire.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+from forebay.wire.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+)
 from forebay.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from forebay.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+)
 from forebay.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from forebay.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from forebay.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
@@ -47,6 +60,11 @@ from forebay.wire.messages.offset_fetch import (
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
+)
+from forebay.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from forebay.wire.messages.share_group_heartbeat import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
 )
 from forebay.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from forebay.wire.messages.txn_offset_commit import (
@@ -162,6 +180,21 @@ def _consumer_describe(request: ConsumerGroupDescribeRequest, _: RequestInfo, co
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
+def _share_describe(request: ShareGroupDescribeRequest, _: RequestInfo, code: ErrorCode) -> Response:
+    groups = [
+        share_group_describe.DescribedGroup(group_id=each, error_code=code) for each in request.group_ids
+    ]
+    return ShareGroupDescribeResponse(groups=groups)
+
+
+def _share_offsets(request: DescribeShareGroupOffsetsRequest, _: RequestInfo, code: ErrorCode) -> Response:
+    groups = [
+        DescribeShareGroupOffsetsResponseGroup(group_id=each.group_id, error_code=code)
+        for each in request.groups
+    ]
+    return DescribeShareGroupOffsetsResponse(groups=groups)
+
+
 _FAILURES: dict[type[Request], Callable[[Any, RequestInfo, ErrorCode], Response]] = {
     JoinGroupRequest: _join,
     SyncGroupRequest: lambda _request, _info, code: SyncGroupResponse(error_code=code),
@@ -178,4 +211,13 @@ _FAILURES: dict[type[Request], Callable[[Any, RequestInfo, ErrorCode], Response]
         error_code=code
     ),
     ConsumerGroupDescribeRequest: _consumer_describe,
+    ShareGroupHeartbeatRequest: lambda _request, _info, code: ShareGroupHeartbeatResponse(error_code=code),
+    ShareGroupDescribeRequest: _share_describe,
+    DescribeShareGroupOffsetsRequest: _share_offsets,
+    AlterShareGroupOffsetsRequest: lambda _request, _info, code: AlterShareGroupOffsetsResponse(
+        error_code=code
+    ),
+    DeleteShareGroupOffsetsRequest: lambda _request, _info, code: DeleteShareGroupOffsetsResponse(
+        error_code=code
+    ),
 }

@@ -7,44 +7,44 @@ given those that live on this partition. What survives changes in `replay` and `
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from forebay.config import GroupsConfig
 from forebay.core.cluster.access import ON_GROUP, operations
-from forebay.core.groups import offset_commit
-from forebay.core.groups.classic.group import KEY_VERSION as CLASSIC_KEY_VERSION
 from forebay.core.groups.classic.requests import ClassicGroup
 from forebay.core.groups.consumer.heartbeat import ConsumerGroup, check_heartbeat, refusal
-from forebay.core.groups.consumer.members import Partitions
+from forebay.core.groups.consumer.members import TopicPartition
 from forebay.core.groups.consumer.migration import leave_classic, upgraded
-from forebay.core.groups.consumer.state import KEY_VERSIONS as CONSUMER_KEY_VERSIONS
-from forebay.core.groups.consumer.state import ConsumerState, Draft, read_record
+from forebay.core.groups.consumer.state import ConsumerState, Draft
 from forebay.core.groups.failures import failure
-from forebay.core.groups.group import Claim, Context, Group, SettingsOf, TopicInfo, TopicsView
-from forebay.core.groups.offset_fetch import Fetcher, as_groups, as_response
-from forebay.core.groups.offsets import KEY_VERSIONS as OFFSET_KEY_VERSIONS
+from forebay.core.groups.group import Context, Group, SettingsOf, TopicInfo, TopicsView
+from forebay.core.groups.history import History
+from forebay.core.groups.offset_requests import OffsetRequests
 from forebay.core.groups.offsets import Offsets
+from forebay.core.groups.share.effects import ShareSummary
+from forebay.core.groups.share.offsets import ShareGroup
+from forebay.core.groups.share.partition_states import Results
+from forebay.core.groups.share.requests import ShareRequests
 from forebay.core.groups.sweep import SWEEP, Sweeper
 from forebay.core.step import Now, RequestInfo, StateRecord, Step, Ticket
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import NO_PRODUCER_ID, EndTxnMarker
 from forebay.wire.fields import Request
+from forebay.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from forebay.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
 from forebay.wire.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 from forebay.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from forebay.wire.messages.delete_groups import (
-    DeletableGroupResult,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-)
+from forebay.wire.messages.delete_groups import DeleteGroupsRequest
+from forebay.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from forebay.wire.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from forebay.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from forebay.wire.messages.heartbeat import HeartbeatRequest
 from forebay.wire.messages.join_group import JoinGroupRequest
 from forebay.wire.messages.leave_group import LeaveGroupRequest
@@ -52,17 +52,15 @@ from forebay.wire.messages.list_groups import ListedGroup, ListGroupsRequest
 from forebay.wire.messages.offset_commit import OffsetCommitRequest
 from forebay.wire.messages.offset_delete import OffsetDeleteRequest
 from forebay.wire.messages.offset_fetch import OffsetFetchRequest
+from forebay.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from forebay.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from forebay.wire.messages.sync_group import SyncGroupRequest
 from forebay.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
-from forebay.wire.state.group_metadata import GroupMetadataKey, GroupMetadataValue
-from forebay.wire.state.offset_commit import OffsetCommitKey, OffsetCommitValue
-from forebay.wire.state.versioned import unpack, version_of
 
 __all__ = ["GroupShard", "TopicInfo", "TopicsView"]
 
 _NOT_FOUND_FROM = 6
 """DescribeGroups says that a group does not exist from this version on, and before that it is Dead."""
-_COMMIT_NOT_FOUND_FROM = 9
 
 
 class GroupShard:
@@ -77,6 +75,9 @@ class GroupShard:
         self._context = Context(config, new_id, topics, settings_of)
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
+        self._history = History(self._context, self.groups, self.offsets)
+        self._offset_requests = OffsetRequests(self._context, self.groups, self.offsets)
+        self._share_requests = ShareRequests(self._context, self.groups)
         self.sweeper = Sweeper(self._context, self.offsets, self.groups)
 
     # -- membership of classic groups ----------------------------------------------------------------
@@ -91,6 +92,8 @@ class GroupShard:
         deleted: list[StateRecord] = []
         if isinstance(group, ConsumerGroup) and group.is_empty:
             deleted, group = group.tombstones(), None  # the first member decides the type of the group
+        if isinstance(group, ShareGroup):
+            return self._fail(ticket, request, info, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if group is None and request.member_id:
             return self._fail(ticket, request, info, ErrorCode.UNKNOWN_MEMBER_ID)
         if group is None:
@@ -150,6 +153,8 @@ class GroupShard:
         now: Now,
     ) -> Step:
         """The first heartbeat of a new group, or of a classic one that becomes another if it is let in."""
+        if isinstance(old, ShareGroup):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{request.group_id} is not a group of consumers")
         if request.member_epoch != 0:
             # Kafka says GROUP_ID_NOT_FOUND, which ends a client; this makes it join again.
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {request.group_id} has no such member")
@@ -181,71 +186,64 @@ class GroupShard:
             error_message=f"Group {group_id} is not a consumer group.",
         )
 
+    # -- share groups --------------------------------------------------------------------------------
+
+    def share_group_heartbeat(
+        self, ticket: Ticket, request: ShareGroupHeartbeatRequest, info: RequestInfo, now: Now
+    ) -> Step:
+        return self._done(self._share_requests.heartbeat(ticket, request, info, now), request.group_id)
+
+    def share_group_describe(
+        self, ticket: Ticket, request: ShareGroupDescribeRequest, _info: RequestInfo, _: Now
+    ) -> Step:
+        return self._done(self._share_requests.describe(ticket, request))
+
+    def describe_share_group_offsets(
+        self, ticket: Ticket, request: DescribeShareGroupOffsetsRequest, _info: RequestInfo, _: Now
+    ) -> Step:
+        return self._done(self._share_requests.describe_offsets(ticket, request))
+
+    def alter_share_group_offsets(
+        self, ticket: Ticket, request: AlterShareGroupOffsetsRequest, _: RequestInfo, now: Now
+    ) -> Step:
+        return self._done(self._share_requests.alter_offsets(ticket, request, now))
+
+    def delete_share_group_offsets(
+        self, ticket: Ticket, request: DeleteShareGroupOffsetsRequest, _: RequestInfo, now: Now
+    ) -> Step:
+        return self._done(self._share_requests.delete_offsets(ticket, request, now))
+
+    def share_partitions_initialized(
+        self, group_id: str, state_epoch: int, results: Results, now: Now
+    ) -> Step:
+        """The report of an `InitializeShares`, or of a part of it; see `share.effects`."""
+        return self._done(self._share_requests.initialized(group_id, state_epoch, results, now))
+
+    def share_partitions_deleted(self, group_id: str, results: Results, now: Now) -> Step:
+        return self._done(self._share_requests.deleted(group_id, results, now))
+
+    def share_partitions_summarized(
+        self, ticket: Ticket, group_id: str, results: Mapping[TopicPartition, ShareSummary], _: Now
+    ) -> Step:
+        return self._done(self._share_requests.summarized(ticket, group_id, results))
+
     # -- offsets -------------------------------------------------------------------------------------
 
     def offset_commit(
         self, ticket: Ticket, request: OffsetCommitRequest, info: RequestInfo, now: Now
     ) -> Step:
-        claim = Claim(
-            request.member_id,
-            request.group_instance_id,
-            request.generation_id_or_member_epoch,
-            api_version=info.api_version,
-        )
-        group = self.groups.get(request.group_id)
-        error = self._check_commit(group, claim)
-        if error == ErrorCode.STALE_MEMBER_EPOCH:
-            error = self._check_late(claim, group, offset_commit.partitions_of(self._context, request, info))
-        if group is not None and error == ErrorCode.NONE:
-            group.committed(claim.member_id, now)
-        records, response = offset_commit.commit(self._context, request, info, error, now)
-        return self._done(Step(records=records, replies=[(ticket, response)]))
+        return self._done(self._offset_requests.commit(ticket, request, info, now))
 
     def txn_offset_commit(
         self, ticket: Ticket, request: TxnOffsetCommitRequest, info: RequestInfo, now: Now
     ) -> Step:
-        if request.producer_id < 0 or request.producer_epoch < 0:
-            return self._fail(ticket, request, info, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        claim = Claim(
-            request.member_id, request.group_instance_id, request.generation_id, True, info.api_version
-        )
-        group = self.groups.get(request.group_id)
-        error = self._check_commit(group, claim)
-        if error == ErrorCode.STALE_MEMBER_EPOCH:
-            error = self._check_late(claim, group, offset_commit.partitions_of(self._context, request, info))
-        if error == ErrorCode.STALE_MEMBER_EPOCH:
-            error = ErrorCode.ILLEGAL_GENERATION
-        records, response = offset_commit.commit_in_transaction(self._context, request, error, now)
-        producer = (request.producer_id, request.producer_epoch) if records else None
-        return self._done(Step(records=records, producer=producer, replies=[(ticket, response)]))
-
-    def _check_commit(self, group: Group | None, claim: Claim) -> ErrorCode:
-        if group is not None:
-            return group.check_commit(claim)
-        if claim.epoch < 0:
-            return ErrorCode.NONE  # a program that only stores its offsets here
-        if claim.transactional or claim.api_version < _COMMIT_NOT_FOUND_FROM:
-            return ErrorCode.ILLEGAL_GENERATION
-        return ErrorCode.GROUP_ID_NOT_FOUND
-
-    def _check_late(self, claim: Claim, group: Group | None, partitions: Partitions) -> ErrorCode:
-        is_late = isinstance(group, ConsumerGroup) and group.is_late_commit(claim, partitions)
-        return ErrorCode.NONE if is_late else ErrorCode.STALE_MEMBER_EPOCH
+        return self._done(self._offset_requests.commit_in_transaction(ticket, request, info, now))
 
     def offset_fetch(self, ticket: Ticket, request: OffsetFetchRequest, info: RequestInfo, _: Now) -> Step:
-        fetcher = Fetcher(self._context, self.offsets, info, request.require_stable)
-        groups = [fetcher.fetch(self.groups.get(asked.group_id), asked) for asked in as_groups(request, info)]
-        return self._done(Step(replies=[(ticket, as_response(groups, info))]))
+        return self._done(self._offset_requests.fetch(ticket, request, info))
 
     def offset_delete(self, ticket: Ticket, request: OffsetDeleteRequest, info: RequestInfo, _: Now) -> Step:
-        group = self.groups.get(request.group_id)
-        error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_offset_delete()
-        if not request.group_id:
-            error = ErrorCode.INVALID_GROUP_ID
-        if group is None or error != ErrorCode.NONE:
-            return self._fail(ticket, request, info, error)
-        records, response = offset_commit.delete(self._context, self.offsets, group, request)
-        return self._done(Step(records=records, replies=[(ticket, response)]))
+        return self._done(self._offset_requests.delete(ticket, request, info))
 
     # -- administration ------------------------------------------------------------------------------
 
@@ -279,19 +277,21 @@ class GroupShard:
             error_message=f"Group {group_id} not found." if is_told else None,
         )
 
-    def delete_groups(self, ticket: Ticket, request: DeleteGroupsRequest, _info: RequestInfo, _: Now) -> Step:
+    def delete_groups(
+        self, ticket: Ticket, request: DeleteGroupsRequest, _info: RequestInfo, now: Now
+    ) -> Step:
         step = Step()
-        results = [
-            DeletableGroupResult(group_id=group_id, error_code=self._delete(group_id, step))
-            for group_id in dict.fromkeys(request.groups_names)
-        ]
-        step.reply(ticket, DeleteGroupsResponse(results=results))
+        results = {group_id: self._delete(group_id, step, now) for group_id in request.groups_names}
+        self._share_requests.await_removals(ticket, results, step)
         return self._done(step)
 
-    def _delete(self, group_id: str, step: Step) -> ErrorCode:
+    def _delete(self, group_id: str, step: Step, now: Now) -> ErrorCode | None:
+        """None while the deletion is under way."""
         group = self.groups.get(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
+        if isinstance(group, ShareGroup):
+            return group.begin_removal(step, now)
         if not group.is_empty:
             return ErrorCode.NON_EMPTY_GROUP
         step.records += self.offsets.tombstones(group_id) + group.tombstones()
@@ -300,54 +300,10 @@ class GroupShard:
     # -- the machine ---------------------------------------------------------------------------------
 
     def replay(self, record: StateRecord, producer_id: int = NO_PRODUCER_ID) -> None:
-        version = version_of(record.key)
-        if version in OFFSET_KEY_VERSIONS:
-            self._replay_offset(record, producer_id)
-        elif version == CLASSIC_KEY_VERSION:
-            self._replay_classic(record)
-        elif version in CONSUMER_KEY_VERSIONS:
-            self._replay_consumer(record)
-        # What a newer version wrote about other things is not ours to understand.
-
-    def _replay_offset(self, record: StateRecord, producer_id: int) -> None:
-        key = unpack(OffsetCommitKey, record.key)
-        value = None if record.value is None else unpack(OffsetCommitValue, record.value)
-        self.offsets.replay(key, value, producer_id)
-        if value is None:
-            self._forget_idle(key.group)
-        elif key.group not in self.groups:
-            self.groups[key.group] = ClassicGroup(key.group, self._context)
-
-    def _replay_classic(self, record: StateRecord) -> None:
-        group_id = unpack(GroupMetadataKey, record.key).group
-        group = self.groups.get(group_id)
-        if record.value is not None:
-            if not isinstance(group, ClassicGroup):
-                group = self.groups[group_id] = ClassicGroup(group_id, self._context)
-            group.replay(unpack(GroupMetadataValue, record.value))
-        elif isinstance(group, ClassicGroup):
-            self._deleted(group_id)
-
-    def _replay_consumer(self, record: StateRecord) -> None:
-        key, value = read_record(record)
-        group = self.groups.get(key.group_id)
-        if not isinstance(group, ConsumerGroup):
-            if value is None:
-                return  # it has become a classic group
-            group = self.groups[key.group_id] = ConsumerGroup(key.group_id, self._context)
-        group.replay(key, value)
-        if not group.persisted:
-            self._deleted(key.group_id)
-
-    def _deleted(self, group_id: str) -> None:
-        """Offsets that are left without a group are as those of a program that only stores them here."""
-        del self.groups[group_id]
-        if self.offsets.has_any(group_id):
-            self.groups[group_id] = ClassicGroup(group_id, self._context)
+        self._history.replay(record, producer_id)
 
     def end_transaction(self, marker: EndTxnMarker) -> None:
-        for group_id in self.offsets.end_transaction(marker.producer_id, marker.commit):
-            self._forget_idle(group_id)
+        self._history.end_transaction(marker)
 
     def loaded(self, now: Now) -> Step:
         step = Step()
@@ -376,21 +332,18 @@ class GroupShard:
         }
         if deleted:
             self.sweeper.topics_deleted(deleted, now)
+            for group in self.groups.values():
+                if isinstance(group, ShareGroup):
+                    group.watch_topics(now)
         return self._done(Step())
 
     # -- helpers -------------------------------------------------------------------------------------
 
     def _done(self, step: Step, group_id: str | None = None) -> Step:
         if group_id is not None and not step.records:
-            self._forget_idle(group_id)
+            self._history.forget_idle(group_id)
         step.deadline_ms = self._context.timers.next_ms()
         return step
 
     def _fail(self, ticket: Ticket, request: Request, info: RequestInfo, code: ErrorCode) -> Step:
         return self._done(Step(replies=[(ticket, failure(request, info, code))]))
-
-    def _forget_idle(self, group_id: str) -> None:
-        """Drop a group that has no members and no records in the log."""
-        group = self.groups.get(group_id)
-        if group is not None and group.is_idle and not group.persisted and not self.offsets.has_any(group_id):
-            del self.groups[group_id]

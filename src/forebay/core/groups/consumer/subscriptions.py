@@ -52,8 +52,14 @@ class Subscriptions:
     def metadata_hash(self, members: Iterable[ConsumerMember]) -> int:
         """Another one if any topic of theirs has come, gone or grown."""
         names = frozenset[str]().union(*(self.topics_of(member) for member in members))
-        digest = blake2b(digest_size=8)
-        for name in sorted(names):
-            info = self._context.topics[name]
+        return topics_hash(names, self._context.topics)
+
+
+def topics_hash(names: Iterable[str], topics: TopicsView) -> int:
+    """Of the existing topics among these."""
+    digest = blake2b(digest_size=8)
+    for name in sorted(names):
+        info = topics.get(name)
+        if info is not None:
             digest.update(info.topic_id + info.partitions.to_bytes(4, "big"))
-        return int.from_bytes(digest.digest(), "big", signed=True)
+    return int.from_bytes(digest.digest(), "big", signed=True)

@@ -1,0 +1,76 @@
+"""What a share group has done at the share coordinators, and what is reported back.
+
+The runtime owes a group this, besides what it owes every machine (`core.step`):
+
+- It reports the outcome of every partition of an effect, together or one by one, by the operation of the
+  shard that is named below. It gives up after some seconds and then reports an error, because administrators
+  wait for the report; heartbeats wait for a second at most.
+- It performs the effects on one partition of one group in the order in which they are given, each after the
+  one before has been reported. So what was deleted is not made again by a request that was overtaken.
+
+Reports may come twice, late, or to a machine that was made anew since: a group takes from them what fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from forebay.core.groups.consumer.members import TopicPartition
+from forebay.core.step import Effect, Ticket
+from forebay.errors import ErrorCode
+
+UNINITIALIZED_OFFSET = -1
+"""The partition's leader finds the first offset by `share.auto.offset.reset` when it is first asked."""
+
+
+class ShareStart(NamedTuple):
+    topic_id: bytes
+    partition: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitializeShares(Effect):
+    """InitializeShareGroupState; reported by `share_partitions_initialized`."""
+
+    group_id: str
+    state_epoch: int
+    partitions: tuple[ShareStart, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteShares(Effect):
+    """DeleteShareGroupState; reported by `share_partitions_deleted`."""
+
+    group_id: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummarizeShares(Effect):
+    """ReadShareGroupStateSummary, and the end of each log; reported by `share_partitions_summarized`."""
+
+    ticket: Ticket
+    """Who asked; a report names it."""
+    group_id: str
+    partitions: tuple[TopicPartition, ...]
+
+
+class ShareSummary(NamedTuple):
+    """How far a share group has come in a partition."""
+
+    start_offset: int = UNINITIALIZED_OFFSET
+    leader_epoch: int = -1
+    delivery_complete_count: int = -1
+    """Finished records from the start offset on; -1 if unknown."""
+    end_offset: int = -1
+    """Of the log; -1 if unknown."""
+    error_code: ErrorCode = ErrorCode.NONE
+
+    @property
+    def lag(self) -> int:
+        """Records that are not finished; -1 if unknown."""
+        if min(self.start_offset, self.delivery_complete_count, self.end_offset) < 0:
+            return -1
+        return max(self.end_offset - self.start_offset - self.delivery_complete_count, 0)

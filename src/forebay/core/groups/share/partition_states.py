@@ -1,0 +1,226 @@
+"""The state that share coordinators keep for a share group: having it made, and having it deleted.
+
+A heartbeat finds partitions of subscribed topics that are not initialized. It writes them down as
+initializing and asks for their state; the report writes those down as initialized that are. One that failed
+is tried again by a later heartbeat. So is one that was left initializing when a coordinator took over: the
+share coordinator answers a second request for the same state as it did the first.
+
+Where a group begins in a partition: in a topic that is new to it, where `share.auto.offset.reset` says; in a
+partition that was added to a topic it has, at the first record, so that nothing is skipped. A partition that
+failed begins where it should have. Only if the coordinator changes in between and other partitions of the
+topic are initialized, it is taken for one that was added: rather too much is delivered than too little.
+
+Deleting is asked for again until it is done. It is not begun at once when a topic disappears: a coordinator
+that has just taken over may look at topics as they were a moment ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from forebay.core.groups.consumer.members import TopicPartition
+from forebay.core.groups.deadline_heap import TimerKey
+from forebay.core.groups.group import Context
+from forebay.core.groups.share.effects import (
+    UNINITIALIZED_OFFSET,
+    DeleteShares,
+    InitializeShares,
+    ShareStart,
+)
+from forebay.core.groups.share.group import ShareBase
+from forebay.core.groups.share.members import ShareMember
+from forebay.core.groups.share.state import Draft, ShareState, TopicState
+from forebay.core.step import Now, Step
+from forebay.errors import ErrorCode
+
+DELETE = "share-delete"
+"""The timer of a topic whose state is being deleted: it is asked for again."""
+GONE = "share-gone"
+"""The timer after which topics that are gone from the cluster are believed to be deleted."""
+
+WAIT_MS = 1_000
+"""How long a heartbeat waits for an initialization at most."""
+RETRY_MS = 1_000
+"""The pause after a failure that was reported."""
+_GONE_MS = 5_000
+
+Results = Mapping[TopicPartition, ErrorCode]
+
+DELETED = frozenset((ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+"""A share coordinator keeps no state of a topic that does not exist."""
+
+
+class Attempt(NamedTuple):
+    """An initialization that is under way, or has failed."""
+
+    state_epoch: int
+    start_offset: int
+    awaited_until_ms: int
+    """Heartbeats that need the partition wait until then."""
+    retry_at_ms: int
+
+
+class ShareStates(ShareBase):
+    def __init__(self, group_id: str, context: Context) -> None:
+        super().__init__(group_id, context)
+        self.attempts: dict[TopicPartition, Attempt] = {}
+        self._deletions: dict[bytes, int] = {}
+        """Topics whose state is being deleted, and until when heartbeats wait for that."""
+
+    # -- initializing --------------------------------------------------------------------------------
+
+    def initialize_missing(self, draft: Draft, step: Step, now: Now) -> None:
+        """Ask for the state of what members subscribe to, as far as it is neither there nor asked for."""
+        starts = [
+            ShareStart(*partition, self._start_offset(draft.state, partition))
+            for partition in self._missing(draft.state, draft.state.subscribed())
+            if partition not in self.attempts or self.attempts[partition].retry_at_ms <= now.ms
+        ]
+        if starts:
+            self.begin_initializing(draft, step, starts, now)
+
+    def begin_initializing(self, draft: Draft, step: Step, starts: list[ShareStart], now: Now) -> None:
+        topics = dict(draft.state.topics)
+        epoch = draft.state.epoch
+        retry_at_ms = now.ms + self.context.config.share.initialize_retry_interval_ms
+        for topic_id, index, offset in starts:
+            topic = topics.get(topic_id) or TopicState(self.context.names[topic_id])
+            if index not in topic.initialized:
+                topics[topic_id] = topic._replace(initializing=topic.initializing | {index})
+            self.attempts[topic_id, index] = Attempt(epoch, offset, now.ms + WAIT_MS, retry_at_ms)
+        draft.set_topics(topics)
+        step.effects.append(
+            InitializeShares(group_id=self.group_id, state_epoch=epoch, partitions=tuple(starts))
+        )
+
+    def _missing(self, state: ShareState, names: Iterable[str]) -> list[TopicPartition]:
+        """The partitions of these topics that are not initialized, and not being deleted."""
+        found: list[TopicPartition] = []
+        for name in sorted(names):
+            info = self.context.topics.get(name)
+            topic = state.topics.get(info.topic_id) if info is not None else None
+            if info is None or (topic is not None and topic.deleting):
+                continue
+            there = frozenset[int]() if topic is None else topic.initialized
+            if len(there) < info.partitions:
+                found += ((info.topic_id, index) for index in range(info.partitions) if index not in there)
+        return found
+
+    def _start_offset(self, state: ShareState, partition: TopicPartition) -> int:
+        tried = self.attempts.get(partition)
+        if tried is not None:
+            return tried.start_offset
+        topic_id, index = partition
+        topic = state.topics.get(topic_id)
+        is_left_over = topic is not None and index in topic.initializing and not topic.initialized
+        return UNINITIALIZED_OFFSET if topic is None or is_left_over else 0
+
+    def awaited_until_ms(self, state: ShareState, member: ShareMember, now: Now) -> int | None:
+        """Until when a member waits for states of its topics; None if it need not."""
+        if not self.attempts and not self._deletions:
+            return None
+        awaited = [self._deletions.get(topic_id, 0) for topic_id in self.topic_ids(member)]
+        awaited += [
+            self.attempts[partition].awaited_until_ms
+            for partition in self._missing(state, member.topic_names)
+            if partition in self.attempts
+        ]
+        latest_ms = max(awaited, default=0)
+        return latest_ms if latest_ms > now.ms else None
+
+    def note_initialized(
+        self, draft: Draft, step: Step, state_epoch: int, results: Results, now: Now
+    ) -> None:
+        topics = dict(draft.state.topics)
+        useless: list[TopicPartition] = []
+        for partition, code in results.items():
+            topic = topics.get(partition[0])
+            if code != ErrorCode.NONE:
+                if self._note_failed(partition, state_epoch, code, now):
+                    useless.append(partition)
+            elif topic is None or topic.deleting or partition[1] not in topic.partitions:
+                useless.append(partition)
+            else:
+                topics[partition[0]] = topic.with_initialized(partition[1])
+                self.attempts.pop(partition, None)
+        draft.set_topics(topics)
+        if useless:
+            step.effects.append(DeleteShares(group_id=self.group_id, partitions=tuple(useless)))
+
+    def _note_failed(self, partition: TopicPartition, state_epoch: int, code: ErrorCode, now: Now) -> bool:
+        """Whether there is state that stands in the way: of an earlier group of this name, made late.
+
+        It is deleted, and the report of that lets the partition be tried again.
+        """
+        attempt = self.attempts.get(partition)
+        if attempt is None or attempt.state_epoch != state_epoch:
+            return False  # the failure of an earlier attempt, or of what has been settled since
+        is_fenced = code == ErrorCode.FENCED_STATE_EPOCH
+        pause_ms = self.context.config.share.initialize_retry_interval_ms if is_fenced else RETRY_MS
+        self.attempts[partition] = attempt._replace(awaited_until_ms=now.ms, retry_at_ms=now.ms + pause_ms)
+        return is_fenced
+
+    # -- deleting ------------------------------------------------------------------------------------
+
+    def delete_states(self, draft: Draft, step: Step, topic_ids: Iterable[bytes], now: Now) -> None:
+        """Have the state of these topics deleted; until it is, they are neither assigned nor initialized."""
+        topics = dict(draft.state.topics)
+        partitions: list[TopicPartition] = []
+        for topic_id in topic_ids:
+            topics[topic_id] = topics[topic_id]._replace(deleting=True)
+            partitions += ((topic_id, index) for index in sorted(topics[topic_id].partitions))
+            self._deletions[topic_id] = now.ms + WAIT_MS
+            retry_ms = self.context.config.share.initialize_retry_interval_ms
+            self.context.timers.set(self._delete_timer(topic_id), now.ms + retry_ms)
+        for partition in partitions:
+            self.attempts.pop(partition, None)
+        draft.set_topics(topics)
+        if partitions:
+            step.effects.append(DeleteShares(group_id=self.group_id, partitions=tuple(partitions)))
+
+    def note_deleted(self, draft: Draft, results: Results, now: Now) -> None:
+        for partition in results:
+            if partition in self.attempts:
+                self.attempts[partition] = self.attempts[partition]._replace(retry_at_ms=now.ms)
+        topics = dict(draft.state.topics)
+        for topic_id in {topic_id for topic_id, _ in results}:
+            topic = topics.get(topic_id)
+            if topic is None or not topic.deleting:
+                continue
+            codes = {index: code for (each, index), code in results.items() if each == topic_id}
+            topic = topic.without(frozenset(index for index, code in codes.items() if code in DELETED))
+            topics[topic_id] = topic
+            if not topic.partitions:
+                self._deletions.pop(topic_id, None)
+                self.context.timers.cancel(self._delete_timer(topic_id))
+            elif any(code not in DELETED for code in codes.values()):
+                self._deletions.pop(topic_id, None)
+                self.context.timers.set(self._delete_timer(topic_id), now.ms + RETRY_MS)
+        draft.set_topics(topics)
+
+    def delete_again(self, draft: Draft, step: Step, topic_id: bytes, now: Now) -> None:
+        topic = draft.state.topics.get(topic_id)
+        if topic is not None and topic.deleting:
+            self.delete_states(draft, step, [topic_id], now)
+
+    def _delete_timer(self, topic_id: bytes) -> TimerKey:
+        return TimerKey(self.group_id, DELETE, topic_id.hex())
+
+    # -- topics that are deleted ---------------------------------------------------------------------
+
+    def watch_topics(self, now: Now) -> None:
+        """Topics may have been deleted."""
+        key = TimerKey(self.group_id, GONE)
+        if self._gone() and key not in self.context.timers:
+            self.context.timers.set(key, now.ms + _GONE_MS)
+
+    def _gone(self) -> list[bytes]:
+        return [
+            topic_id
+            for topic_id, topic in self.state.topics.items()
+            if not topic.deleting and topic_id not in self.context.names
+        ]
+
+    def delete_gone(self, draft: Draft, step: Step, now: Now) -> None:
+        self.delete_states(draft, step, self._gone(), now)

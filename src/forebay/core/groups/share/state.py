@@ -1,0 +1,267 @@
+"""What survives of a share group, and the one way in which it changes: by applying records.
+
+As in `consumer.state`, an operation works on a draft: each record written to it is applied to a copy of the
+state, by the same code that replays it later.
+
+Of each topic the group knows for which partitions the share coordinators have been asked to keep state:
+
+    (unknown)      --(somebody subscribes, or its offsets are set)-->   initializing
+    initializing   --(a share coordinator has it)------------------->   initialized: may be assigned
+    either         --(topic or its offsets or the group deleted)---->   deleting
+    deleting       --(no share coordinator has it any more)--------->   (unknown)
+
+The mark `deleting` is on the whole topic, and its partitions stay listed until each is deleted: so a
+coordinator that takes over knows what is left to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from forebay.core.groups.consumer.members import Partitions, read_partitions, write_partitions
+from forebay.core.groups.share.members import ShareMember
+from forebay.core.step import StateRecord
+from forebay.wire.fields import Message
+from forebay.wire.state.share_group import (
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMemberValue,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMetadataValue,
+    TopicInfo,
+    TopicPartitions,
+    TopicPartitionsInfo,
+)
+from forebay.wire.state.versioned import pack, unpack, version_of
+
+_KINDS: dict[int, tuple[type[Message], type[Message]]] = {
+    key.MIN_VERSION: (key, value)
+    for key, value in (
+        (ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue),
+        (ShareGroupMetadataKey, ShareGroupMetadataValue),
+        (ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue),
+        (ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
+        (ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue),
+        (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
+    )
+}
+
+KEY_VERSIONS = frozenset(_KINDS)
+_NO_PARTITIONS: frozenset[int] = frozenset()
+
+
+def read_record(record: StateRecord) -> tuple[Any, Any]:
+    """Key and value of a record about such a group; the value is None in a tombstone."""
+    key_type, value_type = _KINDS[version_of(record.key)]
+    return unpack(key_type, record.key), None if record.value is None else unpack(value_type, record.value)
+
+
+class TopicState(NamedTuple):
+    """The partitions of a topic that share coordinators keep state of for this group."""
+
+    name: str
+    initializing: frozenset[int] = _NO_PARTITIONS
+    initialized: frozenset[int] = _NO_PARTITIONS
+    deleting: bool = False
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        return self.initializing | self.initialized
+
+    def with_initialized(self, partition: int) -> TopicState:
+        return self._replace(
+            initializing=self.initializing - {partition}, initialized=self.initialized | {partition}
+        )
+
+    def without(self, partitions: frozenset[int]) -> TopicState:
+        return self._replace(
+            initializing=self.initializing - partitions, initialized=self.initialized - partitions
+        )
+
+
+Topics = Mapping[bytes, TopicState]
+
+
+@dataclass(slots=True)
+class ShareState:
+    epoch: int = 0
+    """Raised whenever the target has to be made anew; also the state epoch of what is initialized then."""
+    metadata_hash: int = 0
+    """Of the topics that are subscribed to, as they were when the epoch was raised last."""
+    assignment_epoch: int = 0
+    """The group epoch that the target was made for."""
+    assigned_at_ms: int = 0
+    """When it was made, in wall time."""
+    members: dict[str, ShareMember] = field(default_factory=dict)
+    targets: dict[str, Partitions] = field(default_factory=dict)
+    topics: Topics = field(default_factory=dict)
+    changes: int = field(default=0, compare=False)
+    """How many records have been applied: the same number, the same state."""
+
+    def copy(self) -> ShareState:
+        return ShareState(
+            self.epoch,
+            self.metadata_hash,
+            self.assignment_epoch,
+            self.assigned_at_ms,
+            self.members.copy(),
+            self.targets.copy(),
+            self.topics,
+            self.changes,
+        )
+
+    def target(self, member_id: str) -> Partitions:
+        return self.targets.get(member_id, frozenset())
+
+    def subscribed(self) -> frozenset[str]:
+        """The names that any member subscribes to."""
+        return frozenset[str]().union(*(member.topic_names for member in self.members.values()))
+
+    def apply(self, key: Message, value: Any) -> None:
+        self.changes += 1
+        match key:
+            case ShareGroupMetadataKey():
+                self.epoch = 0 if value is None else value.epoch
+                self.metadata_hash = 0 if value is None else value.metadata_hash
+            case ShareGroupMemberMetadataKey():
+                self._apply_member(key.member_id, value)
+            case ShareGroupTargetAssignmentMetadataKey():
+                self.assignment_epoch = 0 if value is None else value.assignment_epoch
+                self.assigned_at_ms = 0 if value is None else value.assignment_timestamp_ms
+            case ShareGroupTargetAssignmentMemberKey():
+                self._apply_target(key.member_id, value)
+            case ShareGroupCurrentMemberAssignmentKey():
+                self._apply_current(key.member_id, value)
+            case ShareGroupStatePartitionMetadataKey():
+                self.topics = {} if value is None else _read_topics(value)
+
+    def _apply_member(self, member_id: str, value: ShareGroupMemberMetadataValue | None) -> None:
+        old = self.members.pop(member_id, None)
+        if value is not None:
+            self.members[member_id] = (old or ShareMember(member_id=member_id)).with_metadata(value)
+
+    def _apply_target(self, member_id: str, value: ShareGroupTargetAssignmentMemberValue | None) -> None:
+        if value is None:
+            self.targets.pop(member_id, None)
+        else:
+            self.targets[member_id] = read_partitions(value.topic_partitions)
+
+    def _apply_current(self, member_id: str, value: ShareGroupCurrentMemberAssignmentValue | None) -> None:
+        # Compaction may have left this record before the member's own, if that was written again later.
+        old = self.members.get(member_id)
+        if value is not None:
+            self.members[member_id] = (old or ShareMember(member_id=member_id)).with_current(value)
+        elif old is not None:
+            self.members[member_id] = old.with_current(ShareMember(member_id=member_id).current())
+
+
+class Draft:
+    """The state as it will be once the records written so far have been replayed."""
+
+    def __init__(self, group_id: str, state: ShareState) -> None:
+        self.state = state
+        self.records: list[StateRecord] = []
+        self._group_id = group_id
+
+    def _write(self, key: Message, value: Message | None) -> None:
+        if not self.records:
+            self.state = self.state.copy()
+        self.records.append(
+            StateRecord(pack(key, type(key).MIN_VERSION), None if value is None else pack(value, 0))
+        )
+        self.state.apply(key, value)
+
+    # -- the group -----------------------------------------------------------------------------------
+
+    def set_epoch(self, epoch: int, metadata_hash: int) -> None:
+        value = ShareGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
+        self._write(ShareGroupMetadataKey(group_id=self._group_id), value)
+
+    def set_assignment_epoch(self, epoch: int, wall_ms: int) -> None:
+        value = ShareGroupTargetAssignmentMetadataValue(
+            assignment_epoch=epoch, assignment_timestamp_ms=wall_ms
+        )
+        self._write(ShareGroupTargetAssignmentMetadataKey(group_id=self._group_id), value)
+
+    def set_topics(self, topics: Topics) -> None:
+        """Topics that nothing is known of any more are left out."""
+        kept = {topic_id: topic for topic_id, topic in topics.items() if topic.partitions}
+        if kept != self.state.topics:
+            self._write(ShareGroupStatePartitionMetadataKey(group_id=self._group_id), _write_topics(kept))
+
+    def delete(self) -> None:
+        """The group's own record last."""
+        for member_id in list(self.state.members):
+            self.remove_member(member_id)
+        self._write(ShareGroupTargetAssignmentMetadataKey(group_id=self._group_id), None)
+        self._write(ShareGroupStatePartitionMetadataKey(group_id=self._group_id), None)
+        self._write(ShareGroupMetadataKey(group_id=self._group_id), None)
+
+    # -- its members ---------------------------------------------------------------------------------
+
+    def set_member(self, member: ShareMember) -> None:
+        key = ShareGroupMemberMetadataKey(group_id=self._group_id, member_id=member.member_id)
+        self._write(key, member.metadata())
+
+    def set_target(self, member_id: str, target: Partitions) -> None:
+        key = ShareGroupTargetAssignmentMemberKey(group_id=self._group_id, member_id=member_id)
+        value = ShareGroupTargetAssignmentMemberValue(
+            topic_partitions=write_partitions(TopicPartitions, target)
+        )
+        self._write(key, value)
+
+    def set_current(self, member: ShareMember) -> None:
+        key = ShareGroupCurrentMemberAssignmentKey(group_id=self._group_id, member_id=member.member_id)
+        self._write(key, member.current())
+
+    def remove_member(self, member_id: str) -> None:
+        ids = {"group_id": self._group_id, "member_id": member_id}
+        self._write(ShareGroupCurrentMemberAssignmentKey(**ids), None)
+        self._write(ShareGroupTargetAssignmentMemberKey(**ids), None)
+        self._write(ShareGroupMemberMetadataKey(**ids), None)
+
+
+def _read_topics(value: ShareGroupStatePartitionMetadataValue) -> Topics:
+    topics: dict[bytes, TopicState] = {}
+    for each in value.initializing_topics:
+        topics[each.topic_id] = TopicState(each.topic_name, initializing=frozenset(each.partitions))
+    for each in value.initialized_topics:
+        topic = topics.get(each.topic_id, TopicState(each.topic_name))
+        topics[each.topic_id] = topic._replace(initialized=frozenset(each.partitions))
+    for deleted in value.deleting_topics:
+        if deleted.topic_id in topics:
+            topics[deleted.topic_id] = topics[deleted.topic_id]._replace(deleting=True)
+    return topics
+
+
+def _write_topics(topics: Topics) -> ShareGroupStatePartitionMetadataValue:
+    return ShareGroupStatePartitionMetadataValue(
+        initializing_topics=[
+            TopicPartitionsInfo(
+                topic_id=topic_id, topic_name=topic.name, partitions=sorted(topic.initializing)
+            )
+            for topic_id, topic in topics.items()
+            if topic.initializing
+        ],
+        initialized_topics=[
+            TopicPartitionsInfo(
+                topic_id=topic_id, topic_name=topic.name, partitions=sorted(topic.initialized)
+            )
+            for topic_id, topic in topics.items()
+            if topic.initialized
+        ],
+        deleting_topics=[
+            TopicInfo(topic_id=topic_id, topic_name=topic.name)
+            for topic_id, topic in topics.items()
+            if topic.deleting
+        ],
+    )
