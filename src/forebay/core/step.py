@@ -6,8 +6,8 @@ operation as in recovery; soft state (waiters, timers) may change in the operati
 
 The runtime guarantees four things:
 
-- The records of a step are given to the machine's `replay`, then appended as one batch, before any other
-  operation, so that the next operation sees them.
+- The records of a step are given to the machine's `replay`, with the offsets that they will have, then
+  appended as one batch, before any other operation, so that the next operation sees them.
 - Replies and effects wait until those records are committed. Those of a step without records wait for
   everything appended before it, since they may depend on it.
 - When an append fails, or the machine raises anything in an operation, a tick or a replay, it is discarded
@@ -39,6 +39,8 @@ class StateRecord(NamedTuple):
     key: bytes
     value: bytes | None
     """None is a tombstone."""
+    offset: int = -1
+    """Where it is in the partition's log. Known when it is replayed, and not yet when a step is decided."""
 
 
 class RequestInfo(NamedTuple):

@@ -77,6 +77,20 @@ async def test_an_operation_that_raises_costs_the_machine_and_nobody_waits_for_e
         assert cluster[1].metrics.coordinator_failures == 1
 
 
+async def test_records_are_replayed_with_the_offsets_that_they_have_in_the_log(tmp_path: Path) -> None:
+    async with tallies(tmp_path) as (_, tally):
+        for text in ("1", "2", "3"):
+            assert await tally.add(text) == ErrorCode.NONE
+        first = tally.machine
+        assert first is not None
+        assert first.offsets == [0, 1, 2]
+        await tally.ask(Tally.fail)
+        second = await next_machine(tally, first)
+        assert second.offsets == [0, 1, 2]
+        assert await tally.add("4") == ErrorCode.NONE
+        assert second.offsets == [0, 1, 2, 3]
+
+
 async def test_what_cannot_be_replayed_is_not_written(tmp_path: Path) -> None:
     async with tallies(tmp_path) as (_, tally):
         assert await tally.add("1") == ErrorCode.NONE

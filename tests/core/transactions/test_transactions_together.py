@@ -204,7 +204,7 @@ def test_more_than_fits_into_a_batch_is_refused(monkeypatch: pytest.MonkeyPatch)
     assert set(end(coordinator, members)) == {ErrorCode.MESSAGE_TOO_LARGE}
     fitting = next(n for n in range(20, 0, -1) if not any(end(coordinator, members[:n])))
     assert fitting > 3
-    assert sum(len(key) + len(value or b"") for key, value in coordinator.log[-1]) <= 20_000
+    assert sum(len(each.key) + len(each.value or b"") for each in coordinator.log[-1]) <= 20_000
 
 
 def test_who_asks_for_one_hears_of_no_others() -> None:

@@ -40,6 +40,8 @@ class Tally:
         self.faults = faults
         self.numbers: list[bytes] = []
         """What has been replayed."""
+        self.offsets: list[int] = []
+        """Where the runtime said that they are in the log."""
         self.half_done = False
         self._timers: list[tuple[int, str]] = []
         faults.machines += 1
@@ -48,6 +50,7 @@ class Tally:
         if record.value == b"not a number":
             raise Broken("cannot be replayed")
         self.numbers.append(record.value or b"")
+        self.offsets.append(record.offset)
 
     def loaded(self, now: Now) -> Step:
         if self.faults.loads_to_fail:

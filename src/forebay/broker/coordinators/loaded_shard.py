@@ -88,7 +88,8 @@ class Shard(Generic[M]):
                 if marker is None:
                     producer = (header.producer_id,) if header.is_transactional else ()
                     for record in records(batch):
-                        machine.replay(StateRecord(record.key or b"", record.value), *producer)
+                        state = StateRecord(record.key or b"", record.value, record.offset)
+                        machine.replay(state, *producer)
                 elif end_transaction is not None:
                     end_transaction(machine, marker)
                 yield

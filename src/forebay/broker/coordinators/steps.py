@@ -99,7 +99,7 @@ class StepRunner(Generic[M]):
         producer_id, epoch = step.producer or (-1, -1)
         return memoryview(
             build_batch(
-                [Record(i, now_ms, key, value) for i, (key, value) in enumerate(step.records)],
+                [Record(i, now_ms, each.key, each.value) for i, each in enumerate(step.records)],
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 attributes=TRANSACTIONAL if step.producer else 0,
@@ -108,8 +108,8 @@ class StepRunner(Generic[M]):
 
     def _replay(self, shard: Shard[M], step: Step) -> None:
         producer = (step.producer[0],) if step.producer else ()
-        for record in step.records:
-            shard.machine.replay(record, *producer)
+        for offset, record in enumerate(step.records, shard.partition.log.end_offset):
+            shard.machine.replay(record._replace(offset=offset), *producer)
 
     def _append(self, shard: Shard[M], batch: memoryview) -> None:
         """Raises KafkaError."""
