@@ -19,6 +19,7 @@ from forebay.config.keys.controller import DRAINED, ControllerConfig
 from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.replication import ReplicationConfig
 from forebay.config.keys.share import ShareGroupsConfig
+from forebay.config.keys.share_coordinator import ShareCoordinatorConfig
 from forebay.config.keys.transaction import TransactionsConfig
 from forebay.config.listeners import Listener, parse_listener
 from forebay.config.lookup import (
@@ -49,6 +50,7 @@ __all__ = [
     "DRAINED",
     "GroupsConfig",
     "ShareGroupsConfig",
+    "ShareCoordinatorConfig",
     "TransactionsConfig",
     "Listener",
     "parse_listener",

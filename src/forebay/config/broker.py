@@ -24,6 +24,7 @@ from forebay.config.keys.cluster import ClusterConfig, cluster_config
 from forebay.config.keys.controller import ControllerConfig
 from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.replication import ReplicationConfig, replication_config
+from forebay.config.keys.share_coordinator import ShareCoordinatorConfig
 from forebay.config.keys.transaction import TransactionsConfig
 from forebay.config.listeners import Listener, parse_address, parse_listeners
 from forebay.config.lookup import broker_definition
@@ -69,6 +70,7 @@ class BrokerConfig:
     controller: ControllerConfig
     groups: GroupsConfig
     transactions: TransactionsConfig
+    share_coordinator: ShareCoordinatorConfig
     replication: ReplicationConfig
 
     def get(self, name: str) -> Value:
@@ -143,6 +145,7 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
         controller=read_group(ControllerConfig, values),
         groups=read_group(GroupsConfig, values),
         transactions=read_group(TransactionsConfig, values),
+        share_coordinator=read_group(ShareCoordinatorConfig, values),
         replication=replication_config(values),
     )
 

@@ -13,6 +13,7 @@ from forebay.config.keys.controller import DRAINED_KEY, ControllerConfig, not_ze
 from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.ignored import IGNORED_BROKER_KEYS
 from forebay.config.keys.replication import ReplicationConfig
+from forebay.config.keys.share_coordinator import ShareCoordinatorConfig
 from forebay.config.keys.transaction import TransactionsConfig
 from forebay.config.listeners import validate_advertised, validate_listeners, validate_metrics_listener
 from forebay.config.settings_group import definitions_of, settings_group
@@ -308,6 +309,7 @@ BROKER_KEYS: dict[str, Definition] = {
         *COMPACTION_KEYS,
         *definitions_of(GroupsConfig),
         *definitions_of(TransactionsConfig),
+        *definitions_of(ShareCoordinatorConfig),
         *definitions_of(ReplicationConfig),
         DRAINED_KEY,
         *definitions_of(ControllerConfig),

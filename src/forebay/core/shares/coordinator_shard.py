@@ -1,0 +1,185 @@
+"""The share coordinator of one partition of __share_group_state, as a state machine.
+
+It keeps, for every share partition that hashes to the partition, what its leader must find again after a
+change of leadership: the start offset, the delivery states, the epochs (`persisted_state`). It knows nothing
+of members, locks or retries; those are the leader's. Who may read and write is decided in
+`state_decisions`, and `state_upkeep` keeps the log short.
+
+Operations take a ticket, the request, the client and the time, in this order, and return a Step; all share
+partitions of a request must be of this shard. What survives changes in `replay` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from forebay.config import ShareCoordinatorConfig
+from forebay.core.shares.persisted_state import (
+    NO_LEADER,
+    UNKNOWN_COUNT,
+    ShareKey,
+    ShareState,
+    is_snapshot,
+    read_key,
+    replayed,
+)
+from forebay.core.shares.state_answers import Decide, answer
+from forebay.core.shares.state_decisions import StateDraft, Topics
+from forebay.core.shares.state_ranges import NO_OFFSET
+from forebay.core.shares.state_upkeep import DeleteStateRecords, RecordOffsets, StateUpkeep
+from forebay.core.step import Effect, Now, RequestInfo, StateRecord, Step, Ticket
+from forebay.wire.fields import Request
+from forebay.wire.messages import write_share_group_state
+from forebay.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest
+from forebay.wire.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    PartitionData,
+)
+from forebay.wire.messages.read_share_group_state import ReadShareGroupStateRequest, StateBatch
+from forebay.wire.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
+from forebay.wire.messages.write_share_group_state import WriteShareGroupStateRequest
+
+__all__ = ["DeleteStateRecords", "ShareCoordinatorShard", "Topics"]
+
+
+class ShareCoordinatorShard:
+    def __init__(self, config: ShareCoordinatorConfig, *, topics: Topics, partition: int = 0) -> None:
+        """`partition` is the one of __share_group_state that effects name."""
+        self._config = config
+        self._topics = topics
+        self._states: dict[ShareKey, ShareState] = {}
+        self._offsets = RecordOffsets()
+        self._upkeep = StateUpkeep(config, partition, self._states, self._offsets)
+
+    @property
+    def states(self) -> Mapping[ShareKey, ShareState]:
+        return MappingProxyType(self._states)
+
+    @property
+    def redundant_before(self) -> int:
+        """What the records before this offset say is said again by newer ones, committed or not."""
+        return self._offsets.redundant_before
+
+    # -- what the runtime calls around the operations ---------------------------------------------------
+
+    def replay(self, record: StateRecord) -> None:
+        """The one place where what must survive changes."""
+        self._offsets.replayed(record.offset)
+        key = read_key(record)
+        if key is None:
+            return
+        state = replayed(self._states.get(key), record)
+        if state is None:
+            self._states.pop(key, None)
+            self._offsets.forget(key)
+            return
+        self._states[key] = state
+        if is_snapshot(record):
+            self._offsets.snapshot(key, record.offset)
+
+    def loaded(self, now: Now) -> Step:
+        self._upkeep.schedule(now)
+        return self._finish(self._draft(now), now)
+
+    def tick(self, now: Now) -> Step:
+        draft = self._draft(now)
+        deletion = self._upkeep.run(draft, self._topics, now)
+        return self._finish(draft, now, [] if deletion is None else [deletion])
+
+    def topics_changed(self, topics: Topics, now: Now) -> Step:
+        self._upkeep.topics_deleted(self._topics.keys() - topics.keys())
+        self._topics = topics
+        return self._finish(self._draft(now), now)
+
+    # -- operations -------------------------------------------------------------------------------------
+
+    def initialize(
+        self, ticket: Ticket, request: InitializeShareGroupStateRequest, _info: RequestInfo, now: Now
+    ) -> Step:
+        """Begin states anew, from the given start offsets."""
+        draft = self._draft(now)
+
+        def decide(key: ShareKey, asked: PartitionData) -> dict[str, Any]:
+            draft.initialize(key, asked.state_epoch, asked.start_offset)
+            return {}
+
+        return self._answer(ticket, request, decide, draft, now)
+
+    def read(self, ticket: Ticket, request: ReadShareGroupStateRequest, _info: RequestInfo, now: Now) -> Step:
+        """What the leader of a partition begins with; it fences the leaders before it."""
+        draft = self._draft(now)
+
+        def decide(key: ShareKey, asked: Any) -> dict[str, Any]:
+            state = draft.read(key, asked.leader_epoch)
+            return {
+                "state_epoch": state.state_epoch,
+                "start_offset": state.start_offset,
+                "state_batches": [
+                    StateBatch(
+                        first_offset=each.first,
+                        last_offset=each.last,
+                        delivery_state=each.state,
+                        delivery_count=each.delivery_count,
+                    )
+                    for each in state.ranges
+                ],
+            }
+
+        return self._answer(ticket, request, decide, draft, now)
+
+    def write(
+        self, ticket: Ticket, request: WriteShareGroupStateRequest, _info: RequestInfo, now: Now
+    ) -> Step:
+        """What has become of deliveries, as told by the leader that has read the state."""
+        draft = self._draft(now)
+
+        def decide(key: ShareKey, asked: write_share_group_state.PartitionData) -> dict[str, Any]:
+            draft.write(key, asked)
+            return {}
+
+        return self._answer(ticket, request, decide, draft, now)
+
+    def delete(
+        self, ticket: Ticket, request: DeleteShareGroupStateRequest, _info: RequestInfo, now: Now
+    ) -> Step:
+        """Forget states. Those that are not there are forgotten already."""
+        draft = self._draft(now)
+
+        def decide(key: ShareKey, _asked: Any) -> dict[str, Any]:
+            draft.delete(key)
+            return {}
+
+        return self._answer(ticket, request, decide, draft, now)
+
+    def read_summary(
+        self, ticket: Ticket, request: ReadShareGroupStateSummaryRequest, _info: RequestInfo, now: Now
+    ) -> Step:
+        """How far share partitions have come, for the coordinator of their group."""
+        draft = self._draft(now)
+
+        def decide(key: ShareKey, _asked: Any) -> dict[str, Any]:
+            state = draft.summary(key)
+            return {
+                "state_epoch": state.state_epoch if state else 0,
+                "leader_epoch": state.leader_epoch if state else NO_LEADER,
+                "start_offset": state.start_offset if state else NO_OFFSET,
+                "delivery_complete_count": state.complete_count if state else UNKNOWN_COUNT,
+            }
+
+        return self._answer(ticket, request, decide, draft, now)
+
+    # -- helpers ----------------------------------------------------------------------------------------
+
+    def _draft(self, now: Now) -> StateDraft:
+        return StateDraft(self._states, self._topics, self._config.updates_per_snapshot, now)
+
+    def _answer(self, ticket: Ticket, request: Request, decide: Decide, draft: StateDraft, now: Now) -> Step:
+        response = answer(request, decide)
+        step = self._finish(draft, now)
+        step.reply(ticket, response)
+        return step
+
+    def _finish(self, draft: StateDraft, now: Now, effects: list[Effect] | None = None) -> Step:
+        return Step(records=draft.records, effects=effects or [], deadline_ms=self._upkeep.deadline_ms(now))
