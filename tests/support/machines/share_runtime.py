@@ -10,7 +10,6 @@ from typing import Any
 
 from forebay.core.groups.classic.group import SESSION
 from forebay.core.groups.consumer.members import Partitions, TopicPartition, read_partitions
-from forebay.core.groups.deadline_heap import TimerKey
 from forebay.core.groups.share.effects import (
     DeleteShares,
     InitializeShares,
@@ -21,6 +20,7 @@ from forebay.core.groups.share.effects import (
 from forebay.core.groups.share.heartbeat import WAIT
 from forebay.core.groups.share.offsets import ShareGroup
 from forebay.core.groups.share.partition_states import DELETE
+from forebay.core.groups.timers import TimerKey
 from forebay.core.step import Effect, Step
 from forebay.errors import ErrorCode
 from forebay.wire.messages.share_group_describe import DescribedGroup, ShareGroupDescribeRequest
