@@ -13,6 +13,7 @@ from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.coordinators.groups import Groups
 from forebay.broker.coordinators.markers import MarkerAppends
 from forebay.broker.coordinators.producer_ids import ProducerIds
+from forebay.broker.coordinators.share_states import ShareStates
 from forebay.broker.coordinators.transactions import Transactions
 from forebay.broker.fetch.offsets_by_time import OffsetsByTime
 from forebay.broker.fetch.service import FetchService
@@ -38,6 +39,7 @@ from forebay.broker.handlers import (
     describe_log_dirs,
     describe_producers,
     describe_quorum,
+    describe_share_group_offsets,
     describe_topic_partitions,
     describe_transactions,
     elect_leaders,
@@ -53,6 +55,10 @@ from forebay.broker.handlers import (
     list_transactions,
     offset_fetch,
     offset_for_leader_epoch,
+    share_acknowledge,
+    share_fetch,
+    share_group_describe,
+    share_state_request,
     txn_offset_commit,
     unregister_broker,
     update_features,
@@ -67,6 +73,7 @@ from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.repeated_requests import remember
 from forebay.broker.produce.service import ProduceService
 from forebay.broker.produce.write_cycle import WriteCycle
+from forebay.broker.shares.service import ShareService
 from forebay.coordination.metadata import Metadata
 from forebay.core.groups.shard import GroupShard
 from forebay.storage.disk import Disk
@@ -86,6 +93,8 @@ def api_table(
     offsets_by_time: OffsetsByTime,
     groups: Groups,
     transactions: Transactions,
+    share_states: ShareStates,
+    shares: ShareService,
     producer_ids: ProducerIds,
     marker_appends: MarkerAppends,
     write_cycle: WriteCycle,
@@ -103,7 +112,7 @@ def api_table(
         Endpoint(3, 0, 13, partial(metadata_api.handle, metadata, settings, topic_changes, addresses)),
         Endpoint(8, 2, 10, partial(group_request.handle, groups, GroupShard.offset_commit)),
         Endpoint(9, 1, 10, partial(offset_fetch.handle, groups)),
-        Endpoint(10, 0, 6, partial(find_coordinator.handle, groups, transactions, addresses)),
+        Endpoint(10, 0, 6, partial(find_coordinator.handle, groups, transactions, share_states, addresses)),
         Endpoint(11, 0, 9, partial(group_request.handle, groups, GroupShard.join_group)),
         Endpoint(12, 0, 4, partial(group_request.handle, groups, GroupShard.heartbeat)),
         Endpoint(13, 0, 5, partial(group_request.handle, groups, GroupShard.leave_group)),
@@ -146,6 +155,18 @@ def api_table(
         Endpoint(69, 0, 1, partial(consumer_group_describe.handle, groups)),
         Endpoint(74, 0, 1, partial(list_config_resources.handle, metadata)),
         Endpoint(75, 0, 0, partial(describe_topic_partitions.handle, metadata)),
+        Endpoint(76, 1, 1, partial(group_request.handle, groups, GroupShard.share_group_heartbeat)),
+        Endpoint(77, 1, 1, partial(share_group_describe.handle, groups)),
+        Endpoint(78, 1, 2, partial(share_fetch.handle, shares)),
+        Endpoint(79, 1, 2, partial(share_acknowledge.handle, shares)),
+        Endpoint(83, 0, 0, partial(share_state_request.handle, share_states, background)),
+        Endpoint(84, 0, 0, partial(share_state_request.handle, share_states, background)),
+        Endpoint(85, 0, 1, partial(share_state_request.handle, share_states, background)),
+        Endpoint(86, 0, 0, partial(share_state_request.handle, share_states, background)),
+        Endpoint(87, 0, 1, partial(share_state_request.handle, share_states, background)),
+        Endpoint(90, 0, 1, partial(describe_share_group_offsets.handle, groups)),
+        Endpoint(91, 0, 0, partial(group_request.handle, groups, GroupShard.alter_share_group_offsets)),
+        Endpoint(92, 0, 0, partial(group_request.handle, groups, GroupShard.delete_share_group_offsets)),
     )
     table.update((endpoint.api_key, endpoint) for endpoint in endpoints)
     return table

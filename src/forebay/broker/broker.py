@@ -146,7 +146,9 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         await node.membership.leave()
         for task in replicating:
             task.cancel()
+        node.shares.shares.close()
         node.groups.coordinator.close()
+        node.share_states.coordinator.close()
         node.transactions.close()
         for task in running:
             task.cancel()

@@ -24,6 +24,8 @@ from forebay.broker.coordinators.groups import Groups
 from forebay.broker.coordinators.host import CoordinatorHost
 from forebay.broker.coordinators.markers import MarkerAppends, MarkerWriter
 from forebay.broker.coordinators.producer_ids import ProducerIds
+from forebay.broker.coordinators.share_errands import ShareErrands
+from forebay.broker.coordinators.share_states import ShareStates
 from forebay.broker.coordinators.transactions import Transactions
 from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.fetch.offsets_by_time import OffsetsByTime
@@ -51,6 +53,11 @@ from forebay.broker.replication.follower_tracking import Followers
 from forebay.broker.replication.isr import InSyncReplicas
 from forebay.broker.replication.throttle import Throttles
 from forebay.broker.replication.truncation import Truncation
+from forebay.broker.shares.live_share import ShareHost
+from forebay.broker.shares.offsets import EndOffsets, StartOffsets
+from forebay.broker.shares.service import ShareService
+from forebay.broker.shares.state_store import ShareStateStore
+from forebay.broker.shares.table import ShareTable
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.telemetry.stalls import StallWatch
 from forebay.broker.upkeep.compaction import Compactor
@@ -59,11 +66,12 @@ from forebay.broker.upkeep.gauges import Gauges
 from forebay.broker.upkeep.retention import Retention
 from forebay.broker.upkeep.schedule import Upkeep
 from forebay.broker.worker_threads import WorkerThreads
-from forebay.config import BrokerConfig
+from forebay.config import BrokerConfig, ShareGroupSettings
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Store
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.partition.fetch_session import FetchSessions
+from forebay.core.shares.sessions import ShareSessions
 from forebay.storage.datadir import DataDir
 
 _READING_THREADS = 2
@@ -250,7 +258,10 @@ class Node:
         markers = MarkerWriter(
             self.marker_appends, self.peers, self.metadata, self.write_cycle, self.loop, node_id=self.node_id
         )
-        self.groups = Groups(host, self.settings, entropy=ports.entropy)
+        self.share_states = ShareStates(host, self.settings, self.peers)
+        end_offsets = EndOffsets(self.metadata, self.partitions, self.peers, node_id=self.node_id)
+        share_errands = ShareErrands(self.share_states, end_offsets.of, self.loop)
+        self.groups = Groups(host, self.settings, share_errands, entropy=ports.entropy)
         self.transactions = Transactions(host, self.settings, self.peers, self.producer_ids, markers)
 
     def _build_upkeep(self, ports: Ports) -> None:
@@ -301,6 +312,7 @@ class Node:
             time=self.time,
             loop=self.loop,
         )
+        self._build_shares()
         endpoints = api_table(
             node_id=self.node_id,
             settings=self.settings,
@@ -314,6 +326,8 @@ class Node:
             offsets_by_time=self.offsets_by_time,
             groups=self.groups,
             transactions=self.transactions,
+            share_states=self.share_states,
+            shares=self.shares,
             producer_ids=self.producer_ids,
             marker_appends=self.marker_appends,
             write_cycle=self.write_cycle,
@@ -358,6 +372,34 @@ class Node:
         )
         self.exporter = Exporter(self.metrics, gauges)
 
+    def _build_shares(self) -> None:
+        sessions = ShareSessions(self.config.groups.share.max_share_sessions)
+        start_offsets = StartOffsets(self.offsets_by_time, self.time)
+        host = ShareHost(
+            store=ShareStateStore(self.share_states),
+            resolve_start=start_offsets.resolve,
+            arrivals=self.arrivals,
+            background=self.background,
+            time=self.time,
+            loop=self.loop,
+        )
+
+        def settings_of(group_id: str) -> ShareGroupSettings:
+            return self.groups.settings_of(group_id).share
+
+        self.shares = ShareService(
+            settings=self.settings,
+            settings_of=settings_of,
+            metadata=self.metadata,
+            sessions=sessions,
+            shares=ShareTable(host, self.partitions, sessions, settings_of=settings_of),
+            cold_reads=self.cold_reads,
+            lease=self.lease,
+            metrics=self.metrics,
+            time=self.time,
+            loop=self.loop,
+        )
+
     def _connect_signals(self) -> None:
         self.write_cycle.broken.listen(self.isr.consider)
         self.flush.failed.listen(self.isr.flush_failed)
@@ -366,8 +408,11 @@ class Node:
         self.assignment.dropped.listen(self.following.dropped)
         self.assignment.opened.listen(self.groups.coordinator.follow)
         self.assignment.opened.listen(self.transactions.coordinator.follow)
+        self.assignment.opened.listen(self.share_states.coordinator.follow)
         self.membership.rejoined.listen(self.groups.coordinator.follow)
         self.membership.rejoined.listen(self.transactions.coordinator.follow)
+        self.membership.rejoined.listen(self.share_states.coordinator.follow)
+        self.server.closed.listen(self.shares.connection_closed)
 
     def follow_metadata(self) -> None:
         """The order in which parts are given a new image. Settings come first. Then the partitions take their
@@ -376,7 +421,9 @@ class Node:
         self.metadata.listen(self.peers.follow)
         self.metadata.listen(self.assignment.follow)
         self.metadata.listen(self.following.follow)
+        self.metadata.listen(self.share_states.follow)
         self.metadata.listen(self.groups.follow)
+        self.metadata.listen(self.shares.shares.follow)
         self.metadata.listen(self.transactions.follow)
         self.metadata.listen(self.controller.follow)
 

@@ -10,12 +10,14 @@ from uuid import UUID
 from forebay.broker.coordinators.host import CoordinatorHost
 from forebay.broker.coordinators.loaded_shard import Ticket
 from forebay.broker.coordinators.runtime import Coordinator
+from forebay.broker.coordinators.share_errands import ShareErrands
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
 from forebay.config import GroupsConfig, GroupSettings
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.groups.failures import failure
 from forebay.core.groups.shard import GroupShard, TopicInfo, TopicsView
+from forebay.core.groups.share.effects import DeleteShares, InitializeShares, SummarizeShares
 from forebay.core.step import Effect, Now, RequestInfo, Step
 from forebay.wire.fields import Request
 
@@ -27,9 +29,16 @@ Operation = Callable[[GroupShard, Ticket, Q, RequestInfo, Now], Step]
 
 class Groups:
     def __init__(
-        self, host: CoordinatorHost, settings: LiveConfig, *, entropy: Callable[[int], bytes]
+        self,
+        host: CoordinatorHost,
+        settings: LiveConfig,
+        share_errands: ShareErrands,
+        *,
+        entropy: Callable[[int], bytes],
     ) -> None:
         """`entropy` gives random bytes, as many as asked for: ids of members are made of them."""
+        self._background = host.background
+        self._share_errands = share_errands
         self._time = host.time
         self._settings = settings
         self._entropy = entropy
@@ -48,10 +57,10 @@ class Groups:
                 "compression.type": "producer",
             },
             make=lambda _: GroupShard(
-                config=config, new_id=self._new_id, topics=self._topics, settings_of=self._settings_of
+                config=config, new_id=self._new_id, topics=self._topics, settings_of=self.settings_of
             ),
             failure=failure,
-            perform=_no_effects,
+            perform=self._perform,
             end_transaction=GroupShard.end_transaction,
             catch_up=self._show_topics,
         )
@@ -97,11 +106,51 @@ class Groups:
     def _new_id(self) -> str:
         return str(UUID(bytes=self._entropy(16), version=4))
 
-    def _settings_of(self, group_id: str) -> GroupSettings:
+    def settings_of(self, group_id: str) -> GroupSettings:
+        """What is in force for a group."""
         return self._by_group.get(group_id, self._common)
 
     def _show_topics(self, machine: GroupShard) -> Step:
         return machine.topics_changed(self._topics, self._time.now())
+
+    # -- the state of share groups at the share coordinators -------------------------------------------
+
+    def _perform(self, effect: Effect) -> None:
+        assert isinstance(effect, InitializeShares | DeleteShares | SummarizeShares)
+        doing = f"{type(effect).__name__} for the share group {effect.group_id!r}"
+        self._background.spawn(self._run_errand(effect), doing)
+
+    async def _run_errand(self, effect: InitializeShares | DeleteShares | SummarizeShares) -> None:
+        errands, group_id = self._share_errands, effect.group_id
+        match effect:
+            case InitializeShares():
+                made = await errands.initialize(effect)
+                self._report(
+                    group_id,
+                    lambda machine, now: machine.share_partitions_initialized(
+                        group_id, effect.state_epoch, made, now
+                    ),
+                )
+            case DeleteShares():
+                gone = await errands.delete(effect)
+                self._report(
+                    group_id, lambda machine, now: machine.share_partitions_deleted(group_id, gone, now)
+                )
+            case SummarizeShares():
+                found = await errands.summarize(effect)
+                self._report(
+                    group_id,
+                    lambda machine, now: machine.share_partitions_summarized(
+                        effect.ticket, group_id, found, now
+                    ),
+                )
+
+    def _report(self, group_id: str, report: Callable[[GroupShard, Now], Step]) -> None:
+        """Tell the machine what has become of an errand. One that was made anew since takes what fits."""
+        shard = self.coordinator.running(self.coordinator.partition_for(group_id))
+        if shard is not None:
+            now = self._time.now()
+            self.coordinator.run(shard, "noting a share errand", lambda machine: report(machine, now))
 
 
 def _topics_view(image: ClusterImage) -> TopicsView:
@@ -113,7 +162,3 @@ def _settings_by_group(config: GroupsConfig, image: ClusterImage) -> dict[str, G
         group_id: GroupSettings.resolve(config, stored.overrides)
         for group_id, stored in image.group_configs.items()
     }
-
-
-def _no_effects(effect: Effect) -> None:
-    raise AssertionError(f"groups have no effects: {effect}")

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from forebay.broker.cluster.addresses import Addresses
 from forebay.broker.coordinators.groups import Groups
+from forebay.broker.coordinators.runtime import Coordinator as Runtime
+from forebay.broker.coordinators.share_states import ShareStates
 from forebay.broker.coordinators.transactions import Transactions
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.ports import Address
+from forebay.core.shares.coordinator_key import parse_coordinator_key
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import find_coordinator as wire
 
-GROUP, TRANSACTION = range(2)
+GROUP, TRANSACTION, SHARE = range(3)
 _BATCHED_FROM = 4
+_SHARE_FROM = 6
 
 
 async def handle(
     groups: Groups,
     transactions: Transactions,
+    share_states: ShareStates,
     addresses: Addresses,
     context: RequestContext,
     request: wire.FindCoordinatorRequest,
@@ -24,9 +31,26 @@ async def handle(
     batched = context.api_version >= _BATCHED_FROM
     keys = request.coordinator_keys if batched else [request.key]
 
+    async def leader(key_type: int, key: str) -> int:
+        kinds: dict[int, Runtime[Any]] = {
+            GROUP: groups.coordinator,
+            TRANSACTION: transactions.coordinator,
+        }
+        if context.api_version >= _SHARE_FROM:
+            kinds[SHARE] = share_states.coordinator
+        coordinator = kinds.get(key_type)
+        if coordinator is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}")
+        if not key and key_type != GROUP:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the key of a coordinator may not be empty")
+        if key_type == SHARE:
+            parse_coordinator_key(key)  # raises KafkaError if it names no share partition
+        await coordinator.ensure_topic()
+        return coordinator.leader_of(key)
+
     async def find(key: str) -> wire.Coordinator:
         try:
-            node_id = await _leader(groups, transactions, request.key_type, key)
+            node_id = await leader(request.key_type, key)
             host, port = _address(addresses, context.connection.local, node_id)
         except KafkaError as error:
             return wire.Coordinator(
@@ -45,16 +69,6 @@ async def handle(
         host=only.host,
         port=only.port,
     )
-
-
-async def _leader(groups: Groups, transactions: Transactions, key_type: int, key: str) -> int:
-    if key_type not in (GROUP, TRANSACTION):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}")
-    if not key and key_type != GROUP:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the key of a coordinator may not be empty")
-    coordinator = groups.coordinator if key_type == GROUP else transactions.coordinator
-    await coordinator.ensure_topic()
-    return coordinator.leader_of(key)
 
 
 def _address(addresses: Addresses, local: Address, node_id: int) -> tuple[str, int]:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from forebay.broker.net.buffers import BufferPool
 from forebay.broker.net.connection import Connection
 from forebay.broker.ports import Address, Listening, Network, Stream
+from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.config import SocketConfig
 
@@ -61,6 +62,8 @@ class Server:
         self._other_brokers = other_brokers
         self._beyond: dict[Connection, str | None] = {}
         """Connections beyond the limits, and why a client could not have them; None for a broker's."""
+        self.closed: Signal[Connection] = Signal()
+        """A connection has ended."""
 
     def configure(self, config: SocketConfig) -> None:
         self._config = config
@@ -132,6 +135,7 @@ class Server:
         self._per_address[host] -= 1
         if not self._per_address[host]:
             del self._per_address[host]
+        self.closed.send(connection)
 
     def drain_soon(self, connection: Connection) -> None:
         """Several acknowledgements come at once: one system call per connection sends them all."""

@@ -39,6 +39,12 @@ class ShareCoordinatorConfig:
         "most of __share_group_state could be deleted but for it.",
         1,
     )
+    write_timeout_ms: int = int_key(
+        "share.coordinator.write.timeout.ms",
+        5_000,
+        "How long an acknowledgement waits until the share coordinator has persisted it.",
+        1,
+    )
     prune_interval_ms: int = int_key(
         "share.coordinator.state.topic.prune.interval.ms",
         300_000,

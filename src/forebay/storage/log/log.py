@@ -28,7 +28,7 @@ from forebay.storage.log.timestamps import Search, TimestampSearch
 from forebay.storage.log.truncation import TruncatingLog
 from forebay.storage.log.txn_index import AbortedTxn
 from forebay.storage.log.writer import HINTS_MAX, LogConfig
-from forebay.wire.batch import BatchHeader
+from forebay.wire.batch import HEADER_SIZE, BatchHeader, read_header
 from forebay.wire.parts import FileRange
 
 __all__ = ["Log", "LogConfig", "LogSlice"]
@@ -185,6 +185,19 @@ class Log(TruncatingLog):
         if length <= 0:
             return LogSlice(None, offset, None, more)
         return LogSlice(FileRange(segment.file, position, length), next_offset, segment, more)
+
+    def headers(self, found: LogSlice) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch of a slice. Raises StorageError."""
+        if found.range is None or found.segment is None:
+            return
+        end = found.range.position + found.range.length
+        try:
+            for hop in found.segment.hops(found.range.position, min_offset=0):
+                if hop.position >= end:
+                    return
+                yield hop.position, read_header(found.range.file.pread(HEADER_SIZE, hop.position))
+        except OSError as error:
+            raise StorageError(f"cannot read {self.directory}: {error}") from error
 
     def is_warm(self, found: LogSlice) -> bool:
         """Whether a slice may be sent at once: its bytes are checked and in the page cache."""

@@ -1,0 +1,147 @@
+"""The share coordinator on this broker: machines on __share_group_state, and how all brokers reach them.
+
+What is known of a share partition (a partition as a share group has delivered it) is kept by the coordinator
+that its key hashes to, on this broker or on another. The group coordinator and the leader of the partition
+ask it the same way. A request is about share partitions of one group. Each is looked after by a machine of
+its own, so a request is split by machine, and the answers are put together again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from forebay.broker.cluster.peers import Peers
+from forebay.broker.coordinators.host import CoordinatorHost
+from forebay.broker.coordinators.loaded_shard import Ticket
+from forebay.broker.coordinators.runtime import Coordinator
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.partition.long_polls import release
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.shares.coordinator_key import coordinator_key
+from forebay.core.shares.coordinator_shard import DeleteStateRecords, ShareCoordinatorShard, Topics
+from forebay.core.shares.persisted_state import ShareKey
+from forebay.core.shares.state_answers import failure
+from forebay.core.step import Effect, Now, RequestInfo, Step
+from forebay.errors import ErrorCode, KafkaError, known_code
+from forebay.wire.fields import Request
+from forebay.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest
+from forebay.wire.messages.initialize_share_group_state import InitializeShareGroupStateRequest
+from forebay.wire.messages.read_share_group_state import ReadShareGroupStateRequest
+from forebay.wire.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
+from forebay.wire.messages.write_share_group_state import WriteShareGroupStateRequest
+
+SHARE_STATE_TOPIC = "__share_group_state"
+_TIMEOUT_S = 5.0
+
+Operation: TypeAlias = Callable[[ShareCoordinatorShard, Ticket, Any, RequestInfo, Now], Step]
+
+OPERATIONS: dict[type[Request], Operation] = {
+    InitializeShareGroupStateRequest: ShareCoordinatorShard.initialize,
+    ReadShareGroupStateRequest: ShareCoordinatorShard.read,
+    WriteShareGroupStateRequest: ShareCoordinatorShard.write,
+    DeleteShareGroupStateRequest: ShareCoordinatorShard.delete,
+    ReadShareGroupStateSummaryRequest: ShareCoordinatorShard.read_summary,
+}
+
+
+class ShareStates:
+    def __init__(self, host: CoordinatorHost, settings: LiveConfig, peers: Peers) -> None:
+        self._node_id = host.node_id
+        self._host = host
+        self._time = host.time
+        self._peers = peers
+        config = settings.current.share_coordinator
+        self._topics = _topics_view(host.metadata.image)
+        self.coordinator = Coordinator(
+            host,
+            topic=SHARE_STATE_TOPIC,
+            partitions=config.state_partitions,
+            configs={
+                "cleanup.policy": "delete",
+                "retention.ms": "-1",
+                "retention.bytes": "-1",
+                "segment.bytes": str(config.state_segment_bytes),
+                "compression.type": "producer",
+            },
+            make=lambda index: ShareCoordinatorShard(config, topics=self._topics, partition=index),
+            failure=failure,
+            perform=self._perform,
+            catch_up=self._show_topics,
+        )
+
+    def follow(self, before: ClusterImage, after: ClusterImage) -> None:
+        self.coordinator.follow()
+        if after.topics is before.topics:
+            return
+        topics = _topics_view(after)
+        if topics != self._topics:
+            self._topics = topics
+            for shard in self.coordinator.ready_shards():
+                self.coordinator.run(shard, "seeing changed topics", self._show_topics)
+
+    async def answer(self, request: Any, info: RequestInfo) -> Any:
+        """The answer to a request of a broker about share partitions that are coordinated here."""
+        operation = OPERATIONS[type(request)]
+        parts = self._split(request)
+
+        async def ask(index: int, part: Any) -> Any:
+            def decide(machine: ShareCoordinatorShard, ticket: Ticket) -> Step:
+                return operation(machine, ticket, part, info, self._time.now())
+
+            return await self.coordinator.ask_at(index, part, info, decide)
+
+        answers = await asyncio.gather(*(ask(index, part) for index, part in parts.items()))
+        first, *others = answers or [failure(request, info, ErrorCode.NONE)]
+        for other in others:
+            first.results += other.results
+        return first
+
+    async def ask(self, key: ShareKey, request: Any) -> Any:
+        """What the coordinator of a share partition, here or elsewhere, says to a request about it alone.
+
+        Raises KafkaError with the code of the answer. NETWORK_EXCEPTION: nobody knows whether it was done.
+        """
+        await self.coordinator.ensure_topic()
+        leader = self.coordinator.leader_of(coordinator_key(key))
+        if leader == self._node_id:
+            response = await self.answer(request, RequestInfo(api_version=request.MAX_VERSION))
+        else:
+            response = await self._peers.ask(
+                leader, request, version=request.MAX_VERSION, timeout_s=_TIMEOUT_S
+            )
+        ((result,),) = ([*topic.partitions] for topic in response.results)
+        if result.error_code:
+            raise KafkaError(known_code(result.error_code), result.error_message or "the state was refused")
+        return result
+
+    def _split(self, request: Any) -> dict[int, Any]:
+        """A request for each machine that has a part in it."""
+        parts: dict[int, Any] = {}
+        for topic in request.topics:
+            for partition in topic.partitions:
+                key = ShareKey(request.group_id, topic.topic_id, partition.partition)
+                index = self.coordinator.partition_for(coordinator_key(key))
+                part = parts.setdefault(index, type(request)(group_id=request.group_id, topics=[]))
+                part.topics.append(type(topic)(topic_id=topic.topic_id, partitions=[partition]))
+        return parts
+
+    def _show_topics(self, machine: ShareCoordinatorShard) -> Step:
+        return machine.topics_changed(self._topics, self._time.now())
+
+    def _perform(self, effect: Effect) -> None:
+        """Let a partition begin where its oldest needed record is; its followers do the same."""
+        assert isinstance(effect, DeleteStateRecords)
+        try:
+            partition = self._host.partitions.get(SHARE_STATE_TOPIC, effect.partition)
+        except KafkaError:
+            return  # another broker leads it, and deletes in its own time
+        partition.log.advance_start(min(effect.before_offset, partition.high_watermark))
+        release(partition)
+        partition.notify_followers()
+        self._host.write_cycle.finish_soon()
+
+
+def _topics_view(image: ClusterImage) -> Topics:
+    return {topic.topic_id: len(topic.partitions) for topic in image.topics.values()}

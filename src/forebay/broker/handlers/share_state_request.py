@@ -1,0 +1,20 @@
+"""InitializeShareGroupState and the others of the share coordinator: the state of share partitions.
+
+A broker that sends many of them does not wait for the answer to each: while one is being persisted, the next
+are read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forebay.broker.background import Background
+from forebay.broker.coordinators.share_states import ShareStates
+from forebay.broker.net.dispatch import RequestContext, answer_with
+from forebay.broker.net.replies import Reply
+
+
+def handle(states: ShareStates, background: Background, context: RequestContext, request: Any) -> Reply:
+    reply = context.defer(pipelined=True)
+    background.spawn(answer_with(reply, states.answer(request, context.info)), "answering about share groups")
+    return reply

@@ -1,0 +1,100 @@
+"""Reading a partition for a share group: which batches there are, and what a member acquires of them.
+
+Nothing is unpacked. The headers of batches say which offsets they hold. The answer is a range of the file,
+from the first batch with an acquired record to the last.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from forebay.broker.partition.partition import Partition
+from forebay.broker.shares.live_share import LiveShare
+from forebay.core.shares.acquisition import Acquired, Demand, LogRead
+from forebay.storage.log.log import LogSlice
+from forebay.wire.batch import BatchHeader
+from forebay.wire.parts import FileRange
+
+_READS_MAX = 8
+"""How often one request looks on where a read gave nothing, as in a stretch of aborted transactions."""
+
+
+class Found(NamedTuple):
+    """What a member has acquired of one share partition."""
+
+    ranges: list[Acquired]
+    records: LogSlice
+    write: int
+    """To be sent once the share partition has written this."""
+
+
+class _Batch(NamedTuple):
+    position: int
+    header: BatchHeader
+
+
+def acquire(share: LiveShare, member_id: str, demand: Demand, *, max_bytes: int, now_ms: int) -> Found | None:
+    """Lock records for a member; None if there are none. Raises StorageError."""
+    machine, partition = share.machine, share.partition
+    assert machine is not None
+    log = partition.log
+    machine.log_start(log.start_offset)
+    for _ in range(_READS_MAX):
+        offset = machine.next_fetch_offset()
+        end = partition.last_stable_offset if share.settings.is_read_committed else partition.high_watermark
+        if offset is None or offset >= end:
+            return None
+        part = log.read(offset, max_bytes, upper_offset=end)
+        if part.range is None:
+            return None
+        batches, last = _batches(partition, part, offset + demand.records_max - 1)
+        visible = _visible(partition, batches, share.settings.is_read_committed, offset, last + 1)
+        read = LogRead(offset, last, [(each.header.base_offset, each.header.last_offset) for each in visible])
+        ranges, write = machine.acquire(member_id, read, demand, now_ms=now_ms)
+        share.changed()
+        if ranges:
+            return Found(ranges, _cut(part, visible, ranges), write)
+        if machine.next_fetch_offset() == offset:
+            return None
+    return None
+
+
+def _batches(partition: Partition, part: LogSlice, upto: int) -> tuple[list[_Batch], int]:
+    """The batches of a slice up to the one with this offset, and the last offset that they cover."""
+    batches: list[_Batch] = []
+    for position, header in partition.log.headers(part):
+        batches.append(_Batch(position, header))
+        if header.last_offset >= upto:
+            return batches, header.last_offset
+    return batches, part.next_offset - 1
+
+
+def _visible(
+    partition: Partition, batches: list[_Batch], committed: bool, offset: int, end: int
+) -> list[_Batch]:
+    """Those with records for consumers: no markers, and for readers of committed ones nothing aborted."""
+    visible = [each for each in batches if not each.header.is_control and each.header.record_count]
+    if not (committed and partition.log.has_aborted):
+        return visible
+    aborted = partition.log.aborted_transactions(offset, end)
+    return [
+        each
+        for each in visible
+        if not (
+            each.header.is_transactional
+            and any(
+                txn.producer_id == each.header.producer_id
+                and txn.first_offset <= each.header.base_offset <= txn.last_offset
+                for txn in aborted
+            )
+        )
+    ]
+
+
+def _cut(part: LogSlice, batches: list[_Batch], ranges: list[Acquired]) -> LogSlice:
+    """The part of a slice from the first acquired record to the last."""
+    assert part.range is not None
+    first, last = ranges[0].first, ranges[-1].last
+    acquired = [b for b in batches if first <= b.header.last_offset and b.header.base_offset <= last]
+    begin, end = acquired[0].position, acquired[-1].position + acquired[-1].header.size
+    return part._replace(range=FileRange(part.range.file, begin, end - begin))

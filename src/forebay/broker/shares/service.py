@@ -1,0 +1,41 @@
+"""What the requests of members of share groups need of the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from forebay.broker.broker_time import BrokerTime
+from forebay.broker.cluster.held_lease import HeldLease
+from forebay.broker.fetch.cold_reads import ColdReads
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.net.connection import Connection
+from forebay.broker.shares.table import ShareTable
+from forebay.broker.telemetry.metrics import Metrics
+from forebay.config import ShareGroupSettings
+from forebay.coordination.metadata import Metadata
+from forebay.core.shares.sessions import ShareSessions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ShareService:
+    settings: LiveConfig
+    settings_of: Callable[[str], ShareGroupSettings]
+    metadata: Metadata
+    sessions: ShareSessions
+    shares: ShareTable
+    cold_reads: ColdReads
+    lease: HeldLease
+    metrics: Metrics
+    time: BrokerTime
+    loop: asyncio.AbstractEventLoop
+
+    def connection_closed(self, connection: Connection) -> None:
+        """What members had acquired through it goes to others."""
+        for key in self.sessions.connection_closed(connection):
+            self.shares.session_ended(key)
+
+    def lock_ms(self, group_id: str) -> int:
+        """How long a member of a group may hold a record."""
+        return self.settings_of(group_id).record_lock_duration_ms

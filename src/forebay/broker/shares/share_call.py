@@ -1,0 +1,150 @@
+"""What ShareFetch and ShareAcknowledge have in common: acknowledgements, and the wait for their writes.
+
+A call is complete when every write that it waits for is done. A share coordinator that cannot be reached must
+not hold a client for ever: after `share.coordinator.write.timeout.ms` what is still pending is answered with
+an error, and the next leader or a later write decides what becomes of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.replies import Reply
+from forebay.broker.shares.live_share import LiveShare
+from forebay.broker.shares.service import ShareService
+from forebay.core.cluster.image import NO_LEADER
+from forebay.core.shares.sessions import SessionPartition, ShareRequest
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.fields import Response
+from forebay.wire.messages.share_fetch import AcknowledgementBatch, LeaderIdAndEpoch, NodeEndpoint
+
+Written = Callable[[KafkaError | None], None]
+"""Called with what went wrong with a write."""
+
+_LOOK_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class ShareCall(ABC):
+    """One request. It is answered at once if nothing has to be waited for."""
+
+    def __init__(
+        self, service: ShareService, context: RequestContext, seen: ShareRequest, *, is_renew_request: bool
+    ) -> None:
+        self._service = service
+        self._context = context
+        self._seen = seen
+        self._is_renew_request = is_renew_request
+        self._acknowledged: dict[SessionPartition, KafkaError | None] = {}
+        """What to answer to the acknowledgements of each partition."""
+        self._pending: dict[object, Written] = {}
+        """What the response waits for."""
+        self._leaders: set[int] = set()
+        """Brokers that the response sends the client to."""
+        self._assembled = False
+        """Whether everything that the response waits for is known."""
+        self._reply: Reply | None = None
+
+    # -- acknowledgements ------------------------------------------------------------------------------
+
+    def _acknowledge_all(self) -> None:
+        for at, batches in self._seen.acknowledgements.items():
+            self._acknowledged[at] = None
+            try:
+                share = self._service.shares.get(self._seen.key.group_id, at)
+                self._acknowledge(share, at, batches)
+            except KafkaError as error:
+                self._acknowledged[at] = error
+        if self._seen.is_final:
+            self._service.shares.session_ended(self._seen.key)
+
+    def _acknowledge(
+        self, share: LiveShare, at: SessionPartition, batches: Sequence[AcknowledgementBatch]
+    ) -> None:
+        if share.machine is None:
+            # Nothing was acquired since this broker leads: the locks of the last leader are gone.
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "the member does not hold these records")
+        error, write = share.machine.acknowledge(
+            self._seen.key.member_id,
+            batches,
+            is_renew_request=self._is_renew_request,
+            now_ms=self._service.time.uptime_ms(),
+        )
+        share.changed()
+        if error:
+            raise KafkaError(error, f"the acknowledgements for {share.partition} cannot be taken")
+        self._wait_for(share, write, partial(self._acknowledged.__setitem__, at))
+
+    # -- waiting ---------------------------------------------------------------------------------------
+
+    def _wait_for(self, share: LiveShare, write: int, then: Written) -> None:
+        """Have the response wait until a share partition has persisted this write."""
+        share.await_write(write, self._pend(then))
+
+    def _pend(self, then: Written) -> Written:
+        """Have the response wait until what is returned here is called."""
+        token = object()
+        self._pending[token] = then
+
+        def done(error: KafkaError | None) -> None:
+            if self._pending.pop(token, None) is None:
+                return  # the call was answered without it
+            then(error)
+            if self._assembled and not self._pending:
+                self._complete()
+
+        return done
+
+    def _answer(self) -> Response | Reply:
+        """To be called when everything that the response waits for is known: the response, or its place."""
+        self._assembled = True
+        if self._reply is None:
+            if not self._pending:
+                return self._response()
+            self._reply = self._context.defer()
+        if not self._pending:
+            self._complete()
+        else:
+            timeout_s = self._service.settings.current.share_coordinator.write_timeout_ms / 1000
+            self._service.loop.call_later(timeout_s, self._give_up)
+        return self._reply
+
+    def _give_up(self) -> None:
+        """The share coordinator takes too long."""
+        pending, self._pending = self._pending, {}
+        if not pending:
+            return
+        late = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the share coordinator does not answer")
+        for then in pending.values():
+            then(late)
+        self._complete()
+
+    def _complete(self) -> None:
+        """Everything that the response waited for is done."""
+        assert self._reply is not None
+        if not self._reply.abandoned:
+            self._reply.resolve(self._response())
+
+    @abstractmethod
+    def _response(self) -> Response: ...
+
+    # -- where the leaders are -------------------------------------------------------------------------
+
+    def _current_leader(self, at: SessionPartition, error: KafkaError | None) -> LeaderIdAndEpoch:
+        """The leader of a partition that is not led here."""
+        if error is None or error.code not in _LOOK_ELSEWHERE:
+            return LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
+        image = self._service.metadata.image
+        name = image.topic_names.get(at.topic_id)
+        state = None if name is None else image.partition(name, at.partition)
+        if state is None or state.leader == NO_LEADER:
+            return LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
+        self._leaders.add(state.leader)
+        return LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
+
+    def _node_endpoints(self) -> list[NodeEndpoint]:
+        brokers = self._service.metadata.image.brokers
+        known = (brokers[node] for node in sorted(self._leaders) if node in brokers)
+        return [NodeEndpoint(node_id=b.id, host=b.host, port=b.port, rack=b.rack) for b in known]

@@ -1,0 +1,236 @@
+"""ShareFetch: acknowledge, acquire, and wait for something to acquire.
+
+Acknowledgements that ride along are applied first. Then the partitions of the session are looked at in turn,
+until the member has as many records as it wants. If there are none, the request waits for an append, for
+records that others give back, or until its time is up. The answer is made of ranges of files.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from functools import partial
+
+from forebay.broker.fetch.cold_reads import Outcomes
+from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.replies import Reply
+from forebay.broker.partition.long_polls import FetchWait, Watched
+from forebay.broker.shares.acquiring import Found, acquire
+from forebay.broker.shares.live_share import LiveShare
+from forebay.broker.shares.service import ShareService
+from forebay.broker.shares.share_call import ShareCall, Written
+from forebay.core.shares.acquisition import Acquired, Demand
+from forebay.core.shares.sessions import SessionPartition, ShareRequest
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.fields import Response
+from forebay.wire.messages.share_fetch import (
+    AcquiredRecords,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+
+log = logging.getLogger(__name__)
+
+RECORD_LIMIT = 1
+"""The acquire mode in which max_records is not exceeded."""
+_NO_RECORDS = b""
+_KNOWN_TO_CLIENTS = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+
+@dataclass(slots=True, eq=False)
+class _Delivery:
+    """What a member gets from one partition."""
+
+    share: LiveShare
+    found: Found
+    ranges: list[Acquired] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ranges = self.found.ranges
+
+
+class ShareFetch(ShareCall):
+    def __init__(
+        self, service: ShareService, context: RequestContext, seen: ShareRequest, request: ShareFetchRequest
+    ) -> None:
+        super().__init__(service, context, seen, is_renew_request=request.is_renew_ack)
+        self._request = request
+        self._deliveries: dict[SessionPartition, _Delivery] = {}
+        self._errors: dict[SessionPartition, KafkaError] = {}
+
+    def start(self) -> Response | Reply:
+        self._acknowledge_all()
+        request = self._request
+        wants_records = request.max_records > 0 and request.max_bytes > 0 and not request.is_renew_ack
+        if self._seen.session is None or not wants_records:
+            return self._answer()
+        if self._fetch() or self._pending or request.max_wait_ms <= 0 or not self._seen.session.partitions:
+            self._deliver()
+            return self._answer()
+        return self._wait()
+
+    # -- looking and waiting ---------------------------------------------------------------------------
+
+    def _fetch(self) -> bool:
+        """Look at the partitions of the session; whether there is something to answer."""
+        session, request, now_ms = self._seen.session, self._request, self._service.time.uptime_ms()
+        assert session is not None
+        self._errors.clear()
+        left = request.max_records
+        max_bytes = self._max_bytes() // max(len(session.partitions), 1)
+        for at in list(session.partitions):
+            if left <= 0:
+                break
+            demand = Demand(left, max(request.batch_size, 1), request.share_acquire_mode == RECORD_LIMIT)
+            try:
+                share = self._service.shares.get(self._seen.key.group_id, at)
+                if share.machine is None:
+                    continue  # it is being loaded, and wakes this request when it is there
+                found = acquire(share, self._seen.key.member_id, demand, max_bytes=max_bytes, now_ms=now_ms)
+            except KafkaError as error:
+                self._errors[at] = error
+                continue
+            if found is not None:
+                self._deliveries[at] = _Delivery(share, found)
+                left -= sum(each.last - each.first + 1 for each in found.ranges)
+        return bool(self._deliveries) or bool(self._errors)
+
+    def _max_bytes(self) -> int:
+        return min(self._request.max_bytes, self._service.settings.current.fetch.max_bytes)
+
+    def _wait(self) -> Reply:
+        self._reply = self._context.defer()
+        wait = FetchWait(
+            self._watched(),
+            bytes_missing=1,
+            complete=self._woken,
+            loop=self._service.loop,
+            timeout_s=self._request.max_wait_ms / 1000,
+            recount=lambda *_: 0 if self._deliveries or self._fetch() else 1,
+        )
+        self._reply.on_abandoned = wait.finish
+        return self._reply
+
+    def _watched(self) -> list[Watched]:
+        session, shares = self._seen.session, self._service.shares
+        assert session is not None
+        found = [shares.get(self._seen.key.group_id, at) for at in session.partitions]
+        return [*found, *(share.partition for share in found)]
+
+    def _woken(self) -> None:
+        """There is something to answer, or the time is up, or a partition has changed hands."""
+        assert self._reply is not None
+        if self._reply.abandoned:
+            return
+        try:
+            if not self._deliveries:
+                self._fetch()
+            self._deliver()
+            self._answer()
+        except Exception:
+            log.exception("a share fetch could not be answered")
+            self._reply.abort()
+
+    # -- delivering ------------------------------------------------------------------------------------
+
+    def _deliver(self) -> None:
+        """Have the response wait for what its deliveries need."""
+        for delivery in self._deliveries.values():
+            log_, records = delivery.share.partition.log, delivery.found.records
+            if delivery.found.write:
+                written = partial(self._delivery_written, delivery)
+                self._wait_for(delivery.share, delivery.found.write, written)
+            if not log_.is_warm(records):
+                loaded = self._pend(partial(self._delivery_loaded, delivery))
+                self._service.cold_reads.load([(log_, records)], partial(_tell_first, loaded))
+
+    def _delivery_written(self, delivery: _Delivery, error: KafkaError | None) -> None:
+        """A redelivery is persisted now. Its locks may have run out meanwhile."""
+        machine = delivery.share.machine
+        if error is not None or machine is None:
+            delivery.ranges = []
+        else:
+            delivery.ranges = machine.still_held(self._seen.key.member_id, delivery.ranges)
+
+    def _delivery_loaded(self, delivery: _Delivery, error: KafkaError | None) -> None:
+        """Its bytes are in memory and checked. Damaged ones are not sent; their locks run out."""
+        if error is not None:
+            delivery.ranges = []
+            at = SessionPartition(delivery.share.key.topic_id, delivery.share.key.partition)
+            self._errors[at] = error
+
+    # -- answering -------------------------------------------------------------------------------------
+
+    def _response(self) -> ShareFetchResponse:
+        topics: dict[bytes, list[PartitionData]] = {}
+        for at, is_due in self._answered_partitions().items():
+            data = self._partition(at)
+            says_something = data.acquired_records or data.error_code or at in self._acknowledged
+            if says_something or is_due:
+                topics.setdefault(at.topic_id, []).append(data)
+            if self._seen.session is not None:
+                records, error = bool(data.acquired_records), bool(data.error_code)
+                self._seen.session.answered(at, records=records, error=error)
+        return ShareFetchResponse(
+            acquisition_lock_timeout_ms=self._service.lock_ms(self._seen.key.group_id),
+            responses=[
+                ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
+                for topic_id, partitions in topics.items()
+            ],
+            node_endpoints=self._node_endpoints(),
+        )
+
+    def _answered_partitions(self) -> dict[SessionPartition, bool]:
+        """Those of the session and those that were acknowledged; whether each must be answered."""
+        partitions = dict.fromkeys(self._acknowledged, True)
+        if self._seen.session is not None:
+            partitions |= self._seen.session.partitions
+        return partitions
+
+    def _partition(self, at: SessionPartition) -> PartitionData:
+        error, refused = self._errors.get(at), self._acknowledged.get(at)
+        data = PartitionData(
+            partition_index=at.partition,
+            error_code=ErrorCode.NONE if error is None else _as_answered(error.code),
+            error_message=None if error is None else error.message,
+            acknowledge_error_code=ErrorCode.NONE if refused is None else refused.code,
+            acknowledge_error_message=None if refused is None else refused.message,
+            current_leader=self._current_leader(at, error or refused),
+            records=_NO_RECORDS,
+        )
+        delivery = self._deliveries.get(at)
+        if delivery is not None and delivery.ranges:
+            records = delivery.found.records.range
+            assert records is not None
+            data.records = records
+            data.acquired_records = [
+                AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
+                for first, last, count in delivery.ranges
+            ]
+            self._service.metrics.bytes_out += records.length
+        return data
+
+
+def _tell_first(done: Written, outcomes: Outcomes) -> None:
+    done(outcomes[0])
+
+
+def _as_answered(code: ErrorCode) -> ErrorCode:
+    """Java's client takes few codes for a partition, and any other for a mistake of its own."""
+    return code if code in _KNOWN_TO_CLIENTS else ErrorCode.UNKNOWN_SERVER_ERROR

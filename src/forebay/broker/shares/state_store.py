@@ -1,0 +1,98 @@
+"""What the leader of a partition asks of the share coordinator: read and write the state of share partitions.
+
+A call goes on until the coordinator has said yes or no. Coordinators move, and a write whose answer was lost
+is repeated: the state that it names only ever goes up, so a repeat does no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from forebay.broker.coordinators.share_states import ShareStates
+from forebay.core.shares.coordinator_key import coordinator_key
+from forebay.core.shares.persisted_state import ShareKey
+from forebay.core.shares.writes import StateWrite
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.messages import read_share_group_state as read_message
+from forebay.wire.messages import write_share_group_state as write_message
+
+log = logging.getLogger(__name__)
+
+_RETRY_S = 0.05
+_RETRY_S_MAX = 1.0
+
+REFUSED_FOR_GOOD = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.FENCED_STATE_EPOCH,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""The state is another's, or gone: asking again would not help."""
+
+
+class ShareStateStore:
+    def __init__(self, states: ShareStates) -> None:
+        self._states = states
+
+    async def read(
+        self, key: ShareKey, leader_epoch: int, wanted: Callable[[], bool]
+    ) -> read_message.PartitionResult:
+        """The state, for a leader that fences those before it. KafkaError if it is refused for good."""
+        partition = read_message.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
+        request = read_message.ReadShareGroupStateRequest(
+            group_id=key.group_id,
+            topics=[read_message.ReadStateData(topic_id=key.topic_id, partitions=[partition])],
+        )
+        result: read_message.PartitionResult = await self._until_answered(key, request, wanted)
+        return result
+
+    async def write(
+        self,
+        key: ShareKey,
+        write: StateWrite,
+        *,
+        state_epoch: int,
+        leader_epoch: int,
+        wanted: Callable[[], bool],
+    ) -> None:
+        """Raises KafkaError if it is refused for good, or not wanted any more."""
+        partition = write_message.PartitionData(
+            partition=key.partition,
+            state_epoch=state_epoch,
+            leader_epoch=leader_epoch,
+            start_offset=write.start_offset,
+            delivery_complete_count=write.delivery_complete_count,
+            state_batches=[
+                write_message.StateBatch(
+                    first_offset=first, last_offset=last, delivery_state=state, delivery_count=count
+                )
+                for first, last, state, count in write.ranges
+            ],
+        )
+        request = write_message.WriteShareGroupStateRequest(
+            group_id=key.group_id,
+            topics=[write_message.WriteStateData(topic_id=key.topic_id, partitions=[partition])],
+        )
+        await self._until_answered(key, request, wanted)
+
+    async def _until_answered(self, key: ShareKey, request: Any, wanted: Callable[[], bool]) -> Any:
+        delay_s = _RETRY_S
+        while wanted():
+            try:
+                return await self._states.ask(key, request)
+            except KafkaError as error:
+                if error.code in REFUSED_FOR_GOOD:
+                    raise
+                log.debug(
+                    "the share coordinator did not answer",
+                    extra={"share": coordinator_key(key), "reason": error.message},
+                )
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, _RETRY_S_MAX)
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition any more")

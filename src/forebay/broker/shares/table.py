@@ -1,0 +1,77 @@
+"""The share partitions that this broker leads, by group; made when a member first asks for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from forebay.broker.partition.table import PartitionTable
+from forebay.broker.shares.live_share import LiveShare, ShareHost
+from forebay.config import ShareGroupSettings
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.shares.persisted_state import ShareKey
+from forebay.core.shares.sessions import SessionKey, SessionPartition, ShareSessions
+
+
+class ShareTable:
+    def __init__(
+        self,
+        host: ShareHost,
+        partitions: PartitionTable,
+        sessions: ShareSessions,
+        *,
+        settings_of: Callable[[str], ShareGroupSettings],
+    ) -> None:
+        self._host = host
+        self._partitions = partitions
+        self._sessions = sessions
+        self._settings_of = settings_of
+        self._groups: dict[str, dict[SessionPartition, LiveShare]] = {}
+
+    def __iter__(self) -> Iterator[LiveShare]:
+        return iter([share for shares in self._groups.values() for share in shares.values()])
+
+    def get(self, group_id: str, at: SessionPartition) -> LiveShare:
+        """A share partition, perhaps not loaded yet. Raises KafkaError if this broker does not lead it."""
+        partition = self._partitions.get(self._partitions.name_of(at.topic_id), at.partition)
+        share = self._groups.get(group_id, {}).get(at)
+        if share is not None and not share.is_current:
+            share.drop()
+            share = None
+        if share is None:
+            key = ShareKey(group_id, at.topic_id, at.partition)
+            share = LiveShare(key, partition, self._settings_of(group_id), self._host, self._forget)
+            self._groups.setdefault(group_id, {})[at] = share
+            share.load()
+        return share
+
+    def session_ended(self, key: SessionKey) -> None:
+        """Release what a member has acquired. Once no member is left, what is idle is forgotten."""
+        shares = list(self._groups.get(key.group_id, {}).values())
+        for share in shares:
+            if share.machine is not None:
+                share.machine.release(key.member_id, self._host.time.uptime_ms())
+                share.changed()
+        if not self._sessions.of_group(key.group_id):
+            for share in shares:
+                if share.is_idle:
+                    share.drop()
+
+    def follow(self, before: ClusterImage, after: ClusterImage) -> None:
+        """Drop what this broker does not lead any more; take over changed settings."""
+        for share in self:
+            if not share.is_current:
+                share.drop()
+            elif after.group_configs is not before.group_configs:
+                share.configure(self._settings_of(share.key.group_id))
+
+    def close(self) -> None:
+        for share in self:
+            share.drop()
+
+    def _forget(self, share: LiveShare) -> None:
+        shares = self._groups[share.key.group_id]
+        at = SessionPartition(share.key.topic_id, share.key.partition)
+        if shares.get(at) is share:
+            del shares[at]
+        if not shares:
+            del self._groups[share.key.group_id]
