@@ -18,6 +18,7 @@ from forebay.cli.client import (
     settle,
 )
 from forebay.cli.config import alter_configs, read_configs
+from forebay.cli.log_offsets import Place, ends_of
 from forebay.cli.output import json_option, print_json, print_table
 from forebay.core.cluster.topics import INTERNAL_TOPICS
 
@@ -207,14 +208,13 @@ def _set_partitions(admin: AdminClient, name: str, count: int) -> None:
 def _describe(admin: AdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
     """Three requests for any number of topics: partitions, offsets at both ends, settings."""
     from confluent_kafka import TopicCollection
-    from confluent_kafka.admin import OffsetSpec
 
     if not names:
         return []
     futures = admin.describe_topics(TopicCollection(list(names)), request_timeout=REQUEST_SECONDS)
     topics = [settle(futures[name]) for name in names]
-    starts = _offsets(admin, topics, OffsetSpec.earliest())
-    ends = _offsets(admin, topics, OffsetSpec.latest())
+    # A partition without an answer (offline, say) has no offset; the rest of the table still helps.
+    starts, ends = ends_of(admin, [(topic.name, part.id) for topic in topics for part in topic.partitions])
     return [
         {
             "topic": topic.name,
@@ -222,7 +222,7 @@ def _describe(admin: AdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
             "internal": topic.is_internal,
             "configs": _overrides(settings),
             "min_insync_replicas": _min_insync(settings),
-            "partitions": list(_partition_rows(topic, starts, ends)),
+            "partitions": list(_partition_rows(topic, starts.found, ends.found)),
         }
         for topic in topics
         for settings in [read_configs(admin, "topic", topic.name)]
@@ -230,9 +230,7 @@ def _describe(admin: AdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _partition_rows(
-    topic: TopicDescription,
-    starts: Mapping[tuple[str, int], int | None],
-    ends: Mapping[tuple[str, int], int | None],
+    topic: TopicDescription, starts: Mapping[Place, int], ends: Mapping[Place, int]
 ) -> Iterable[dict[str, Any]]:
     for part in topic.partitions:
         place = (topic.name, part.id)
@@ -246,24 +244,6 @@ def _partition_rows(
             "end_offset": end,
             "offsets": None if start is None or end is None else end - start,
         }
-
-
-def _offsets(
-    admin: AdminClient, topics: Iterable[TopicDescription], spec: Any
-) -> dict[tuple[str, int], int | None]:
-    """A partition without an answer (offline, say) has no offset; the rest of the table still helps."""
-    from confluent_kafka import KafkaException, TopicPartition
-
-    wanted = {TopicPartition(topic.name, part.id): spec for topic in topics for part in topic.partitions}
-    found: dict[tuple[str, int], int | None] = {}
-    for place, future in admin.list_offsets(wanted, request_timeout=REQUEST_SECONDS).items():
-        try:
-            found[place.topic, place.partition] = future.result(timeout=REQUEST_SECONDS * 2).offset
-        except KafkaException:
-            found[place.topic, place.partition] = None
-        except TimeoutError:
-            raise CommandError("the broker did not answer in time: try again, or look at its log") from None
-    return found
 
 
 def _overrides(entries: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:

@@ -6,7 +6,6 @@ One request at a time; any broker answers.
 from __future__ import annotations
 
 import socket
-from types import TracebackType
 from typing import Any, TypeVar
 
 from forebay.cli.client import CONNECT_SECONDS, Client, CommandError, split_address
@@ -59,9 +58,7 @@ class WireConnection:
     def __enter__(self) -> WireConnection:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

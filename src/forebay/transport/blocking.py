@@ -7,7 +7,6 @@ fetched is copied once, out of the kernel, before it is decoded.
 from __future__ import annotations
 
 import socket
-from types import TracebackType
 from typing import Any, Self
 
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
@@ -48,9 +47,7 @@ class BlockingConnection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

@@ -9,8 +9,9 @@ import click
 
 from forebay.cli import deletion
 from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, settle
-from forebay.cli.group.lag import PartitionLag, Place, describe_group, group_lag, group_state, word
+from forebay.cli.group.lag import PartitionLag, describe_group, group_lag, group_state, word
 from forebay.cli.group.reset_offsets import reset_offsets
+from forebay.cli.log_offsets import Place
 from forebay.cli.output import json_option, print_json, print_table
 
 if TYPE_CHECKING:

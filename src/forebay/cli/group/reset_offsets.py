@@ -6,23 +6,15 @@ A plan is made from what is committed and from both ends of each log; every new 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, settle
-from forebay.cli.group.lag import (
-    LogOffsets,
-    Place,
-    committed_offsets,
-    describe_group,
-    ends_of,
-    group_state,
-    log_offsets,
-)
-from forebay.cli.messages.positions import TIME_HELP, parse_time
+from forebay.cli.group.lag import committed_offsets, describe_group, group_state
+from forebay.cli.log_offsets import LogOffsets, Place, ends_of, log_offsets
+from forebay.cli.messages.positions import TIME_HELP, time_option
 from forebay.cli.output import json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -81,7 +73,7 @@ def reset_offsets(
       forebay group reset-offsets billing --to-time 2h --topic orders --execute
       forebay group reset-offsets billing --shift-by=-10 --topic orders:0,3 --execute
     """
-    target, timestamp_ms = _target(to), _timestamp_ms(to["to_time"])
+    target, timestamp_ms = _target(to), time_option(to["to_time"])
     admin = client.admin()
     committed = committed_offsets(admin, name)
     places = _chosen(client, admin, topics) if topics else sorted(committed)
@@ -113,15 +105,6 @@ def _target(to: Mapping[str, Any]) -> Target:
         "shift_by": lambda logs, place: logs.committed.get(place, logs.starts[place]) + int(to["shift_by"]),
     }
     return targets[given[0]]
-
-
-def _timestamp_ms(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return parse_time(text, time.time_ns() // 1_000_000)
-    except CommandError as error:
-        raise click.UsageError(str(error)) from None
 
 
 def _logs(

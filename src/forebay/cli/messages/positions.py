@@ -7,9 +7,12 @@ that cannot be mistaken for it: an ISO date, `@` and epoch milliseconds, or how 
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
+
+import click
 
 from forebay.cli.client import CommandError
 
@@ -63,6 +66,16 @@ def parse_position(text: str, now_ms: int) -> Position:
         return Time(parse_time(text, now_ms))
     except CommandError:
         raise CommandError(f"cannot begin at {text!r}: give {POSITION_HELP}") from None
+
+
+def time_option(text: str | None) -> int | None:
+    """The milliseconds that an option means, if it is given; click reports what is no time."""
+    if text is None:
+        return None
+    try:
+        return parse_time(text, time.time_ns() // 1_000_000)
+    except CommandError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def parse_time(text: str, now_ms: int) -> int:

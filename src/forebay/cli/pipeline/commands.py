@@ -7,14 +7,13 @@ that the help of these commands is there at once and without it.
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from forebay.cli.client import Client, CommandError, client_options, pairs
-from forebay.cli.messages.positions import TIME_HELP, parse_time
+from forebay.cli.client import Client, client_options, pairs
+from forebay.cli.messages.positions import TIME_HELP, time_option
 from forebay.cli.output import json_option
 from forebay.cli.pipeline.run import Engine, Step, engine_options, print_summaries, run_or_collect, run_steps
 from forebay.cli.pipeline.steps_file import load, steps_of
@@ -342,9 +341,5 @@ def _factor(speed: str | None) -> float | None:
 
 
 def _time_us(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return parse_time(text, time.time_ns() // 1_000_000) * 1000
-    except CommandError as error:
-        raise click.UsageError(str(error)) from None
+    time_ms = time_option(text)
+    return None if time_ms is None else time_ms * 1000
