@@ -18,7 +18,14 @@ from forebay.coordination.metadata import (
     register_broker,
 )
 from forebay.coordination.store import Delete, Put, StoreError
-from forebay.core.cluster.image import BrokerRegistration, Change, ClusterImage, PartitionPut, PartitionState
+from forebay.core.cluster.image import (
+    BrokerRegistration,
+    Change,
+    ClusterImage,
+    ConfigOwner,
+    PartitionPut,
+    PartitionState,
+)
 from forebay.core.cluster.resources import ResourceType
 from forebay.core.cluster.settings import Alteration, AlterOp, Resource, alter_configs
 from forebay.core.cluster.topics import NewTopic, create_partitions, create_topic, delete_topic
@@ -88,7 +95,7 @@ async def test_settings_of_a_group_are_found_again_whatever_its_name(name: str) 
         before = (await store.range(KEYS.root))[0]
         await metadata.change(lambda image: alter_configs(image, CONFIG, group, [setting(key, "50000")]))
         assert metadata.image == await load(store, KEYS)
-        assert metadata.image.group_config(name).overrides == {key: "50000"}
+        assert metadata.image.group_configs[name].overrides == {key: "50000"}
         gone = Alteration(name=key, op=AlterOp.DELETE, value=None)
         await metadata.change(lambda image: alter_configs(image, CONFIG, group, [gone]))
         assert metadata.image.group_configs == {}
@@ -250,7 +257,13 @@ async def test_other_clusters_in_the_same_store_do_not_matter() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", [KEYS.topic("t"), KEYS.topic_config("t"), KEYS.broker_config("1"), KEYS.root + "brokers/x"]
+    "key",
+    [
+        KEYS.topic("t"),
+        KEYS.config(ConfigOwner.TOPIC, "t"),
+        KEYS.config(ConfigOwner.BROKER, "1"),
+        KEYS.root + "brokers/x",
+    ],
 )
 async def test_a_damaged_store_is_one_clear_error(key: str) -> None:
     store = MemoryStore()

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
+from forebay.core.cluster.image import ConfigOwner
 from forebay.core.cluster.image_text import topic_id_text
 from forebay.errors import ProtocolError
 
@@ -60,19 +61,13 @@ class Keys:
     def state(self, topic_id: bytes, partition: int) -> str:
         return f"{self.states(topic_id)}{partition}"
 
-    def topic_config(self, name: str) -> str:
-        return f"{self.root}configs/topics/{name}"
-
-    def broker_config(self, name: str) -> str:
-        return f"{self.root}configs/brokers/{name}"
-
-    def group_config(self, name: str) -> str:
+    def config(self, owner: ConfigOwner, name: str) -> str:
         # A group's id may hold any character, a slash too.
-        return f"{self.root}configs/groups/{quote(name, safe='')}"
+        return f"{self.root}configs/{owner.value}/{quote(name, safe='')}"
 
     @staticmethod
-    def group_name(part: str) -> str:
-        """The group's id from the last part of its key."""
+    def config_name(part: str) -> str:
+        """The name of a config's owner, from the last part of its key."""
         try:
             return unquote(part, errors="strict")
         except UnicodeDecodeError:

@@ -9,16 +9,15 @@ from forebay.coordination.store import Compare, Delete, Event, EventKind, KeyVal
 from forebay.core.cluster import image_text
 from forebay.core.cluster.image import (
     NO_CONTROLLER,
-    BrokerConfigPut,
     BrokerDeleted,
     BrokerPut,
     Change,
     ClusterImage,
+    ConfigOwner,
+    ConfigPut,
     ControllerPut,
-    GroupConfigPut,
     PartitionPut,
     PartitionState,
-    TopicConfigPut,
     TopicDeleted,
     TopicPut,
 )
@@ -26,6 +25,8 @@ from forebay.errors import ProtocolError
 
 # Topics before the partitions that belong to them.
 _LOAD_ORDER = {"topics": 0, "state": 1}
+
+_OWNERS = {owner.value: owner for owner in ConfigOwner}
 
 
 def changes_of_range(keys: Keys, items: Iterable[KeyValue]) -> list[Change]:
@@ -50,16 +51,10 @@ def _put_change(keys: Keys, item: KeyValue) -> Change | None:
                 topic_id=image_text.parse_topic_id(topic_id),
                 state=image_text.decode_partition(_number(item.key, index), item.value, item.mod_revision),
             )
-        case ("configs", "topics", name):
+        case ("configs", kind, part) if kind in _OWNERS:
+            name = keys.config_name(part)
             overrides = image_text.decode_overrides(name, item.value)
-            return TopicConfigPut(name=name, overrides=overrides, revision=item.mod_revision)
-        case ("configs", "brokers", name):
-            overrides = image_text.decode_overrides(name, item.value)
-            return BrokerConfigPut(name=name, overrides=overrides, revision=item.mod_revision)
-        case ("configs", "groups", part):
-            name = keys.group_name(part)
-            overrides = image_text.decode_overrides(name, item.value)
-            return GroupConfigPut(name=name, overrides=overrides, revision=item.mod_revision)
+            return ConfigPut(owner=_OWNERS[kind], name=name, overrides=overrides, revision=item.mod_revision)
         case ("brokers", broker_id):
             number = _number(item.key, broker_id)
             return BrokerPut(registration=image_text.decode_broker(number, item.value, item.create_revision))
@@ -74,12 +69,8 @@ def _delete_change(keys: Keys, key: str) -> Change | None:
     match keys.split(key):
         case ("topics", name):
             return TopicDeleted(name=name)
-        case ("configs", "topics", name):
-            return TopicConfigPut(name=name, overrides={})
-        case ("configs", "brokers", name):
-            return BrokerConfigPut(name=name, overrides={})
-        case ("configs", "groups", part):
-            return GroupConfigPut(name=keys.group_name(part), overrides={})
+        case ("configs", kind, part) if kind in _OWNERS:
+            return ConfigPut(owner=_OWNERS[kind], name=keys.config_name(part), overrides={})
         case ("brokers", broker_id):
             return BrokerDeleted(id=_number(key, broker_id))
         case ("controller",):
@@ -130,15 +121,9 @@ class Writes:
                 self.deletes.append(Delete(key=keys.states(topic_id), prefix=True))
             case PartitionPut(topic_id=topic_id, state=state):
                 self._put_state(topic_id, state)
-            case TopicConfigPut(name=name, overrides=overrides):
-                revision = self._image.topic_config(name).revision
-                self._put_or_delete(keys.topic_config(name), overrides, revision)
-            case BrokerConfigPut(name=name, overrides=overrides):
-                revision = self._image.broker_config(name).revision
-                self._put_or_delete(keys.broker_config(name), overrides, revision)
-            case GroupConfigPut(name=name, overrides=overrides):
-                revision = self._image.group_config(name).revision
-                self._put_or_delete(keys.group_config(name), overrides, revision)
+            case ConfigPut(owner=owner, name=name, overrides=overrides):
+                revision = self._image.config(owner, name).revision
+                self._put_or_delete(keys.config(owner, name), overrides, revision)
             case BrokerPut() | BrokerDeleted() | ControllerPut():
                 raise AssertionError("a broker registers and is elected by itself, under its lease")
 

@@ -25,9 +25,10 @@ from forebay.core.cluster.image import (
     BrokerPut,
     BrokerRegistration,
     ClusterImage,
+    ConfigOwner,
+    ConfigPut,
     PartitionPut,
     PartitionState,
-    TopicConfigPut,
     TopicPut,
     TopicRecord,
 )
@@ -124,7 +125,7 @@ def test_an_unclean_election_takes_whoever_is_left(
 def test_a_topic_decides_on_unclean_elections_before_the_broker(enabled: bool) -> None:
     setting = {"unclean.leader.election.enable": str(enabled).lower()}
     image = image_of(partition(NO_LEADER, (1,)), alive={2}).apply(
-        [TopicConfigPut(name="t", overrides=setting)]
+        [ConfigPut(owner=ConfigOwner.TOPIC, name="t", overrides=setting)]
     )
     config = ControllerConfig(unclean_election=not enabled)
     assert planned(image, config) == ([(2, 6, (2,))] if enabled else [])

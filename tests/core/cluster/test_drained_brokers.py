@@ -8,10 +8,11 @@ from forebay.config import DRAINED, broker_config
 from forebay.core.cluster.balancing import rebalance
 from forebay.core.cluster.image import (
     ALL_BROKERS,
-    BrokerConfigPut,
     BrokerPut,
     BrokerRegistration,
     ClusterImage,
+    ConfigOwner,
+    ConfigPut,
     TopicPut,
     TopicRecord,
 )
@@ -32,7 +33,11 @@ def cluster(brokers: int, *drained: int, topic: str = "t") -> ClusterImage:
         [*(BrokerPut(registration=each) for each in registrations), TopicPut(record=record)]
     )
     overrides = {DRAINED: ",".join(map(str, drained))}
-    return image.apply([BrokerConfigPut(name=ALL_BROKERS, overrides=overrides)]) if drained else image
+    return (
+        image.apply([ConfigPut(owner=ConfigOwner.BROKER, name=ALL_BROKERS, overrides=overrides)])
+        if drained
+        else image
+    )
 
 
 def altered(image: ClusterImage, op: AlterOp, value: str) -> ClusterImage:

@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 from forebay.core.cluster import image_text
 from forebay.core.cluster.image import (
     NO_CONTROLLER,
-    BrokerConfigPut,
     BrokerDeleted,
     BrokerPut,
     BrokerRegistration,
     Change,
     ClusterImage,
+    ConfigOwner,
+    ConfigPut,
     ControllerPut,
-    GroupConfigPut,
     PartitionPut,
     PartitionState,
-    TopicConfigPut,
     TopicDeleted,
     TopicPut,
     TopicRecord,
@@ -101,22 +100,22 @@ def test_brokers_and_settings_come_and_go() -> None:
     image = EMPTY.apply(
         [
             BrokerPut(registration=broker),
-            TopicConfigPut(name="t", overrides={"a": "1"}, revision=3),
-            BrokerConfigPut(name="1", overrides={"b": "2"}, revision=4),
-            GroupConfigPut(name="g", overrides={"c": "3"}, revision=5),
+            ConfigPut(owner=ConfigOwner.TOPIC, name="t", overrides={"a": "1"}, revision=3),
+            ConfigPut(owner=ConfigOwner.BROKER, name="1", overrides={"b": "2"}, revision=4),
+            ConfigPut(owner=ConfigOwner.GROUP, name="g", overrides={"c": "3"}, revision=5),
         ]
     )
     assert image.brokers == {1: broker}
     assert (image.topic_config("t").overrides, image.topic_config("t").revision) == ({"a": "1"}, 3)
     assert image.broker_config("1").overrides == {"b": "2"}
-    assert (image.group_config("g").overrides, image.group_config("g").revision) == ({"c": "3"}, 5)
+    assert (image.group_configs["g"].overrides, image.group_configs["g"].revision) == ({"c": "3"}, 5)
     image = image.apply(
         [
             BrokerDeleted(id=1),
-            TopicConfigPut(name="t", overrides={}),
-            TopicConfigPut(name="u", overrides={}),
-            BrokerConfigPut(name="1", overrides={}),
-            GroupConfigPut(name="g", overrides={}),
+            ConfigPut(owner=ConfigOwner.TOPIC, name="t", overrides={}),
+            ConfigPut(owner=ConfigOwner.TOPIC, name="u", overrides={}),
+            ConfigPut(owner=ConfigOwner.BROKER, name="1", overrides={}),
+            ConfigPut(owner=ConfigOwner.GROUP, name="g", overrides={}),
         ]
     )
     assert image == EMPTY
@@ -158,7 +157,9 @@ CHANGES = st.one_of(
         st.integers(1, 2),
     ),
     st.builds(
-        lambda name, text: TopicConfigPut(name=name, overrides={"k": text} if text else {}),
+        lambda name, text: ConfigPut(
+            owner=ConfigOwner.TOPIC, name=name, overrides={"k": text} if text else {}
+        ),
         NAMES,
         st.text(max_size=1),
     ),

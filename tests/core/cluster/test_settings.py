@@ -7,12 +7,11 @@ import pytest
 from forebay.config import BrokerConfig, broker_config
 from forebay.core.cluster.image import (
     ALL_BROKERS,
-    BrokerConfigPut,
     BrokerPut,
     BrokerRegistration,
     ClusterImage,
-    GroupConfigPut,
-    TopicConfigPut,
+    ConfigOwner,
+    ConfigPut,
 )
 from forebay.core.cluster.resources import ResourceType
 from forebay.core.cluster.settings import Alteration, AlterOp, Resource, alter_configs, replace_configs
@@ -45,8 +44,10 @@ def alteration(name: str, op: int, value: str | None = None) -> Alteration:
 def test_replacing_drops_what_is_not_named() -> None:
     image = with_topic(cluster(), configs={"retention.ms": "5", "segment.bytes": "1000"})
     changes = replace_configs(image, CONFIG, TOPIC, [("segment.bytes", "2000")])
-    assert changes == [TopicConfigPut(name="t", overrides={"segment.bytes": "2000"})]
-    assert replace_configs(image, CONFIG, TOPIC, []) == [TopicConfigPut(name="t", overrides={})]
+    assert changes == [ConfigPut(owner=ConfigOwner.TOPIC, name="t", overrides={"segment.bytes": "2000"})]
+    assert replace_configs(image, CONFIG, TOPIC, []) == [
+        ConfigPut(owner=ConfigOwner.TOPIC, name="t", overrides={})
+    ]
 
 
 def test_altering_keeps_the_rest() -> None:
@@ -57,7 +58,9 @@ def test_altering_keeps_the_rest() -> None:
         TOPIC,
         [alteration("segment.bytes", AlterOp.DELETE), alteration("segment.ms", AlterOp.SET, "9")],
     )
-    assert changes == [TopicConfigPut(name="t", overrides={"retention.ms": "5", "segment.ms": "9"})]
+    assert changes == [
+        ConfigPut(owner=ConfigOwner.TOPIC, name="t", overrides={"retention.ms": "5", "segment.ms": "9"})
+    ]
 
 
 def test_nothing_to_change_is_nothing_to_write() -> None:
@@ -77,7 +80,7 @@ def test_nothing_to_change_is_nothing_to_write() -> None:
 def test_lists_are_edited_from_what_is_in_force(before: str | None, op: int, value: str, after: str) -> None:
     image = with_topic(cluster(), configs={"cleanup.policy": before} if before else {})
     changes = alter_configs(image, CONFIG, TOPIC, [alteration("cleanup.policy", op, value)])
-    assert changes == [TopicConfigPut(name="t", overrides={"cleanup.policy": after})]
+    assert changes == [ConfigPut(owner=ConfigOwner.TOPIC, name="t", overrides={"cleanup.policy": after})]
 
 
 @pytest.mark.parametrize(
@@ -128,10 +131,10 @@ def test_brokers_have_settings_of_their_own_and_in_common() -> None:
     change = [alteration("log.retention.ms", AlterOp.SET, "5")]
     overrides = {"log.retention.ms": "5"}
     assert alter_configs(cluster(), CONFIG, BROKER, change) == [
-        BrokerConfigPut(name="1", overrides=overrides)
+        ConfigPut(owner=ConfigOwner.BROKER, name="1", overrides=overrides)
     ]
     assert alter_configs(cluster(), CONFIG, EVERY_BROKER, change) == [
-        BrokerConfigPut(name=ALL_BROKERS, overrides=overrides)
+        ConfigPut(owner=ConfigOwner.BROKER, name=ALL_BROKERS, overrides=overrides)
     ]
 
 
@@ -179,9 +182,13 @@ def test_deleting_what_is_not_known_is_no_error(resource: Resource) -> None:
 
 
 def test_a_throttle_goes_though_an_unknown_setting_is_deleted_with_it() -> None:
-    image = cluster().apply([BrokerConfigPut(name="1", overrides={"leader.replication.throttled.rate": "5"})])
+    image = cluster().apply(
+        [ConfigPut(owner=ConfigOwner.BROKER, name="1", overrides={"leader.replication.throttled.rate": "5"})]
+    )
     gone = [alteration("leader.replication.throttled.rate", AlterOp.DELETE), alteration("x", AlterOp.DELETE)]
-    assert alter_configs(image, CONFIG, BROKER, gone) == [BrokerConfigPut(name="1", overrides={})]
+    assert alter_configs(image, CONFIG, BROKER, gone) == [
+        ConfigPut(owner=ConfigOwner.BROKER, name="1", overrides={})
+    ]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +203,7 @@ def test_a_throttle_goes_though_an_unknown_setting_is_deleted_with_it() -> None:
 )
 def test_what_has_no_meaning_here_is_kept(resource: Resource, name: str, value: str) -> None:
     (change,) = alter_configs(with_topic(cluster()), CONFIG, resource, [alteration(name, AlterOp.SET, value)])
-    assert isinstance(change, BrokerConfigPut | TopicConfigPut | GroupConfigPut)
+    assert isinstance(change, ConfigPut)
     assert change.overrides == {name: value}
 
 
@@ -204,7 +211,7 @@ def test_what_has_no_meaning_here_is_kept(resource: Resource, name: str, value: 
 def test_a_broker_is_meant_however_its_number_is_written(name: str) -> None:
     change = [alteration("log.retention.ms", AlterOp.SET, "5")]
     (put,) = alter_configs(cluster(), CONFIG, Resource(type=ResourceType.BROKER, name=name), change)
-    assert put == BrokerConfigPut(name="1", overrides={"log.retention.ms": "5"})
+    assert put == ConfigPut(owner=ConfigOwner.BROKER, name="1", overrides={"log.retention.ms": "5"})
 
 
 # -- lists ------------------------------------------------------------------------------------------------
@@ -216,7 +223,7 @@ def edited(
     image: ClusterImage, config: BrokerConfig, resource: Resource, name: str, op: AlterOp, value: str
 ) -> str:
     (change,) = alter_configs(image, config, resource, [alteration(name, op, value)])
-    assert isinstance(change, BrokerConfigPut | TopicConfigPut)
+    assert isinstance(change, ConfigPut)
     return change.overrides[name]
 
 
@@ -224,8 +231,8 @@ def test_an_explicitly_empty_list_is_empty() -> None:
     name = "leader.replication.throttled.replicas"
     image = with_topic(cluster(), {name: ""})
     assert edited(image, CONFIG, TOPIC, name, AlterOp.APPEND, "0:1") == "0:1"
-    common = BrokerConfigPut(name=ALL_BROKERS, overrides={DRAINED: "2,3"})
-    image = cluster().apply([common, BrokerConfigPut(name="1", overrides={DRAINED: ""})])
+    common = ConfigPut(owner=ConfigOwner.BROKER, name=ALL_BROKERS, overrides={DRAINED: "2,3"})
+    image = cluster().apply([common, ConfigPut(owner=ConfigOwner.BROKER, name="1", overrides={DRAINED: ""})])
     assert edited(image, CONFIG, BROKER, DRAINED, AlterOp.APPEND, "4") == "4"
     assert alter_configs(image, CONFIG, BROKER, [alteration(DRAINED, AlterOp.SUBTRACT, "2")]) == []
 
@@ -235,7 +242,9 @@ def test_it_does_not_matter_which_broker_edits_a_list(op: AlterOp) -> None:
     """What a broker has in its own config file does not count, only what all brokers know."""
     one = broker_config({"log.cleanup.policy": "compact"})
     other = broker_config({"log.cleanup.policy": "delete"})
-    common = BrokerConfigPut(name=ALL_BROKERS, overrides={"log.cleanup.policy": "delete,compact"})
+    common = ConfigPut(
+        owner=ConfigOwner.BROKER, name=ALL_BROKERS, overrides={"log.cleanup.policy": "delete,compact"}
+    )
     for image in (with_topic(cluster()), with_topic(cluster()).apply([common])):
         change = [alteration("cleanup.policy", op, "compact")]
         made = {str(alter_configs(image, config, TOPIC, change)) for config in (one, other, CONFIG)}
@@ -243,7 +252,9 @@ def test_it_does_not_matter_which_broker_edits_a_list(op: AlterOp) -> None:
 
 
 def test_a_list_that_is_not_given_is_that_of_all_brokers() -> None:
-    common = BrokerConfigPut(name=ALL_BROKERS, overrides={"log.cleanup.policy": "compact"})
+    common = ConfigPut(
+        owner=ConfigOwner.BROKER, name=ALL_BROKERS, overrides={"log.cleanup.policy": "compact"}
+    )
     image = with_topic(cluster()).apply([common])
     assert edited(image, CONFIG, TOPIC, "cleanup.policy", AlterOp.APPEND, "delete") == "compact,delete"
     assert edited(image, CONFIG, BROKER, "log.cleanup.policy", AlterOp.APPEND, "delete") == "compact,delete"
@@ -255,9 +266,13 @@ def test_a_list_that_is_not_given_is_that_of_all_brokers() -> None:
 def test_a_group_has_settings_before_it_exists() -> None:
     change = [alteration("consumer.session.timeout.ms", AlterOp.SET, "50000")]
     (put,) = alter_configs(cluster(), CONFIG, GROUP, change)
-    assert put == GroupConfigPut(name="g", overrides={"consumer.session.timeout.ms": "50000"})
+    assert put == ConfigPut(
+        owner=ConfigOwner.GROUP, name="g", overrides={"consumer.session.timeout.ms": "50000"}
+    )
     image = cluster().apply([put])
-    assert replace_configs(image, CONFIG, GROUP, []) == [GroupConfigPut(name="g", overrides={})]
+    assert replace_configs(image, CONFIG, GROUP, []) == [
+        ConfigPut(owner=ConfigOwner.GROUP, name="g", overrides={})
+    ]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from forebay.core.cluster.image import (
     BrokerRegistration,
     Change,
     ClusterImage,
-    TopicConfigPut,
+    ConfigOwner,
+    ConfigPut,
     TopicDeleted,
     TopicPut,
 )
@@ -137,7 +138,7 @@ def test_a_manual_assignment_is_taken_as_it_is() -> None:
 
 def test_settings_are_written_beside_the_topic() -> None:
     changes = create_topic(cluster(), CONFIG, new(configs={"retention.ms": "5"}))
-    assert changes[1:] == [TopicConfigPut(name="t", overrides={"retention.ms": "5"})]
+    assert changes[1:] == [ConfigPut(owner=ConfigOwner.TOPIC, name="t", overrides={"retention.ms": "5"})]
 
 
 def test_no_broker_no_topic() -> None:
@@ -165,7 +166,10 @@ def test_ten_thousand_partitions_are_one_change() -> None:
 def test_deletion_takes_the_settings_along() -> None:
     image = with_topic(cluster(), configs={"retention.ms": "5"})
     changes = delete_topic(image, CONFIG, "t")
-    assert changes == [TopicDeleted(name="t", topic_id=TOPIC_ID), TopicConfigPut(name="t", overrides={})]
+    assert changes == [
+        TopicDeleted(name="t", topic_id=TOPIC_ID),
+        ConfigPut(owner=ConfigOwner.TOPIC, name="t", overrides={}),
+    ]
     after = image.apply(changes)
     assert (after.topics, after.topic_configs) == ({}, {})
 

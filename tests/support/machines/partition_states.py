@@ -7,9 +7,10 @@ from forebay.core.cluster.image import (
     BrokerPut,
     BrokerRegistration,
     ClusterImage,
+    ConfigOwner,
+    ConfigPut,
     PartitionPut,
     PartitionState,
-    TopicConfigPut,
     TopicPut,
     TopicRecord,
 )
@@ -52,7 +53,9 @@ def depart(
     record = TopicRecord(name="t", topic_id=TOPIC_ID, assignment=(state.replicas,))
     brokers = [BrokerPut(registration=BrokerRegistration(id=number, host="h", port=9)) for number in alive]
     settings = (
-        [] if minimum < 0 else [TopicConfigPut(name="t", overrides={"min.insync.replicas": str(minimum)})]
+        []
+        if minimum < 0
+        else [ConfigPut(owner=ConfigOwner.TOPIC, name="t", overrides={"min.insync.replicas": str(minimum)})]
     )
     image = ClusterImage(cluster_id="c").apply([*brokers, TopicPut(record=record), *settings])
     image = image.apply([PartitionPut(topic_id=TOPIC_ID, state=state)])

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 NO_LEADER = -1
 NO_CONTROLLER = -1
@@ -130,27 +131,22 @@ class PartitionPut:
     state: PartitionState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfigPut:
-    name: str
-    overrides: Mapping[str, str]
-    """Empty means that the topic has no settings of its own any more."""
-    revision: int = 0
+class ConfigOwner(Enum):
+    """What can have settings of its own."""
+
+    TOPIC = "topics"
+    BROKER = "brokers"
+    """Named by its id in digits; ALL_BROKERS names all of them."""
+    GROUP = "groups"
+    """Named by its id. The group need not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfigPut:
+class ConfigPut:
+    owner: ConfigOwner
     name: str
-    """A broker's id in digits, or ALL_BROKERS."""
     overrides: Mapping[str, str]
-    revision: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfigPut:
-    name: str
-    """A group's id. The group need not exist."""
-    overrides: Mapping[str, str]
+    """Empty means that the owner has no settings of its own any more."""
     revision: int = 0
 
 
@@ -170,17 +166,7 @@ class ControllerPut:
     """The broker that was elected, or NO_CONTROLLER."""
 
 
-Change = (
-    TopicPut
-    | TopicDeleted
-    | PartitionPut
-    | TopicConfigPut
-    | BrokerConfigPut
-    | GroupConfigPut
-    | BrokerPut
-    | BrokerDeleted
-    | ControllerPut
-)
+Change = TopicPut | TopicDeleted | PartitionPut | ConfigPut | BrokerPut | BrokerDeleted | ControllerPut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,8 +198,17 @@ class ClusterImage:
     def broker_config(self, name: str) -> ConfigImage:
         return self.broker_configs.get(name, _NO_CONFIG)
 
-    def group_config(self, name: str) -> ConfigImage:
-        return self.group_configs.get(name, _NO_CONFIG)
+    def configs(self, owner: ConfigOwner) -> Mapping[str, ConfigImage]:
+        match owner:
+            case ConfigOwner.TOPIC:
+                return self.topic_configs
+            case ConfigOwner.BROKER:
+                return self.broker_configs
+            case ConfigOwner.GROUP:
+                return self.group_configs
+
+    def config(self, owner: ConfigOwner, name: str) -> ConfigImage:
+        return self.configs(owner).get(name, _NO_CONFIG)
 
     def apply(self, changes: Iterable[Change], revision: int | None = None) -> ClusterImage:
         """The image after these changes. Parts that did not change stay the same objects."""
@@ -232,9 +227,7 @@ class _Draft:
         self._brokers: dict[int, BrokerRegistration] | None = None
         self._topics: dict[str, TopicImage] | None = None
         self._names: dict[bytes, str] | None = None
-        self._topic_configs: dict[str, ConfigImage] | None = None
-        self._broker_configs: dict[str, ConfigImage] | None = None
-        self._group_configs: dict[str, ConfigImage] | None = None
+        self._configs: dict[ConfigOwner, dict[str, ConfigImage]] = {}
         self._partitions: dict[str, list[PartitionState]] = {}
 
     def apply(self, change: Change) -> None:
@@ -245,18 +238,8 @@ class _Draft:
                 self._put_topic(change)
             case TopicDeleted(name=name):
                 self._delete_topic(name)
-            case TopicConfigPut():
-                if self._topic_configs is None:
-                    self._topic_configs = dict(self._image.topic_configs)
-                _put_config(self._topic_configs, change)
-            case BrokerConfigPut():
-                if self._broker_configs is None:
-                    self._broker_configs = dict(self._image.broker_configs)
-                _put_config(self._broker_configs, change)
-            case GroupConfigPut():
-                if self._group_configs is None:
-                    self._group_configs = dict(self._image.group_configs)
-                _put_config(self._group_configs, change)
+            case ConfigPut():
+                self._put_config(change)
             case BrokerPut(registration=registration):
                 self._broker_map()[registration.id] = registration
             case BrokerDeleted(id=broker_id):
@@ -275,9 +258,9 @@ class _Draft:
             brokers=image.brokers if self._brokers is None else self._brokers,
             topics=image.topics if self._topics is None else self._topics,
             topic_names=image.topic_names if self._names is None else self._names,
-            topic_configs=image.topic_configs if self._topic_configs is None else self._topic_configs,
-            broker_configs=image.broker_configs if self._broker_configs is None else self._broker_configs,
-            group_configs=image.group_configs if self._group_configs is None else self._group_configs,
+            topic_configs=self._configs.get(ConfigOwner.TOPIC, image.topic_configs),
+            broker_configs=self._configs.get(ConfigOwner.BROKER, image.broker_configs),
+            group_configs=self._configs.get(ConfigOwner.GROUP, image.group_configs),
             controller=self._controller,
         )
 
@@ -341,11 +324,12 @@ class _Draft:
         if topic is not None:
             self._name_map().pop(topic.topic_id, None)
 
-
-def _put_config(
-    configs: dict[str, ConfigImage], change: TopicConfigPut | BrokerConfigPut | GroupConfigPut
-) -> None:
-    if change.overrides:
-        configs[change.name] = ConfigImage(overrides=change.overrides, revision=change.revision)
-    else:
-        configs.pop(change.name, None)
+    def _put_config(self, change: ConfigPut) -> None:
+        owner = change.owner
+        if owner not in self._configs:
+            self._configs[owner] = dict(self._image.configs(owner))
+        if change.overrides:
+            config = ConfigImage(overrides=change.overrides, revision=change.revision)
+            self._configs[owner][change.name] = config
+        else:
+            self._configs[owner].pop(change.name, None)

@@ -20,14 +20,7 @@ from forebay.config import (
     topic_key,
     validate_broker_override,
 )
-from forebay.core.cluster.image import (
-    ALL_BROKERS,
-    BrokerConfigPut,
-    Change,
-    ClusterImage,
-    GroupConfigPut,
-    TopicConfigPut,
-)
+from forebay.core.cluster.image import ALL_BROKERS, Change, ClusterImage, ConfigOwner, ConfigPut
 from forebay.core.cluster.topics import existing_topic, validate_topic_name
 from forebay.errors import ErrorCode, KafkaError
 
@@ -43,19 +36,21 @@ class ResourceType(IntEnum):
 
 
 class Kind(ABC):
+    owner: ConfigOwner
+
     @abstractmethod
     def find(self, image: ClusterImage, name: str, /) -> str:
         """The name that the settings are kept under; raises KafkaError when there is no such resource."""
 
-    @abstractmethod
-    def overrides(self, image: ClusterImage, name: str) -> Mapping[str, str]: ...
+    def overrides(self, image: ClusterImage, name: str) -> Mapping[str, str]:
+        return image.config(self.owner, name).overrides
+
+    def put(self, name: str, overrides: Mapping[str, str]) -> Change:
+        return ConfigPut(owner=self.owner, name=name, overrides=overrides)
 
     @abstractmethod
     def definition(self, key: str) -> Definition:
         """Raises ConfigError for a setting that does not exist."""
-
-    @abstractmethod
-    def put(self, name: str, overrides: Mapping[str, str]) -> Change: ...
 
     @abstractmethod
     def inherited(self, image: ClusterImage, name: str, key: str, /) -> str:
@@ -70,18 +65,14 @@ class Kind(ABC):
 
 
 class TopicKind(Kind):
+    owner = ConfigOwner.TOPIC
+
     def find(self, image: ClusterImage, name: str, /) -> str:
         validate_topic_name(name)
         return existing_topic(image, name).name
 
-    def overrides(self, image: ClusterImage, name: str) -> Mapping[str, str]:
-        return image.topic_config(name).overrides
-
     def definition(self, key: str) -> Definition:
         return topic_key(key).definition
-
-    def put(self, name: str, overrides: Mapping[str, str]) -> Change:
-        return TopicConfigPut(name=name, overrides=overrides)
 
     def inherited(self, image: ClusterImage, _: str, key: str, /) -> str:
         found = topic_key(key)
@@ -91,20 +82,16 @@ class TopicKind(Kind):
 
 
 class BrokerKind(Kind):
+    owner = ConfigOwner.BROKER
+
     def find(self, image: ClusterImage, name: str, /) -> str:
         broker_id = parse_broker_id(name) if name else None
         if broker_id is not None and broker_id not in image.brokers:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no broker {broker_id}")
         return ALL_BROKERS if broker_id is None else str(broker_id)
 
-    def overrides(self, image: ClusterImage, name: str) -> Mapping[str, str]:
-        return image.broker_config(name).overrides
-
     def definition(self, key: str) -> Definition:
         return broker_definition(key)
-
-    def put(self, name: str, overrides: Mapping[str, str]) -> Change:
-        return BrokerConfigPut(name=name, overrides=overrides)
 
     def inherited(self, image: ClusterImage, name: str, key: str, /) -> str:
         definition = self.definition(key)
@@ -117,20 +104,16 @@ class BrokerKind(Kind):
 
 
 class GroupKind(Kind):
+    owner = ConfigOwner.GROUP
+
     def find(self, _: ClusterImage, name: str, /) -> str:
         # A group need not exist: its settings wait for it.
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the group's name must not be empty")
         return name
 
-    def overrides(self, image: ClusterImage, name: str) -> Mapping[str, str]:
-        return image.group_config(name).overrides
-
     def definition(self, key: str) -> Definition:
         return group_definition(key)
-
-    def put(self, name: str, overrides: Mapping[str, str]) -> Change:
-        return GroupConfigPut(name=name, overrides=overrides)
 
     def inherited(self, _: ClusterImage, __: str, key: str, /) -> str:
         return format_value(self.definition(key).default) or ""

@@ -14,7 +14,8 @@ from forebay.config import BrokerConfig, validate_topic_override
 from forebay.core.cluster.image import (
     Change,
     ClusterImage,
-    TopicConfigPut,
+    ConfigOwner,
+    ConfigPut,
     TopicDeleted,
     TopicImage,
     TopicPut,
@@ -66,7 +67,7 @@ def create_topic(image: ClusterImage, broker: BrokerConfig, new: NewTopic) -> li
     record = TopicRecord(name=new.name, topic_id=new.topic_id, assignment=_assignment(image, broker, new))
     changes: list[Change] = [TopicPut(record=record)]
     if overrides or image.topic_config(new.name).overrides:
-        changes.append(TopicConfigPut(name=new.name, overrides=overrides))
+        changes.append(ConfigPut(owner=ConfigOwner.TOPIC, name=new.name, overrides=overrides))
     return changes
 
 
@@ -75,7 +76,7 @@ def delete_topic(image: ClusterImage, broker: BrokerConfig, name: str) -> list[C
     topic = existing_topic(image, name)
     changes: list[Change] = [TopicDeleted(name=name, topic_id=topic.topic_id)]
     if image.topic_config(name).overrides:
-        changes.append(TopicConfigPut(name=name, overrides={}))
+        changes.append(ConfigPut(owner=ConfigOwner.TOPIC, name=name, overrides={}))
     return changes
 
 
