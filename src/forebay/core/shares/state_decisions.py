@@ -88,7 +88,8 @@ class StateDraft:
         if leader_epoch < state.leader_epoch:
             raise _fenced_leader(state, leader_epoch)
         if leader_epoch > state.leader_epoch:
-            self._change(key, state, Change(leader_epoch, state.start_offset, state.complete_count))
+            change = Change(leader_epoch, state.start_offset, state.complete_count)
+            self._update(key, change, changed(state, change))
         return state
 
     def write(self, key: ShareKey, request: PartitionData) -> None:
@@ -108,8 +109,9 @@ class StateDraft:
             complete_count=request.delivery_complete_count,
             ranges=ranges,
         )
-        if changed(state, change)._replace(updates=state.updates) != state:
-            self._change(key, state, change)
+        after = changed(state, change)
+        if after._replace(updates=state.updates) != state:
+            self._update(key, change, after)
 
     def delete(self, key: ShareKey) -> None:
         _check("partition", key.partition)
@@ -151,13 +153,13 @@ class StateDraft:
                 f"topic {key.topic_id.hex()} has no partition {key.partition}",
             )
 
-    def _change(self, key: ShareKey, state: ShareState, change: Change) -> None:
-        after = changed(state, change)
-        if state.updates >= self._updates_per_snapshot:
+    def _update(self, key: ShareKey, change: Change, after: ShareState) -> None:
+        """Write the change, or a snapshot of the state after it when that is due."""
+        if after.updates > self._updates_per_snapshot:
             self._snapshot(key, rewritten(after, self._now.wall_ms))
         else:
             self._drafted[key] = after
-            self.records.append(update_record(key, state.snapshot_epoch, change))
+            self.records.append(update_record(key, after.snapshot_epoch, change))
 
     def _snapshot(self, key: ShareKey, state: ShareState) -> None:
         self._drafted[key] = state

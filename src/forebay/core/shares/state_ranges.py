@@ -63,28 +63,31 @@ def _cut(each: StateRange, start_offset: int) -> StateRange:
 def _highest(pieces: list[StateRange]) -> list[StateRange]:
     """Ranges in which each offset has the highest rank of the pieces that hold it.
 
-    One pass from left to right. The pieces over the current position are in a heap, the highest rank first;
-    those that have ended are dropped when they come up.
+    One pass from left to right. Most pieces overlap no other and are taken over. Where some overlap, those
+    over the current position are in a heap, the highest rank first; ended ones are dropped when they come up.
     """
     pieces.sort()
     result: list[StateRange] = []
     over: list[tuple[int, int, int, RecordState]] = []
-    position, index = 0, 0
+    position, index, end = 0, 0, len(pieces)
     while True:
         while over and over[0][2] < position:
             heappop(over)
         if not over:
-            if index == len(pieces):
+            while index < end and (index + 1 == end or pieces[index].last < pieces[index + 1].first):
+                _append(result, pieces[index])
+                index += 1
+            if index == end:
                 return result
             position = pieces[index].first
-        while index < len(pieces) and pieces[index].first <= position:
+        while index < end and pieces[index].first <= position:
             _, last, state, count = pieces[index]
             heappush(over, (-count, -state, last, state))
             index += 1
         negative_count, _, last, state = over[0]
         if last < position:
             continue
-        if index < len(pieces):
+        if index < end:
             last = min(last, pieces[index].first - 1)
         _append(result, StateRange(position, last, state, -negative_count))
         position = last + 1
