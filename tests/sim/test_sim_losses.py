@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 
 import pytest
@@ -42,9 +43,7 @@ def begin(simulation: Simulation) -> None:
     for node in simulation.nodes:
         node.start()
     wait(simulation, lambda: all(node.ready for node in simulation.nodes))
-    maker = simulation.workload.add(
-        "maker", lambda client: TopicMaker(simulation.world, client, simulation.model, replication_factor=3)
-    )
+    maker = simulation.workload.add("maker", partial(TopicMaker, replication_factor=3))
     wait(simulation, lambda: maker.done)
     wait(simulation, simulation.invariants.converged)
 

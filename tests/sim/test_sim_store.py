@@ -9,7 +9,8 @@ import pytest
 
 from forebay.coordination.store import Compare, LeaseLost, Put, StoreError
 from forebay.sim.world.network import SimNetwork
-from forebay.sim.world.store import STORE_HOST, SimStore, StoreClient
+from forebay.sim.world.store import STORE_HOST, SimStore
+from forebay.sim.world.store_client import StoreClient
 from forebay.sim.world.virtual_time import World
 from support.sim.processes import finish, process_on
 
@@ -23,7 +24,7 @@ def test_a_lease_ends_when_its_holder_is_not_heard_of(
     world: World, network: SimNetwork, store: SimStore
 ) -> None:
     process = process_on(world, network, "a")
-    client = store.client(process.loop, "a")
+    client = StoreClient(store, process.loop, "a")
 
     async def hold() -> float:
         lease = await client.lease(6.0)
@@ -45,7 +46,7 @@ def test_a_holder_stops_to_trust_its_lease_before_the_store_ends_it(
     world: World, network: SimNetwork, store: SimStore
 ) -> None:
     process = process_on(world, network, "a")
-    client = store.client(process.loop, "a")
+    client = StoreClient(store, process.loop, "a")
     leases: list[Any] = []
 
     async def take() -> None:
@@ -64,7 +65,7 @@ def test_an_unanswered_transaction_may_have_been_carried_out(
     world: World, network: SimNetwork, store: SimStore
 ) -> None:
     process = process_on(world, network, "a")
-    client = store.client(process.loop, "a")
+    client = StoreClient(store, process.loop, "a")
     network.cut(STORE_HOST, "a")
 
     async def write() -> str:
@@ -78,7 +79,7 @@ def test_an_unanswered_transaction_may_have_been_carried_out(
 
 def test_watches_come_late_in_order_and_complete(world: World, network: SimNetwork, store: SimStore) -> None:
     process = process_on(world, network, "a")
-    client = store.client(process.loop, "a")
+    client = StoreClient(store, process.loop, "a")
     store.watch_delay_s_max = 1.0
 
     async def follow() -> list[bytes]:
@@ -99,7 +100,7 @@ def test_watches_come_late_in_order_and_complete(world: World, network: SimNetwo
 
 def test_leases_outlive_an_outage_of_the_store(world: World, network: SimNetwork, store: SimStore) -> None:
     process = process_on(world, network, "a")
-    client = store.client(process.loop, "a")
+    client = StoreClient(store, process.loop, "a")
 
     async def hold() -> bool:
         lease = await client.lease(6.0)
@@ -113,7 +114,7 @@ def test_leases_outlive_an_outage_of_the_store(world: World, network: SimNetwork
 
 def test_a_lease_that_has_ended_takes_no_keys(world: World, network: SimNetwork, store: SimStore) -> None:
     process = process_on(world, network, "a")
-    client = store.client(process.loop, "a")
+    client = StoreClient(store, process.loop, "a")
 
     async def hold() -> str:
         lease = await client.lease(6.0)
@@ -129,7 +130,7 @@ def test_a_holder_doubts_its_lease_and_hears_that_it_has_it(
     world: World, network: SimNetwork, store: SimStore
 ) -> None:
     process = process_on(world, network, "broker")
-    client = store.client(process.loop, "broker")
+    client = StoreClient(store, process.loop, "broker")
     lease = finish(world, process, lambda: client.lease(8.0))
     assert store.doubts_since("broker") is None
     store.hold_back("broker", doubt_in_s=0.5)
@@ -148,7 +149,7 @@ def test_a_holder_that_hears_nothing_for_too_long_gives_its_lease_up(
     world: World, network: SimNetwork, store: SimStore
 ) -> None:
     process = process_on(world, network, "broker")
-    client = store.client(process.loop, "broker")
+    client = StoreClient(store, process.loop, "broker")
     lease = finish(world, process, lambda: client.lease(8.0))
     store.hold_back("broker", doubt_in_s=0.5)
     world.run_until(world.now + 4.0)
@@ -161,7 +162,7 @@ def test_a_lease_that_is_lost_is_doubted_from_then_on(
     world: World, network: SimNetwork, store: SimStore
 ) -> None:
     process = process_on(world, network, "broker")
-    client = store.client(process.loop, "broker")
+    client = StoreClient(store, process.loop, "broker")
     lease = finish(world, process, lambda: client.lease(8.0))
     network.cut("broker", STORE_HOST)
     world.run_until(world.now + 20.0)

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from forebay.errors import ForebayError
-from forebay.sim.actors.client import Client
 from forebay.sim.actors.final_checks import Found, LastAuditor, LastReader
 from forebay.sim.actors.keyed import KeyedAuditor
 from forebay.sim.actors.members import SESSION_MS
@@ -121,7 +121,7 @@ class Simulation:
             node.start()
         self._wait("all brokers are ready", _START_S_MAX, lambda: all(node.ready for node in self.nodes))
         factor = min(3, self.story.brokers)
-        maker = self.workload.add("maker", lambda client: TopicMaker(self.world, client, self.model, factor))
+        maker = self.workload.add("maker", partial(TopicMaker, replication_factor=factor))
         self._wait("the topics are made", _START_S_MAX, lambda: maker.done)
         self.workload.start()
         self.world.after(_CHECK_S, self._check)
@@ -180,16 +180,13 @@ class Simulation:
         self.invariants.check()
         found = Found()
         readers = [
-            self.workload.add("last-reader", lambda client: LastReader(*self._of(client), found)),
-            self.workload.add("last-auditor", lambda client: LastAuditor(*self._of(client))),
-            self.workload.add("keyed-auditor", lambda client: KeyedAuditor(*self._of(client), KEYED)),
+            self.workload.add("last-reader", partial(LastReader, found=found)),
+            self.workload.add("last-auditor", LastAuditor),
+            self.workload.add("keyed-auditor", partial(KeyedAuditor, at=KEYED)),
         ]
         self._wait("all is as told", _HEAL_S_MAX, lambda: all(reader.done for reader in readers))
         if self.world.breach is None:
             self.model.finish(found.stored, found.visible, found.starts)
-
-    def _of(self, client: Client) -> tuple[World, Client, Model]:
-        return self.world, client, self.model
 
 
 def _settings(world: World, story: Story) -> dict[str, str]:

@@ -49,6 +49,7 @@ from forebay.sim.world.places import (
     SHARED,
     SOURCE,
     SURE,
+    TARGET,
     TOPICS,
 )
 from forebay.sim.world.virtual_time import World
@@ -58,6 +59,8 @@ from forebay.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+
+MakeActor = Callable[[Client, Model], Actor]
 
 _MEMBERS = 3
 _ENSEMBLES = 3
@@ -88,8 +91,8 @@ _TRANSACTIONAL: Sequence[tuple[type[TransactionalProducer], Sequence[Dialect], M
 class TopicMaker(Actor):
     """Makes the topics that the others use."""
 
-    def __init__(self, world: World, client: Client, model: Model, replication_factor: int) -> None:
-        super().__init__(world, client, model)
+    def __init__(self, client: Client, model: Model, replication_factor: int) -> None:
+        super().__init__(client, model)
         self._replication_factor = replication_factor
         self._settings = {"keyed": {"segment.bytes": self.chance.choice(("130", "400", "1000"))}}
 
@@ -172,9 +175,9 @@ class Workload:
         self._add("producer", Producer, [PLAIN, BRIEF], chance.choice(DIALECTS), _manners(chance))
         for name in chance.sample(sorted(ensembles), _ENSEMBLES):
             ensembles[name](chance)
-        self.add("reader", lambda client: Consumer(*self._of(client), ALL, committed=False))
+        self.add("reader", partial(Consumer, partitions=ALL, committed=False))
         committed = partial(Consumer, partitions=SURE, committed=True)
-        self.add("committed-reader", lambda client: committed(*self._of(client)), chance.choice(DIALECTS))
+        self.add("committed-reader", committed, chance.choice(DIALECTS))
         self._add_administrators(chance, lasting=lasting)
 
     def _add_idempotent(self, chance: Random) -> None:
@@ -193,38 +196,34 @@ class Workload:
 
     def _add_transformer(self, chance: Random) -> None:
         dialect = chance.choice((MODERN, JAVA, CONFLUENT))  # it has to ask for stable offsets
-        transformer = partial(Transformer, source=SOURCE, target=("target", 0))
         self._add("spring", IdempotentProducer, [SOURCE], chance.choice(DIALECTS), _manners(chance))
-        self.add("transformer", lambda client: transformer(*self._of(client)), dialect)
+        self.add("transformer", partial(Transformer, source=SOURCE, target=TARGET), dialect)
 
     def _add_writers(self, chance: Random) -> None:
         self._add("writer", KeyedProducer, [KEYED], chance.choice(DIALECTS), RUDE)
         self._add("writer-tx", KeyedTransactions, [KEYED], chance.choice((MODERN, CONFLUENT, JAVA)), RUDE)
-        hostile = partial(Hostile, at=KEYED, keys=[b"writer/0", b"writer-tx/1"])
-        self.add("hostile", lambda client: hostile(*self._of(client)))
+        self.add("hostile", partial(Hostile, at=KEYED, keys=[b"writer/0", b"writer-tx/1"]))
 
     def _add_members(self, chance: Random) -> None:
-        keeper = partial(OffsetKeeper, partitions=EXACT)
-        self.add("keeper", lambda client: keeper(*self._of(client)), chance.choice(DIALECTS))
+        self.add("keeper", partial(OffsetKeeper, partitions=EXACT), chance.choice(DIALECTS))
         protocol = chance.choice((ClassicMember, ConsumerMember))
         mortal = chance.randint(0, _MEMBERS)  # in some stories nobody is
         for number in range(_MEMBERS):
             member = partial(protocol, group=GROUP_NAME, partitions=SHARED, mortal=number == mortal)
-            self.add(f"member-{number}", lambda client, member=member: member(*self._of(client)))  # type: ignore[misc]
+            self.add(f"member-{number}", member)
         self._shared = SHARED
 
     def _add_administrators(self, chance: Random, *, lasting: bool) -> None:
         brokers = len(self._bootstrap)
-        choices = _setting_choices(lasting=lasting)
-        kinds: dict[str, Callable[[Client], Actor]] = {
-            "topic-keeper": lambda client: TopicKeeper(*self._of(client)),
-            "deleter": lambda client: Deleter(*self._of(client), BRIEF),
+        kinds: dict[str, MakeActor] = {
+            "topic-keeper": TopicKeeper,
+            "deleter": partial(Deleter, at=BRIEF),
         }
         if brokers > 1:
             kinds |= {
-                "mover": lambda client: Mover(*self._of(client), SURE, KEYED, brokers),
-                "elector": lambda client: Elector(*self._of(client), SURE, LOOSE),
-                "settings-changer": lambda client: SettingsChanger(*self._of(client), choices),
+                "mover": partial(Mover, partitions=SURE, favourite=KEYED, brokers=brokers),
+                "elector": partial(Elector, partitions=SURE, loose=LOOSE),
+                "settings-changer": partial(SettingsChanger, choices=_setting_choices(lasting=lasting)),
             }
         for name in chance.sample(sorted(kinds), min(_ADMINISTRATORS, len(kinds))):
             self.add(name, kinds[name])
@@ -237,17 +236,14 @@ class Workload:
         dialect: Dialect = MODERN,
         manners: Manners = POLITE,
     ) -> None:
-        actor = self.add(name, lambda client: kind(*self._of(client), partitions), dialect, manners)
+        actor = self.add(name, partial(kind, partitions=partitions), dialect, manners)
         assert isinstance(actor, Producer)
         actor.value_bytes = self._value_bytes
-
-    def _of(self, client: Client) -> tuple[World, Client, Model]:
-        return self._world, client, self._model
 
     def add(
         self,
         name: str,
-        make: Callable[[Client], Actor],
+        make: MakeActor,
         dialect: Dialect = MODERN,
         manners: Manners = POLITE,
     ) -> Actor:
@@ -255,7 +251,7 @@ class Workload:
         process.loop.on_failure = lambda message, error: self._world.fail(f"{name}: {message}: {error!r}")
         client = Client(process, name, self._bootstrap, dialect, manners)
         client.on_acknowledged = self.on_acknowledged
-        actor = make(client)
+        actor = make(client, self._model)
         self.actors.append(actor)
         process.spawn(actor.run)
         return actor

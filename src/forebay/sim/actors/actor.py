@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from forebay.sim.actors.client import Client, Failed
 from forebay.sim.models.messages import Model
-from forebay.sim.world.virtual_time import World
 
 T = TypeVar("T")
 
@@ -17,12 +16,12 @@ _RETRY_S = (0.02, 0.4)
 
 
 class Actor(ABC):
-    def __init__(self, world: World, client: Client, model: Model) -> None:
+    def __init__(self, client: Client, model: Model) -> None:
         self.name = client.name
         self.client = client
         self.model = model
-        self.world = world
-        self.chance = world.chance(f"actor/{client.name}")
+        self.world = client.loop.world
+        self.chance = self.world.chance(f"actor/{client.name}")
         self.stopping = False
         """Told to finish what it does, and to begin nothing new."""
         self.calm = False

@@ -12,7 +12,6 @@ from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.client import Client, Failed, Refused, check
 from forebay.sim.models.messages import Model
-from forebay.sim.world.virtual_time import World
 from forebay.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -63,14 +62,13 @@ class Mover(Actor):
 
     def __init__(
         self,
-        world: World,
         client: Client,
         model: Model,
         partitions: Sequence[TopicPartition],
         favourite: TopicPartition,
         brokers: int,
     ) -> None:
-        super().__init__(world, client, model)
+        super().__init__(client, model)
         self._partitions = partitions
         self._favourite = favourite
         self._brokers = brokers
@@ -136,10 +134,10 @@ class SettingsChanger(Actor):
     """Changes settings of topics that are in use."""
 
     def __init__(
-        self, world: World, client: Client, model: Model, choices: Sequence[tuple[str, str, Sequence[str]]]
+        self, client: Client, model: Model, choices: Sequence[tuple[str, str, Sequence[str]]]
     ) -> None:
         """Of each choice: a topic, a setting, and the values that it may get."""
-        super().__init__(world, client, model)
+        super().__init__(client, model)
         self._choices = choices
 
     async def act(self) -> None:
@@ -167,8 +165,8 @@ class SettingsChanger(Actor):
 class Deleter(Actor):
     """Deletes the oldest messages of a partition, up to somewhere in the middle of a segment."""
 
-    def __init__(self, world: World, client: Client, model: Model, at: TopicPartition) -> None:
-        super().__init__(world, client, model)
+    def __init__(self, client: Client, model: Model, at: TopicPartition) -> None:
+        super().__init__(client, model)
         self._at = at
 
     async def act(self) -> None:
@@ -200,13 +198,12 @@ class Elector(Actor):
 
     def __init__(
         self,
-        world: World,
         client: Client,
         model: Model,
         partitions: Sequence[TopicPartition],
         loose: TopicPartition,
     ) -> None:
-        super().__init__(world, client, model)
+        super().__init__(client, model)
         self._partitions = partitions
         self._loose = loose
 

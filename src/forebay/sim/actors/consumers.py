@@ -14,7 +14,6 @@ from forebay.sim.actors.reading import messages
 from forebay.sim.actors.transactional import TransactionalProducer
 from forebay.sim.models.facts import Outcome, Transaction, name_of
 from forebay.sim.models.messages import Model
-from forebay.sim.world.virtual_time import World
 from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from forebay.wire.messages.fetch import PartitionData
 from forebay.wire.messages.offset_commit import (
@@ -48,14 +47,13 @@ class Consumer(Actor):
 
     def __init__(
         self,
-        world: World,
         client: Client,
         model: Model,
         partitions: Sequence[TopicPartition],
         *,
         committed: bool,
     ) -> None:
-        super().__init__(world, client, model)
+        super().__init__(client, model)
         self.partitions = list(partitions)
         self.committed = committed
         self.positions: dict[TopicPartition, int] = {}
@@ -110,10 +108,8 @@ class Consumer(Actor):
 class OffsetKeeper(Actor):
     """A group of one that commits growing offsets and looks whether they are kept."""
 
-    def __init__(
-        self, world: World, client: Client, model: Model, partitions: Sequence[TopicPartition]
-    ) -> None:
-        super().__init__(world, client, model)
+    def __init__(self, client: Client, model: Model, partitions: Sequence[TopicPartition]) -> None:
+        super().__init__(client, model)
         self.partitions = list(partitions)
         self._offset = 0
 
@@ -182,10 +178,8 @@ class Transformer(TransactionalProducer):
 
     pause_s = 0.5
 
-    def __init__(
-        self, world: World, client: Client, model: Model, source: TopicPartition, target: TopicPartition
-    ) -> None:
-        super().__init__(world, client, model, [target])
+    def __init__(self, client: Client, model: Model, source: TopicPartition, target: TopicPartition) -> None:
+        super().__init__(client, model, [target])
         self.source = source
         self.target = target
         self.group = f"{client.name}-group"

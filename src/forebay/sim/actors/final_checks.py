@@ -15,7 +15,6 @@ from forebay.sim.actors.consumers import fetch_offset
 from forebay.sim.actors.reading import messages
 from forebay.sim.models.messages import Model
 from forebay.sim.world.places import ALL, BRIEF, LOOSE
-from forebay.sim.world.virtual_time import World
 from forebay.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -37,8 +36,8 @@ class Found:
 class LastReader(Actor):
     """Reads every partition to its end, twice: all that is stored, and what committed readers see."""
 
-    def __init__(self, world: World, client: Client, model: Model, found: Found) -> None:
-        super().__init__(world, client, model)
+    def __init__(self, client: Client, model: Model, found: Found) -> None:
+        super().__init__(client, model)
         self._found = found
 
     async def act(self) -> None:

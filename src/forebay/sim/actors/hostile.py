@@ -13,7 +13,6 @@ from forebay.core.topic_partition import TopicPartition
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.client import Client, Failed, Refused
 from forebay.sim.models.messages import Model
-from forebay.sim.world.virtual_time import World
 from forebay.wire.batch import (
     CONTROL,
     DELETE_HORIZON,
@@ -34,10 +33,8 @@ _FAR_MS = 2**63 - 10
 
 
 class Hostile(Actor):
-    def __init__(
-        self, world: World, client: Client, model: Model, at: TopicPartition, keys: Sequence[bytes]
-    ) -> None:
-        super().__init__(world, client, model)
+    def __init__(self, client: Client, model: Model, at: TopicPartition, keys: Sequence[bytes]) -> None:
+        super().__init__(client, model)
         self._at = at
         self._keys = keys
 

@@ -14,7 +14,6 @@ from forebay.sim.actors.transactional import ContinuingProducer
 from forebay.sim.models.facts import Transaction
 from forebay.sim.models.keyed import Write
 from forebay.sim.models.messages import Model
-from forebay.sim.world.virtual_time import World
 from forebay.wire.records import Record
 
 _KEYS = 4
@@ -25,10 +24,8 @@ _VALUE_BYTES = (40, 400)
 class KeyedWriter(Producer):
     """What both kinds of writers have in common: the model is told of keys, not of messages."""
 
-    def __init__(
-        self, world: World, client: Client, model: Model, partitions: Sequence[TopicPartition]
-    ) -> None:
-        super().__init__(world, client, model, partitions)
+    def __init__(self, client: Client, model: Model, partitions: Sequence[TopicPartition]) -> None:
+        super().__init__(client, model, partitions)
         self._writes: dict[Batch, list[Write]] = {}
 
     def make(
@@ -73,8 +70,8 @@ class KeyedTransactions(KeyedWriter, ContinuingProducer):
 class KeyedAuditor(Actor):
     """Reads a compacted partition from its start when all is over."""
 
-    def __init__(self, world: World, client: Client, model: Model, at: TopicPartition) -> None:
-        super().__init__(world, client, model)
+    def __init__(self, client: Client, model: Model, at: TopicPartition) -> None:
+        super().__init__(client, model)
         self._at = at
 
     async def act(self) -> None:

@@ -20,7 +20,6 @@ from forebay.sim.actors.reading import messages
 from forebay.sim.models.facts import name_of
 from forebay.sim.models.groups import Claim
 from forebay.sim.models.messages import Model
-from forebay.sim.world.virtual_time import World
 from forebay.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -54,7 +53,6 @@ class Member(Actor):
 
     def __init__(
         self,
-        world: World,
         client: Client,
         model: Model,
         group: str,
@@ -62,7 +60,7 @@ class Member(Actor):
         *,
         mortal: bool = False,
     ) -> None:
-        super().__init__(world, client, model)
+        super().__init__(client, model)
         self.group = group
         self.partitions = list(partitions)
         self.member_id = ""

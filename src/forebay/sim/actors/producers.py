@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from forebay.core.topic_partition import TopicPartition
@@ -16,7 +17,6 @@ from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.client import Client, Failed, Refused, check
 from forebay.sim.models.facts import Sent, Transaction, name_of
 from forebay.sim.models.messages import Model
-from forebay.sim.world.virtual_time import World
 from forebay.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TRANSACTIONAL, build_batch
 from forebay.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from forebay.wire.records import Record
@@ -43,14 +43,11 @@ class Producer(Actor):
 
     acks = ACKS_ALL
     pause_s = 0.7
-    retries = True
     exactly_once = False
     batch_records_max = 4
 
-    def __init__(
-        self, world: World, client: Client, model: Model, partitions: Sequence[TopicPartition]
-    ) -> None:
-        super().__init__(world, client, model)
+    def __init__(self, client: Client, model: Model, partitions: Sequence[TopicPartition]) -> None:
+        super().__init__(client, model)
         self.partitions = list(partitions)
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
@@ -175,7 +172,7 @@ class Producer(Actor):
             return -1 if refused.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER else refused
 
     def refused(self, refusal: Refused) -> None:
-        """A batch of several was refused for good."""
+        """A batch was refused for good."""
         self.world.fail(f"{self.name}, which makes no mistakes, was refused: {refusal}")
 
 
@@ -184,10 +181,8 @@ class NoAcksProducer(Producer):
     pause_s = 1.0
 
     async def deliver(self, at: TopicPartition, batch: bytes) -> int | None:
-        try:
+        with suppress(Failed):
             await self.client.produce_and_forget(at, batch)
-        except Failed:
-            return None
         return None
 
 
@@ -212,7 +207,7 @@ class IdempotentProducer(Producer):
             return await super().deliver(at, batch)
         except Refused as refused:
             if refused.code is not ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                self.world.fail(f"{self.name}, which makes no mistakes, was refused: {refused}")
+                self.refused(refused)
             return -1
 
 

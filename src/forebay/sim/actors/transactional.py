@@ -21,7 +21,6 @@ from forebay.sim.actors.client import TRANSACTION, Client, Failed, Refused, chec
 from forebay.sim.actors.producers import Batch, Producer
 from forebay.sim.models.facts import Outcome, Transaction
 from forebay.sim.models.messages import Model
-from forebay.sim.world.virtual_time import World
 from forebay.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -51,10 +50,8 @@ class TransactionalProducer(Producer):
     )
     timeout_ms = 8_000
 
-    def __init__(
-        self, world: World, client: Client, model: Model, partitions: Sequence[TopicPartition]
-    ) -> None:
-        super().__init__(world, client, model, partitions)
+    def __init__(self, client: Client, model: Model, partitions: Sequence[TopicPartition]) -> None:
+        super().__init__(client, model, partitions)
         self.transactional_id = client.name
         self._transactions = 0
         self.second_version = client.dialect.end_txn >= _NEXT_EPOCH_FROM
@@ -179,10 +176,8 @@ class ContinuingProducer(TransactionalProducer):
 
     batch_records_max = 2
 
-    def __init__(
-        self, world: World, client: Client, model: Model, partitions: Sequence[TopicPartition]
-    ) -> None:
-        super().__init__(world, client, model, partitions)
+    def __init__(self, client: Client, model: Model, partitions: Sequence[TopicPartition]) -> None:
+        super().__init__(client, model, partitions)
         self._acknowledged: dict[TopicPartition, int] = {}
         """By partition the sequence number behind the last batch that was acknowledged."""
 

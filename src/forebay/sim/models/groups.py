@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from forebay.core.topic_partition import TopicPartition
+from forebay.sim.models.facts import name_of
 
 _Place = tuple[str, TopicPartition]
 
@@ -57,7 +58,7 @@ class Groups:
         ceiling = self._ceilings.get((group, at), -1)
         if not floor <= offset <= ceiling:
             self._fail(
-                f"group {group} had committed {floor} for {_name(at)} and asked for at most {ceiling}, "
+                f"group {group} had committed {floor} for {name_of(at)} and asked for at most {ceiling}, "
                 f"but {offset} came back"
             )
 
@@ -81,7 +82,7 @@ class Groups:
             other = owners.setdefault(claim.epoch, claim.member_id)
             if other != claim.member_id:
                 self._fail(
-                    f"{_name(at)} was given to {other} and to {claim.member_id} in epoch {claim.epoch} "
+                    f"{name_of(at)} was given to {other} and to {claim.member_id} in epoch {claim.epoch} "
                     f"of group {claim.group}"
                 )
 
@@ -95,7 +96,7 @@ class Groups:
         """A commit was accepted; `successor` is whom the partition belonged to when it was sent."""
         if successor is not None:
             self._fail(
-                f"group {group} took a commit of {member_id} for {_name(at)}, which {successor} owned by then"
+                f"group {group} accepted a commit of {member_id} for {name_of(at)}, owned by {successor}"
             )
 
     def unowned(self, group: str, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -106,7 +107,3 @@ class Groups:
     def _last_owner(self, group: str, at: TopicPartition) -> str:
         owners = self._owners.get((group, at), {})
         return owners[max(owners)] if owners else ""
-
-
-def _name(at: TopicPartition) -> str:
-    return f"{at[0]}-{at[1]}"

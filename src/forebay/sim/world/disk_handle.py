@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from forebay.sim.world.disk import Inode, SimDisk, parent, under
 from forebay.storage.disk import Buffer, File, FileClosed, Lock, Locked
 
 _CAPACITY_BYTES = 1 << 30
 _SECTOR_BYTES = 512
+_COLD_CHANCE = 0.02
 
 
 class Died(BaseException):
@@ -36,11 +36,7 @@ class SimFile:
         return len(self._inode.content) if self._inode is not None else 0
 
     def appendv(self, views: Sequence[Buffer]) -> None:
-        self._check()
-        self._disk.live("append", self._path)
-        if self._inode is None:
-            self._inode = self._disk.make(self._path)
-        self._inode.content += b"".join(views)
+        self._changing("append").content += b"".join(views)
 
     def pread(self, length: int, position: int) -> bytes:
         found = self.pass_on(length, position)
@@ -57,19 +53,12 @@ class SimFile:
         return self._disk.is_cached()
 
     def datasync(self) -> None:
-        self._check()
-        self._disk.live("sync", self._path)
+        inode = self._changing("sync")
         self._disk.time.sync()
-        if self._inode is None:
-            self._inode = self._disk.make(self._path)
-        self._inode.sync()
+        inode.sync()
 
     def truncate(self, size: int) -> None:
-        self._check()
-        self._disk.live("truncate", self._path)
-        if self._inode is None:
-            self._inode = self._disk.make(self._path)
-        self._inode.truncate(size)
+        self._changing("truncate").truncate(size)
 
     def rename(self, path: str) -> None:
         if self._inode is not None:
@@ -78,6 +67,14 @@ class SimFile:
 
     def close(self) -> None:
         self._closed = True
+
+    def _changing(self, operation: str) -> Inode:
+        """What is to be changed. A file that does not exist yet is made."""
+        self._check()
+        self._disk.live(operation, self._path)
+        if self._inode is None:
+            self._inode = self._disk.make(self._path)
+        return self._inode
 
     def _check(self) -> None:
         if self._closed:
@@ -96,14 +93,9 @@ class _SimLock:
             del self._disk.locks[self._path]
 
 
-class UseOfTime(Protocol):
-    """Told what the process does with its disk."""
+class UseOfTime:
+    """Told what the process does with its disk. This one takes no time."""
 
-    def read(self, path: str, position: int, size: int) -> None: ...
-    def sync(self) -> None: ...
-
-
-class _NoTime:
     def read(self, path: str, position: int, size: int) -> None: ...
     def sync(self) -> None: ...
 
@@ -111,18 +103,10 @@ class _NoTime:
 class DiskHandle:
     """The disk as one process sees it: the port that a broker is given."""
 
-    def __init__(
-        self,
-        disk: SimDisk,
-        chance: random.Random,
-        *,
-        time: UseOfTime | None = None,
-        cold_chance: float = 0.02,
-    ) -> None:
-        self.time = time or _NoTime()
+    def __init__(self, disk: SimDisk, chance: random.Random, time: UseOfTime | None = None) -> None:
+        self.time = time or UseOfTime()
         self._disk = disk
         self._chance = chance
-        self._cold_chance = cold_chance
         self._dead = False
         self.lives: int | None = None
         """How many more changes the process makes before it dies in the next; None for any number."""
@@ -158,14 +142,13 @@ class DiskHandle:
         return self._disk.names.get(path)
 
     def make(self, path: str) -> Inode:
-        if parent(path) not in self._disk.names:
-            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        self._check_there(parent(path))
         inode = Inode()
         self._disk.change(parent(path), lambda names: names.update({path: inode}))
         return inode
 
     def is_cached(self) -> bool:
-        return self._chance.random() >= self._cold_chance
+        return self._chance.random() >= _COLD_CHANCE
 
     # -- the port ----------------------------------------------------------------------------------------
 
@@ -177,8 +160,7 @@ class DiskHandle:
 
     def list(self, path: str) -> list[str]:
         self.live("read", path)
-        if path not in self._disk.names:
-            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        self._check_there(path)
         start = path + "/"
         return sorted(
             name[len(start) :]
@@ -203,8 +185,7 @@ class DiskHandle:
 
     def rename(self, path: str, new_path: str) -> None:
         self.live("rename", path)
-        if path not in self._disk.names:
-            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        self._check_there(path)
 
         def move(names: dict[str, Inode | None]) -> None:
             names.pop(new_path, None)
@@ -227,8 +208,7 @@ class DiskHandle:
 
     def remove_tree(self, path: str) -> None:
         self.live("remove", path)
-        if path not in self._disk.names:
-            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        self._check_there(path)
 
         def drop(names: dict[str, Inode | None]) -> None:
             for name in under(names, path):
@@ -252,8 +232,7 @@ class DiskHandle:
         inode = Inode(content=bytearray(data), in_one_sector=len(data) <= _SECTOR_BYTES)
         if sync:
             inode.sync()
-        if parent(path) not in self._disk.names:
-            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        self._check_there(parent(path))
         self._disk.change(parent(path), lambda names: names.update({path: inode}))
         if sync:
             self._disk.sync_names(parent(path))
@@ -271,6 +250,10 @@ class DiskHandle:
 
     def boot_id(self) -> str:
         return f"boot-{self._disk.boot}"
+
+    def _check_there(self, path: str) -> None:
+        if path not in self._disk.names:
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
 
     def _existing(self, path: str) -> Inode:
         inode = self._disk.names.get(path)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from forebay.sim.world.disk_handle import UseOfTime
 from forebay.sim.world.loop import ProcessLoop
 
 _BLOCK_BYTES = 1024
@@ -22,7 +23,7 @@ _SYNC_S = 0.02
 _COORDINATORS = ("/__consumer_offsets-", "/__transaction_state-")
 
 
-class DiskTime:
+class DiskTime(UseOfTime):
     def __init__(self, loop: ProcessLoop, *, serves: Callable[[], bool] = lambda: True) -> None:
         """`serves`: whether the process has finished its start."""
         self._loop = loop

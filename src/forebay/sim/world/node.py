@@ -23,6 +23,7 @@ from forebay.sim.world.disk_time import DiskTime
 from forebay.sim.world.loop import ProcessLoop, SimThreads
 from forebay.sim.world.network import HostNetwork, SimNetwork
 from forebay.sim.world.store import SimStore
+from forebay.sim.world.store_client import StoreClient
 from forebay.sim.world.virtual_time import World
 from forebay.storage.checkpoint import LOG_START_OFFSETS, read_offsets
 
@@ -172,7 +173,7 @@ class SimNode:
             self._world.chance(f"handle/{name}"),
             time=DiskTime(process.loop, serves=lambda: self.ready),
         )
-        handle.on_death = partial(self._die_soon, process)
+        handle.on_death = partial(self._world.after, 0.0, self._die_of, process)
         config = broker_config(
             {
                 "node.id": str(self.node_id),
@@ -193,7 +194,7 @@ class SimNode:
         process.spawn(lambda: self._run(process, config, ports))
 
     async def _open_store(self, process: SimProcess) -> Store:
-        return self._store.client(process.loop, self.host)
+        return StoreClient(self._store, process.loop, self.host)
 
     async def _run(self, process: SimProcess, config: BrokerConfig, ports: Ports) -> None:
         broker = self._broker = Broker(config, ports)
@@ -270,9 +271,6 @@ class SimNode:
         """SIGKILL in the middle of something: after this many changes to the disk."""
         if self._handle is not None and self._process is not None:
             self._handle.lives = changes
-
-    def _die_soon(self, process: SimProcess) -> None:
-        self._world.after(0.0, self._die_of, process)
 
     def _die_of(self, process: SimProcess) -> None:
         if self._process is process:

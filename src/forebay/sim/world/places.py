@@ -7,11 +7,12 @@ from forebay.core.topic_partition import TopicPartition
 TOPICS = {"exact": 2, "plain": 1, "loose": 1, "source": 1, "target": 1, "brief": 1, "keyed": 1}
 EXACT: list[TopicPartition] = [("exact", 0), ("exact", 1)]
 SOURCE: TopicPartition = ("source", 0)
+TARGET: TopicPartition = ("target", 0)
 PLAIN: TopicPartition = ("plain", 0)
 BRIEF: TopicPartition = ("brief", 0)
 """Retention deletes its oldest messages; no other topic loses any."""
 LOOSE: TopicPartition = ("loose", 0)
-SURE: list[TopicPartition] = [*EXACT, PLAIN, SOURCE, ("target", 0), BRIEF]
+SURE: list[TopicPartition] = [*EXACT, PLAIN, SOURCE, TARGET, BRIEF]
 """Here a message is acknowledged only when all in-sync replicas have it."""
 ALL: list[TopicPartition] = [*SURE, LOOSE]
 KEYED: TopicPartition = ("keyed", 0)

@@ -9,10 +9,9 @@ gap.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from forebay.coordination.keys import Keys
 from forebay.coordination.keyspace import Keyspace
@@ -21,10 +20,8 @@ from forebay.coordination.store import (
     Compare,
     Delete,
     Event,
-    KeyValue,
     LeaseLost,
     Put,
-    StoreClosed,
     StoreError,
     TxnResult,
 )
@@ -47,9 +44,28 @@ _SLOW_FACTOR = 500
 _TIMEOUT_S = (1.5, 3.0)
 _WATCH_RETRY_S = 0.4
 _WATCH_RETRIES_MAX = 12
-_KEEP_ALIVES_PER_TTL = 4
-_MARGIN = 0.1
-"""Part of the TTL: this long before its end a holder no longer trusts its lease."""
+
+
+class Watcher(Protocol):
+    """A watch, as the server knows it."""
+
+    host: str
+    loop: ProcessLoop
+    prefix: str
+    position: int
+    """The first revision that the reader has not seen."""
+    push_due: bool
+    events: list[tuple[list[Event], int]]
+
+    def give(self, events: list[Event], revision: int) -> None: ...
+    def fail(self, error: StoreError) -> None: ...
+
+
+class Holder(Protocol):
+    """Who has a lease, and may doubt it."""
+
+    def doubted_since(self) -> float | None: ...
+    def unhear(self, doubt_in_s: float) -> Callable[[], None]: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -72,15 +88,12 @@ class SimStore:
         self._image = ClusterImage(cluster_id=CLUSTER)
         self._chance = world.chance("store")
         self._grants: dict[int, _Grant] = {}
-        self._leases: dict[str, SimLease] = {}
+        self._leases: dict[str, Holder] = {}
         """The last of each host."""
         self._held_back: dict[str, list[Callable[[], None]]] = {}
         """By host the answers to its keep-alives that are on their way, and come later."""
         self._last_lease = 0
-        self._watches: dict[SimWatch, None] = {}
-
-    def client(self, loop: ProcessLoop, host: str) -> StoreClient:
-        return StoreClient(self, loop, host)
+        self._watches: dict[Watcher, None] = {}
 
     def image(self) -> ClusterImage:
         """The cluster as it is, whoever knows of it."""
@@ -168,7 +181,7 @@ class SimStore:
 
     # -- doubts ------------------------------------------------------------------------------------------
 
-    def taken(self, host: str, lease: SimLease) -> None:
+    def taken(self, host: str, lease: Holder) -> None:
         self._leases[host] = lease
 
     def doubts_since(self, host: str) -> float | None:
@@ -200,20 +213,20 @@ class SimStore:
 
     # -- watches -----------------------------------------------------------------------------------------
 
-    def begin_watch(self, watch: SimWatch) -> None:
+    def begin_watch(self, watch: Watcher) -> None:
         self._watches[watch] = None
         self.push_soon(watch)
 
     def end_watches(self, loop: ProcessLoop) -> None:
         self._watches = {watch: None for watch in self._watches if watch.loop is not loop}
 
-    def push_soon(self, watch: SimWatch) -> None:
+    def push_soon(self, watch: Watcher) -> None:
         if not watch.push_due and not watch.events and watch.position <= self.keyspace.revision:
             watch.push_due = True
             delay_s = self._delay_s() + self._chance.uniform(0.0, self.watch_delay_s_max)
             self.world.after(delay_s, self._push, watch, 0)
 
-    def _push(self, watch: SimWatch, tries: int) -> None:
+    def _push(self, watch: Watcher, tries: int) -> None:
         reachable = not self.down and not self._network.is_cut(STORE_HOST, watch.host)
         if not reachable and tries < _WATCH_RETRIES_MAX:
             self.world.after(_WATCH_RETRY_S, self._push, watch, tries + 1)
@@ -240,166 +253,3 @@ def _settle(answer: asyncio.Future[Any], result: Any, error: StoreError | None) 
         answer.set_exception(error)
     else:
         answer.set_result(result)
-
-
-class SimWatch:
-    def __init__(self, client: StoreClient, prefix: str, position: int) -> None:
-        self.host = client.host
-        self.loop = client.loop
-        self.prefix = prefix
-        self.position = position
-        """The first revision that the reader has not seen."""
-        self.push_due = False
-        self.events: list[tuple[list[Event], int]] = []
-        self._client = client
-        self._error: StoreError | None = None
-        self._begun = False
-        self._waiting: asyncio.Future[None] | None = None
-
-    def give(self, events: list[Event], revision: int) -> None:
-        self.position = revision + 1
-        if events:
-            self.events.append((events, revision))
-            self._wake()
-
-    def fail(self, error: StoreError) -> None:
-        self._error = error
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
-
-    def __aiter__(self) -> SimWatch:
-        return self
-
-    async def __anext__(self) -> tuple[list[Event], int]:
-        server = self._client.server
-        if not self._begun:
-            self._begun = True
-            server.begin_watch(self)
-        while not self.events:
-            if self._error is not None:
-                raise self._error
-            self._client.check_open()
-            self._waiting = self.loop.create_future()
-            await self._waiting
-        found = self.events.pop()
-        server.push_soon(self)
-        return found
-
-
-class SimLease:
-    def __init__(self, client: StoreClient, lease_id: int, ttl_s: float, sent_at: float) -> None:
-        self.id = lease_id
-        self.lost = asyncio.Event()
-        self._lost_at: float | None = None
-        self._client = client
-        self._ttl_s = ttl_s
-        self._holds_until = sent_at + ttl_s
-        self._keep_soon()
-
-    @property
-    def _trusted_until(self) -> float:
-        return self._holds_until - _MARGIN * self._ttl_s
-
-    def valid(self) -> bool:
-        return not self.lost.is_set() and self._client.loop.time() < self._trusted_until
-
-    def doubted_since(self) -> float | None:
-        if self.valid():
-            return None
-        return self._trusted_until if self._lost_at is None else min(self._lost_at, self._trusted_until)
-
-    async def revoke(self) -> None:
-        self._lose()
-        await self._client.call(lambda: self._client.server.revoke(self.id))
-
-    def _lose(self) -> None:
-        if self._lost_at is None:
-            self._lost_at = self._client.loop.time()
-        self.lost.set()
-
-    def _keep_soon(self) -> None:
-        self._client.loop.call_later(self._ttl_s / _KEEP_ALIVES_PER_TTL, self._keep)
-
-    def _keep(self) -> None:
-        if self.lost.is_set() or self._client.closed:
-            return
-        if self._client.loop.time() >= self._holds_until:
-            self._lose()
-            return
-        sent_at = self._client.loop.time()
-        answer = self._client.send(lambda: self._client.server.keep_alive(self.id))
-        answer.add_done_callback(lambda answer: self._kept(answer, sent_at))
-        self._keep_soon()
-
-    def _kept(self, answer: asyncio.Future[None], sent_at: float) -> None:
-        if answer.cancelled():
-            return
-        error = answer.exception()
-        if error is None:
-            self._client.server.renewed(self._client.host, partial(self._renew, sent_at))
-        elif isinstance(error, LeaseLost):
-            self._lose()
-
-    def _renew(self, sent_at: float) -> None:
-        self._hold_until(sent_at + self._ttl_s)
-
-    def _hold_until(self, when: float) -> None:
-        if not self.lost.is_set():
-            self._holds_until = max(self._holds_until, when)
-
-    def unhear(self, doubt_in_s: float) -> Callable[[], None]:
-        """Be as if the last answers were still on their way; what is returned makes them arrive."""
-        heard = self._holds_until
-        doubt_at = self._client.loop.time() + doubt_in_s
-        self._holds_until = min(heard, doubt_at + _MARGIN * self._ttl_s)
-        return partial(self._hold_until, heard)
-
-
-class StoreClient:
-    """The store as one process uses it: the port that a broker is given."""
-
-    def __init__(self, server: SimStore, loop: ProcessLoop, host: str) -> None:
-        self.server = server
-        self.loop = loop
-        self.host = host
-        self.closed = False
-
-    def send(self, operation: Callable[[], T]) -> asyncio.Future[T]:
-        answer: asyncio.Future[T] = self.loop.create_future()
-        self.server.submit(self.host, operation, answer)
-        return answer
-
-    async def call(self, operation: Callable[[], T]) -> T:
-        self.check_open()
-        return await self.send(operation)
-
-    def check_open(self) -> None:
-        if self.closed:
-            raise StoreClosed("the store is closed")
-
-    async def range(self, prefix: str) -> tuple[list[KeyValue], int]:
-        return await self.call(lambda: self.server.keyspace.range(prefix))
-
-    async def get(self, key: str) -> KeyValue | None:
-        return await self.call(lambda: self.server.keyspace.get(key))
-
-    async def txn(
-        self, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[Delete] = ()
-    ) -> TxnResult:
-        return await self.call(lambda: self.server.txn(compares, puts, deletes))
-
-    def watch(self, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
-        return SimWatch(self, prefix, from_revision)
-
-    async def lease(self, ttl_s: float) -> SimLease:
-        sent_at = self.loop.time()
-        lease = SimLease(self, await self.call(lambda: self.server.grant(ttl_s)), ttl_s, sent_at)
-        self.server.taken(self.host, lease)
-        return lease
-
-    async def close(self) -> None:
-        self.closed = True
-        self.server.end_watches(self.loop)

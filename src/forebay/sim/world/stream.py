@@ -33,6 +33,31 @@ class Wire(Protocol):
     def note(self, stream: SimStream, piece: bytes) -> None: ...
 
 
+class _LevelTrigger:
+    """Calls back as a level-triggered selector does: again and again, as long as it is due."""
+
+    def __init__(self, loop: ProcessLoop, is_due: Callable[[], bool]) -> None:
+        self.callback: Callable[[], None] | None = None
+        self._loop = loop
+        self._is_due = is_due
+        self._queued = False
+
+    def set(self, callback: Callable[[], None] | None) -> None:
+        self.callback = callback
+        self.tell()
+
+    def tell(self) -> None:
+        if self.callback is not None and not self._queued and self._is_due():
+            self._queued = True
+            self._loop.call_soon(self._call)
+
+    def _call(self) -> None:
+        self._queued = False
+        if self.callback is not None and self._is_due():
+            self.callback()
+            self.tell()
+
+
 class SimStream:
     """One side of a connection."""
 
@@ -54,10 +79,8 @@ class SimStream:
         """When each piece arrives at the other side, the piece, and whether it is a mark."""
         self._last_arrival = 0.0
         self._delivering = False
-        self._readable: Callable[[], None] | None = None
-        self._writable: Callable[[], None] | None = None
-        self._read_queued = False
-        self._write_queued = False
+        self._reader = _LevelTrigger(loop, self._has_news)
+        self._writer = _LevelTrigger(loop, self._has_room)
 
     # -- what the program does ---------------------------------------------------------------------------
 
@@ -99,18 +122,16 @@ class SimStream:
         return self.send(data) if data else 0
 
     def on_readable(self, callback: Callable[[], None] | None) -> None:
-        self._readable = callback
-        self._tell_readable()
+        self._reader.set(callback)
 
     def on_writable(self, callback: Callable[[], None] | None) -> None:
-        self._writable = callback
-        self._tell_writable()
+        self._writer.set(callback)
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        self._readable = self._writable = None
+        self._forget_callbacks()
         if not self._was_reset:
             self._put(_RESET if self._inbox else _END, mark=True)
         self._network.forget_if_done(self)
@@ -126,21 +147,23 @@ class SimStream:
     def abandon(self) -> None:
         """The process has gone: the other side learns it."""
         self._closed = True
-        self._readable = self._writable = None
+        self._forget_callbacks()
         self._put(_RESET, mark=True)
+
+    def _forget_callbacks(self) -> None:
+        self._reader.callback = self._writer.callback = None
 
     def be_reset(self) -> None:
         if not self._closed and not self._was_reset:
             self._was_reset = True
             self._outgoing.clear()
             self._network.forget_if_done(self)
-            self._tell_readable()
-            self._tell_writable()
+            self._reader.tell()
+            self._writer.tell()
 
     def was_read(self, size: int) -> None:
         self._unread_by_peer -= size
-        if self._writable is not None:
-            self._tell_writable()
+        self._writer.tell()
 
     @property
     def unacknowledged(self) -> bool:
@@ -192,34 +215,10 @@ class SimStream:
             self._ended = True
         else:
             self.be_reset()
-        self._tell_readable()
-
-    # The loop's selector is level-triggered: it says so again as long as there is something to read.
-
-    def _tell_readable(self) -> None:
-        if self._readable is not None and not self._read_queued and self._has_news():
-            self._read_queued = True
-            self.loop.call_soon(self._call_readable)
+        self._reader.tell()
 
     def _has_news(self) -> bool:
         return bool(self._inbox) or self._ended or self._was_reset
 
-    def _call_readable(self) -> None:
-        self._read_queued = False
-        if self._readable is not None and self._has_news():
-            self._readable()
-            self._tell_readable()
-
-    def _tell_writable(self) -> None:
-        if self._writable is not None and not self._write_queued and self._has_room():
-            self._write_queued = True
-            self.loop.call_soon(self._call_writable)
-
     def _has_room(self) -> bool:
         return self._unread_by_peer < _WINDOW_BYTES or self._was_reset
-
-    def _call_writable(self) -> None:
-        self._write_queued = False
-        if self._writable is not None and self._has_room():
-            self._writable()
-            self._tell_writable()

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 CHECKPOINTS = "forebay-checkpoints"
-STARTS = ("earliest", "latest")
 MODES = ("append", "complete")
 """Not update: Spark refuses it for every sink that is written in Python."""
 MESSAGE_COLUMNS = frozenset({"key", "value", "headers", "partition", "timestamp"})

@@ -1,0 +1,194 @@
+"""The coordination store as one simulated process uses it: requests, watches, and leases that it keeps alive.
+
+A holder trusts its lease until shortly before its end, by its own clock and by the last answer. The store can
+hold back the answers to keep-alives (`SimStore.hold_back`). Then the holder doubts a lease that it still has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from forebay.coordination.store import (
+    Compare,
+    Delete,
+    Event,
+    KeyValue,
+    LeaseLost,
+    Put,
+    StoreClosed,
+    StoreError,
+    TxnResult,
+)
+from forebay.sim.world.loop import ProcessLoop
+from forebay.sim.world.store import SimStore
+
+T = TypeVar("T")
+
+_KEEP_ALIVES_PER_TTL = 4
+_MARGIN = 0.1
+"""Part of the TTL: this long before its end a holder no longer trusts its lease."""
+
+
+class SimWatch:
+    def __init__(self, client: StoreClient, prefix: str, position: int) -> None:
+        self.host = client.host
+        self.loop = client.loop
+        self.prefix = prefix
+        self.position = position
+        self.push_due = False
+        self.events: list[tuple[list[Event], int]] = []
+        self._client = client
+        self._error: StoreError | None = None
+        self._begun = False
+        self._waiting: asyncio.Future[None] | None = None
+
+    def give(self, events: list[Event], revision: int) -> None:
+        self.position = revision + 1
+        if events:
+            self.events.append((events, revision))
+            self._wake()
+
+    def fail(self, error: StoreError) -> None:
+        self._error = error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    def __aiter__(self) -> SimWatch:
+        return self
+
+    async def __anext__(self) -> tuple[list[Event], int]:
+        server = self._client.server
+        if not self._begun:
+            self._begun = True
+            server.begin_watch(self)
+        while not self.events:
+            if self._error is not None:
+                raise self._error
+            self._client.check_open()
+            self._waiting = self.loop.create_future()
+            await self._waiting
+        found = self.events.pop()
+        server.push_soon(self)
+        return found
+
+
+class SimLease:
+    def __init__(self, client: StoreClient, lease_id: int, ttl_s: float, sent_at: float) -> None:
+        self.id = lease_id
+        self.lost = asyncio.Event()
+        self._lost_at: float | None = None
+        self._client = client
+        self._ttl_s = ttl_s
+        self._holds_until = sent_at + ttl_s
+        self._keep_soon()
+
+    @property
+    def _trusted_until(self) -> float:
+        return self._holds_until - _MARGIN * self._ttl_s
+
+    def valid(self) -> bool:
+        return not self.lost.is_set() and self._client.loop.time() < self._trusted_until
+
+    def doubted_since(self) -> float | None:
+        if self.valid():
+            return None
+        return self._trusted_until if self._lost_at is None else min(self._lost_at, self._trusted_until)
+
+    async def revoke(self) -> None:
+        self._lose()
+        await self._client.call(lambda: self._client.server.revoke(self.id))
+
+    def _lose(self) -> None:
+        if self._lost_at is None:
+            self._lost_at = self._client.loop.time()
+        self.lost.set()
+
+    def _keep_soon(self) -> None:
+        self._client.loop.call_later(self._ttl_s / _KEEP_ALIVES_PER_TTL, self._keep)
+
+    def _keep(self) -> None:
+        if self.lost.is_set() or self._client.closed:
+            return
+        if self._client.loop.time() >= self._holds_until:
+            self._lose()
+            return
+        sent_at = self._client.loop.time()
+        answer = self._client.send(lambda: self._client.server.keep_alive(self.id))
+        answer.add_done_callback(lambda answer: self._kept(answer, sent_at))
+        self._keep_soon()
+
+    def _kept(self, answer: asyncio.Future[None], sent_at: float) -> None:
+        if answer.cancelled():
+            return
+        error = answer.exception()
+        if error is None:
+            self._client.server.renewed(self._client.host, partial(self._renew, sent_at))
+        elif isinstance(error, LeaseLost):
+            self._lose()
+
+    def _renew(self, sent_at: float) -> None:
+        self._hold_until(sent_at + self._ttl_s)
+
+    def _hold_until(self, when: float) -> None:
+        if not self.lost.is_set():
+            self._holds_until = max(self._holds_until, when)
+
+    def unhear(self, doubt_in_s: float) -> Callable[[], None]:
+        """Be as if the last answers were still on their way; what is returned makes them arrive."""
+        heard = self._holds_until
+        doubt_at = self._client.loop.time() + doubt_in_s
+        self._holds_until = min(heard, doubt_at + _MARGIN * self._ttl_s)
+        return partial(self._hold_until, heard)
+
+
+class StoreClient:
+    """The store as one process uses it: the port that a broker is given."""
+
+    def __init__(self, server: SimStore, loop: ProcessLoop, host: str) -> None:
+        self.server = server
+        self.loop = loop
+        self.host = host
+        self.closed = False
+
+    def send(self, operation: Callable[[], T]) -> asyncio.Future[T]:
+        answer: asyncio.Future[T] = self.loop.create_future()
+        self.server.submit(self.host, operation, answer)
+        return answer
+
+    async def call(self, operation: Callable[[], T]) -> T:
+        self.check_open()
+        return await self.send(operation)
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise StoreClosed("the store is closed")
+
+    async def range(self, prefix: str) -> tuple[list[KeyValue], int]:
+        return await self.call(lambda: self.server.keyspace.range(prefix))
+
+    async def get(self, key: str) -> KeyValue | None:
+        return await self.call(lambda: self.server.keyspace.get(key))
+
+    async def txn(
+        self, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[Delete] = ()
+    ) -> TxnResult:
+        return await self.call(lambda: self.server.txn(compares, puts, deletes))
+
+    def watch(self, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
+        return SimWatch(self, prefix, from_revision)
+
+    async def lease(self, ttl_s: float) -> SimLease:
+        sent_at = self.loop.time()
+        lease = SimLease(self, await self.call(lambda: self.server.grant(ttl_s)), ttl_s, sent_at)
+        self.server.taken(self.host, lease)
+        return lease
+
+    async def close(self) -> None:
+        self.closed = True
+        self.server.end_watches(self.loop)
