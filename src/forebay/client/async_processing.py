@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from forebay.client.async_consumer import AsyncConsumer
 from forebay.client.async_producer import AsyncProducer
@@ -34,22 +35,16 @@ async def process_async(
     count = 0
     watch = IdleWatch(idle_s)
     while not stop() and not watch.expired():
-        done = await _repeat(consumer, producer, transform, batch_max, watch.wait_s())
+        done = await _repeat(partial(_once, consumer, producer, transform, batch_max, watch.wait_s()))
         watch.saw(done)
         count += done
     return count
 
 
-async def _repeat(
-    consumer: AsyncConsumer,
-    producer: AsyncProducer,
-    transform: AsyncTransform,
-    batch_max: int,
-    wait_s: float,
-) -> int:
+async def _repeat(once: Callable[[], Awaitable[int]]) -> int:
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
-            return await _once(consumer, producer, transform, batch_max, wait_s)
+            return await once()
         except TransactionAborted:
             if attempt == ATTEMPTS_MAX:
                 raise
@@ -58,11 +53,7 @@ async def _repeat(
 
 
 async def _once(
-    consumer: AsyncConsumer,
-    producer: AsyncProducer,
-    transform: AsyncTransform,
-    batch_max: int,
-    wait_s: float,
+    consumer: AsyncConsumer, producer: AsyncProducer, transform: AsyncTransform, batch_max: int, wait_s: float
 ) -> int:
     batch = await consumer.take(batch_max, wait_s)
     if not batch:

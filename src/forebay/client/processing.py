@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from forebay.client.consumer import Consumer
 from forebay.client.errors import TransactionAborted
@@ -45,18 +46,16 @@ def process(
     count = 0
     watch = IdleWatch(idle_s)
     while not stop() and not watch.expired():
-        done = _repeat(consumer, producer, transform, batch_max, watch.wait_s())
+        done = _repeat(partial(_once, consumer, producer, transform, batch_max, watch.wait_s()))
         watch.saw(done)
         count += done
     return count
 
 
-def _repeat(
-    consumer: Consumer, producer: Producer, transform: Transform, batch_max: int, wait_s: float
-) -> int:
+def _repeat(once: Callable[[], int]) -> int:
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
-            return _once(consumer, producer, transform, batch_max, wait_s)
+            return once()
         except TransactionAborted:
             if attempt == ATTEMPTS_MAX:
                 raise

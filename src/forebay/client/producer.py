@@ -98,11 +98,7 @@ class Producer:
         )
 
     def send_record(self, record: Record) -> None:
-        deadline = time.monotonic() + QUEUE_SECONDS_MAX
-        while not self.try_send(record, self.note_delivery):
-            if time.monotonic() >= deadline:
-                raise ClientError(f"the queue of messages was full for {QUEUE_SECONDS_MAX:.0f} s")
-            self._poll(0.1)
+        self._queue(record, self.note_delivery)
         self._poll(0)
 
     def send_and_wait(self, record: Record) -> Message:
@@ -115,16 +111,19 @@ class Producer:
         def on_delivery(error: KafkaError | None, raw: confluent_kafka.Message) -> None:
             results.append(from_kafka(error) if error is not None else messages.from_kafka(raw))
 
-        deadline = time.monotonic() + QUEUE_SECONDS_MAX
-        while not self.try_send(record, on_delivery):
-            if time.monotonic() >= deadline:
-                raise ClientError(f"the queue of messages was full for {QUEUE_SECONDS_MAX:.0f} s")
-            self._poll(0.1)
+        self._queue(record, on_delivery)
         while not results:  # ends: librdkafka gives up on a message after message.timeout.ms
             self._poll(_SLICE_SECONDS)
         if isinstance(results[0], ClientError):
             raise results[0]
         return results[0]
+
+    def _queue(self, record: Record, on_delivery: Callback) -> None:
+        deadline = time.monotonic() + QUEUE_SECONDS_MAX
+        while not self.try_send(record, on_delivery):
+            if time.monotonic() >= deadline:
+                raise ClientError(f"the queue of messages was full for {QUEUE_SECONDS_MAX:.0f} s")
+            self._poll(0.1)
 
     def try_send(self, record: Record, on_delivery: Callback) -> bool:
         """False when the queue is full. Never blocks; `on_delivery` is called by whoever polls."""

@@ -70,11 +70,7 @@ _ADMINISTRATORS = 3
 
 _SETTINGS: dict[str, dict[str, str]] = {
     "brief": {"segment.bytes": "1024", "retention.bytes": "2048"},
-    "keyed": {
-        "cleanup.policy": "compact",
-        "min.cleanable.dirty.ratio": "0.01",
-        "delete.retention.ms": "500",
-    },
+    "keyed": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "500"},
 }
 _FOR_EVER = str(2**63 - 1)
 
@@ -215,10 +211,7 @@ class Workload:
 
     def _add_administrators(self, chance: Random, *, lasting: bool) -> None:
         brokers = len(self._bootstrap)
-        kinds: dict[str, MakeActor] = {
-            "topic-keeper": TopicKeeper,
-            "deleter": partial(Deleter, at=BRIEF),
-        }
+        kinds: dict[str, MakeActor] = {"topic-keeper": TopicKeeper, "deleter": partial(Deleter, at=BRIEF)}
         if brokers > 1:
             kinds |= {
                 "mover": partial(Mover, partitions=SURE, favourite=KEYED, brokers=brokers),
@@ -240,13 +233,7 @@ class Workload:
         assert isinstance(actor, Producer)
         actor.value_bytes = self._value_bytes
 
-    def add(
-        self,
-        name: str,
-        make: MakeActor,
-        dialect: Dialect = MODERN,
-        manners: Manners = POLITE,
-    ) -> Actor:
+    def add(self, name: str, make: MakeActor, dialect: Dialect = MODERN, manners: Manners = POLITE) -> Actor:
         process = SimProcess(self._world, self._network, name, name)
         process.loop.on_failure = lambda message, error: self._world.fail(f"{name}: {message}: {error!r}")
         client = Client(process, name, self._bootstrap, dialect, manners)

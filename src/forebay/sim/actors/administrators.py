@@ -31,11 +31,7 @@ from forebay.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from forebay.wire.messages.elect_leaders import (
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    TopicPartitions,
-)
+from forebay.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from forebay.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -197,11 +193,7 @@ class Elector(Actor):
     """Has first replicas elected; where messages may get lost, also whoever is left."""
 
     def __init__(
-        self,
-        client: Client,
-        model: Model,
-        partitions: Sequence[TopicPartition],
-        loose: TopicPartition,
+        self, client: Client, model: Model, partitions: Sequence[TopicPartition], loose: TopicPartition
     ) -> None:
         super().__init__(client, model)
         self._partitions = partitions

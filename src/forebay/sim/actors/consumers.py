@@ -46,12 +46,7 @@ class Consumer(Actor):
     """Reads partitions from their start on, and goes on where it was."""
 
     def __init__(
-        self,
-        client: Client,
-        model: Model,
-        partitions: Sequence[TopicPartition],
-        *,
-        committed: bool,
+        self, client: Client, model: Model, partitions: Sequence[TopicPartition], *, committed: bool
     ) -> None:
         super().__init__(client, model)
         self.partitions = list(partitions)

@@ -23,9 +23,7 @@ from forebay.wire.state.consumer_protocol import (
     ConsumerProtocolSubscription,
     read_assignment,
 )
-from forebay.wire.state.consumer_protocol import (
-    TopicPartition as AssignedPartitions,
-)
+from forebay.wire.state.consumer_protocol import TopicPartition as AssignedPartitions
 from forebay.wire.state.versioned import pack
 
 _ASSIGNOR = "range"

@@ -24,11 +24,7 @@ _Key = tuple[bytes, int]
 
 class Invariants:
     def __init__(
-        self,
-        world: World,
-        nodes: Sequence[SimNode],
-        store: SimStore,
-        lasting: Container[TopicPartition],
+        self, world: World, nodes: Sequence[SimNode], store: SimStore, lasting: Container[TopicPartition]
     ) -> None:
         self._world = world
         self._lasting = lasting

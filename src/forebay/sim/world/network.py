@@ -29,11 +29,7 @@ _EPHEMERAL_PORTS = 30_000
 
 class SimListener:
     def __init__(
-        self,
-        network: SimNetwork,
-        loop: ProcessLoop,
-        address: Address,
-        on_stream: Callable[[Stream], None],
+        self, network: SimNetwork, loop: ProcessLoop, address: Address, on_stream: Callable[[Stream], None]
     ) -> None:
         self.address = address
         self.loop = loop

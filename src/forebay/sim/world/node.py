@@ -77,12 +77,7 @@ class SimProcess:
 
 class SimNode:
     def __init__(
-        self,
-        world: World,
-        network: SimNetwork,
-        store: SimStore,
-        node_id: int,
-        settings: Mapping[str, str],
+        self, world: World, network: SimNetwork, store: SimStore, node_id: int, settings: Mapping[str, str]
     ) -> None:
         self.node_id = node_id
         self.host = f"node{node_id}"

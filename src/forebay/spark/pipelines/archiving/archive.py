@@ -53,11 +53,7 @@ class ArchiveSettings:
 
 
 def archive(
-    spark: SparkSession,
-    brokers: Brokers,
-    topic: str,
-    to: str,
-    settings: ArchiveSettings | None = None,
+    spark: SparkSession, brokers: Brokers, topic: str, to: str, settings: ArchiveSettings | None = None
 ) -> Job:
     """Start archiving a topic into a directory; the job says how it goes."""
     settings = settings or ArchiveSettings()

@@ -77,11 +77,7 @@ class Merge:
 
 
 def compact(
-    spark: SparkSession,
-    archive: str,
-    *,
-    target_bytes: int = TARGET_BYTES,
-    now_s: float | None = None,
+    spark: SparkSession, archive: str, *, target_bytes: int = TARGET_BYTES, now_s: float | None = None
 ) -> Summary:
     """Merge what can be merged now."""
     started_s = time.monotonic()

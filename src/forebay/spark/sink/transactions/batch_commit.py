@@ -292,11 +292,7 @@ class Ledger:
         return found
 
     def record(
-        self,
-        identity: Identity,
-        decision: Decision,
-        pieces: Sequence[str],
-        at_home: Sequence[Participant],
+        self, identity: Identity, decision: Decision, pieces: Sequence[str], at_home: Sequence[Participant]
     ) -> frozenset[Participant]:
         """Make the decision; the participants that were committed with it."""
         for n, piece in enumerate(pieces):

@@ -186,11 +186,7 @@ def forget(cluster: Cluster, name: str, decision: Decision | None = None) -> Non
 
 
 def _decide(
-    ledger: Ledger,
-    attempt: Attempt,
-    messages: Sequence[Prepared],
-    mine: Sequence[Participant],
-    new_run: bool,
+    ledger: Ledger, attempt: Attempt, messages: Sequence[Prepared], mine: Sequence[Participant], new_run: bool
 ) -> Settled | None:
     """What holds for the batch; None when there is nothing to commit."""
     found = any(message.found for message in messages)
