@@ -19,9 +19,10 @@ FETCH_BYTES = 2_000_000
 PROGRAM = """
 import resource
 import sys
+from pyspark.sql.datasource import InputPartition
 from forebay.spark.source.offset_ranges import OffsetRange
 from forebay.spark.source.options import batch_options
-from forebay.spark.source.batch_reader import RangePartition, TopicReader
+from forebay.spark.source.batch_reader import TopicReader
 from forebay.spark.schema import spark_schema
 
 bootstrap, topic, fetch_bytes = sys.argv[1:]
@@ -37,7 +38,7 @@ reader = TopicReader(
 )
 (task,) = reader.partitions()
 for end in (task.value.end // 4, task.value.end):
-    part = RangePartition(OffsetRange(task.value.at, 0, end))
+    part = InputPartition(OffsetRange(task.value.at, 0, end))
     rows = sum(batch.num_rows for batch in reader.read(part))
     print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """

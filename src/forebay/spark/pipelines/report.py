@@ -7,6 +7,7 @@ import html
 import io
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,28 +204,19 @@ th:first-child, td:first-child {{ text-align: left; }} td {{ border-bottom: 1px 
 
 def page(stats: Stats, picture: bytes) -> str:
     """One file that needs no other."""
-    keys = [(key.key, key.messages, key.bytes) for key in stats.top_keys]
-    again = [(key.key, key.messages, key.bytes) for key in stats.top_duplicates]
-    partitions = [
-        (
-            found.partition,
-            found.messages,
-            found.bytes,
-            found.first_offset,
-            found.last_offset,
-            found.missing_offsets,
-        )
-        for found in stats.partitions
-    ]
+    key_row = attrgetter("key", "messages", "bytes")
+    partition_row = attrgetter(
+        "partition", "messages", "bytes", "first_offset", "last_offset", "missing_offsets"
+    )
     tables = [
         _table("Summary", ("", ""), stats.facts().items()),
         _table(
             "Partitions",
             ("partition", "messages", "bytes", "first offset", "last offset", "missing"),
-            partitions,
+            map(partition_row, stats.partitions),
         ),
-        _table("Largest keys", ("key", "messages", "bytes"), keys),
-        _table("Most repeated messages", ("key", "times", "bytes"), again),
+        _table("Largest keys", ("key", "messages", "bytes"), map(key_row, stats.top_keys)),
+        _table("Most repeated messages", ("key", "times", "bytes"), map(key_row, stats.top_duplicates)),
     ]
     return _PAGE.format(
         title=html.escape(stats.source), picture=base64.b64encode(picture).decode(), tables="\n".join(tables)

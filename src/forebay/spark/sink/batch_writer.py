@@ -3,11 +3,12 @@
 `delivery=at-least-once`: idempotent producers, acks=all. Every row is there when the write returns; a task
 or a batch that Spark repeats is written again.
 
-`delivery=exactly-once`: as described in `transactions.py`; the rows of a batch become visible together, once,
-to readers of committed data. The rows of a driver that dies before the decision are never seen; after it the
-brokers show all of them, without the driver. Brokers that cannot end transactions together need a driver for
-that: a streaming query has one when it is started again; a batch write that was killed in between must be run
-again with the same `jobId`. With a `jobId`, running a job again that had succeeded writes nothing.
+`delivery=exactly-once`: the rows of a batch become visible together, once, to readers of committed data, as
+`transactions/batch_commit.py` describes. If the driver dies before the decision, its rows are never seen. If
+it dies after the decision, the brokers show all of them without it. Brokers that cannot end transactions
+together need a driver for that. A streaming query has one when it is started again. A batch write that was
+killed in between must be run again with the same `jobId`. With a `jobId`, a job that had succeeded writes
+nothing when it is run again.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from forebay.spark.sink.options import Columns, WriteOptions, columns, write_opt
 from forebay.spark.sink.producer import Producer, new_identity
 from forebay.spark.sink.task import TaskSink, rounds
 from forebay.spark.sink.transactions import exactly_once
-from forebay.spark.sink.transactions.batch_commit import RUN_CHARACTERS, Attempt
 from forebay.spark.sink.transactions.exactly_once import Prepared
+from forebay.spark.sink.transactions.participants import RUN_CHARACTERS, Attempt
 from forebay.spark.sink.transactions.renewal import job_of, renewals
 from forebay.spark.wire.connections import Cluster
 from forebay.spark.worker import settle

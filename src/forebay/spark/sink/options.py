@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forebay.errors import ConfigError
+from forebay.spark.options import CONNECTION, WITHOUT_EFFECT, bootstrap_servers, lowered
 from forebay.spark.sink.producer import Limits
-from forebay.spark.wire import security
 from forebay.wire.compression import Codec
 
 if TYPE_CHECKING:
@@ -25,12 +25,6 @@ EXACTLY_ONCE = "exactly-once"
 _BATCH_BYTES_MAX = 64 << 20
 _JOB_ID_CHARACTERS_MAX = 200
 
-_CONNECTION = security.OPTIONS | {
-    "kafka.client.id",
-    "kafka.request.timeout.ms",
-    "kafka.default.api.timeout.ms",
-    "kafka.retry.backoff.ms",
-}
 _SINK = {
     "topic",
     "delivery",
@@ -43,32 +37,22 @@ _SINK = {
     "kafka.max.request.size",
     "kafka.transaction.timeout.ms",
 }
-_MEANINGLESS = {
+_WITHOUT_EFFECT = WITHOUT_EFFECT | {
     "checkpointlocation",
     "queryname",
     "includeheaders",
     "kafka.buffer.memory",
-    "kafka.client.dns.lookup",
     "kafka.compression.gzip.level",
     "kafka.compression.lz4.level",
     "kafka.compression.zstd.level",
-    "kafka.connections.max.idle.ms",
     "kafka.delivery.timeout.ms",
     "kafka.linger.ms",
     "kafka.max.block.ms",
     "kafka.max.in.flight.requests.per.connection",
-    "kafka.metadata.max.age.ms",
     "kafka.metadata.max.idle.ms",
-    "kafka.receive.buffer.bytes",
-    "kafka.reconnect.backoff.max.ms",
-    "kafka.reconnect.backoff.ms",
     "kafka.retries",
-    "kafka.retry.backoff.max.ms",
-    "kafka.send.buffer.bytes",
-    "kafka.socket.connection.setup.timeout.max.ms",
-    "kafka.socket.connection.setup.timeout.ms",
 }
-"""Settings of producers that people have in their files and that change nothing about what is written."""
+"""Producer settings that change nothing about what is written."""
 
 _FORBIDDEN = {
     "path": "name the topic with the option topic, or in a column",
@@ -107,18 +91,16 @@ class Columns:
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    given = {name.lower(): value for name, value in options.items()}
-    _check_names(given)
-    if not given.get("kafka.bootstrap.servers", "").strip():
-        raise ConfigError("option kafka.bootstrap.servers is missing: give host:port of one broker or more")
+    given = lowered(options, known=_SINK | CONNECTION | _WITHOUT_EFFECT, forbidden=_FORBIDDEN)
+    bootstrap = bootstrap_servers(given)
     if given.get("kafka.acks", "all").lower() not in ("all", "-1"):
         raise ConfigError(f"kafka.acks={given['kafka.acks']}: this sink only writes with acks=all")
     if given.get("kafka.enable.idempotence", "true").lower() != "true":
         raise ConfigError("kafka.enable.idempotence=false: this sink always writes idempotently")
-    connection = {name: value for name, value in given.items() if name in _CONNECTION}
+    connection = {name: value for name, value in given.items() if name in CONNECTION}
     connection.setdefault("kafka.client.id", "spark-forebay-sink")
     return WriteOptions(
-        bootstrap=given["kafka.bootstrap.servers"],
+        bootstrap=bootstrap,
         connection=connection,
         topic=_topic(given),
         exactly_once=_exactly_once(given),
@@ -126,16 +108,6 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         limits=_limits(given),
         transaction_timeout_ms=_transaction_timeout(given),
     )
-
-
-def _check_names(given: Mapping[str, str]) -> None:
-    for name in given:
-        if name in _FORBIDDEN:
-            raise ConfigError(f"option {name} cannot be used here: {_FORBIDDEN[name]}")
-        if name.startswith("kafka.sasl."):
-            raise ConfigError(f"option {name}: SASL is not supported; use kafka.security.protocol=SSL")
-        if name not in _SINK and name not in _CONNECTION and name not in _MEANINGLESS:
-            raise ConfigError(f"option {name} is not known; docs/spark.md lists what there is")
 
 
 def _topic(given: Mapping[str, str]) -> str | None:

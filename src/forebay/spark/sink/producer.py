@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from forebay.errors import ConfigError, ErrorCode, ForebayError, KafkaError
 from forebay.spark.sink.encode import Payload
-from forebay.spark.wire.connections import TRANSACTION, BrokerConnection, Cluster
+from forebay.spark.wire.connections import TRANSACTION, BrokerConnection, Cluster, check
 from forebay.wire.batch import MAGIC, NO_LEADER_EPOCH, SEQUENCE_MASK, TRANSACTIONAL, BatchHeader, assemble
 from forebay.wire.compression import Codec, compress
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -102,12 +102,6 @@ def new_identity(cluster: Cluster, transactional_id: str | None = None, timeout_
         return Identity(answer.producer_id, answer.producer_epoch)
 
     return cluster.attempt(ask)
-
-
-def check(code: int, what: str) -> None:
-    if code:
-        error = ErrorCode(code)
-        raise KafkaError(error, f"{what}: {error.name}")
 
 
 class Producer:

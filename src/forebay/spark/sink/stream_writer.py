@@ -30,7 +30,7 @@ from forebay.spark.sink.batch_writer import (
     write_exactly_once,
 )
 from forebay.spark.sink.transactions import exactly_once
-from forebay.spark.sink.transactions.batch_commit import RUN_CHARACTERS
+from forebay.spark.sink.transactions.participants import RUN_CHARACTERS
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -11,18 +11,11 @@ from pyspark.sql.types import StructType
 
 from forebay.spark.schema import arrow_schema, check_columns
 from forebay.spark.source.filters import Selection, select
-from forebay.spark.source.lookup import NOT_FOUND, offsets_at, required_partitions, resolve
+from forebay.spark.source.lookup import NOT_FOUND, offsets_at, required_partitions, resolve, starting_offsets
 from forebay.spark.source.offset_ranges import LATEST, OffsetRange, Offsets, TopicPartition, split
 from forebay.spark.source.options import ReadOptions
 from forebay.spark.source.partition_reader import Reading, data_loss
 from forebay.spark.wire.connections import Cluster
-
-
-class RangePartition(InputPartition):
-    """A task: offsets of one partition."""
-
-    def __init__(self, value: OffsetRange) -> None:
-        super().__init__(value)
 
 
 class _PushFilters:
@@ -53,7 +46,7 @@ class TopicReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         ranges = split(self._ranges(), tasks_min=options.tasks_min, records_max=options.records_per_task_max)
-        return [RangePartition(wanted) for wanted in ranges]
+        return [InputPartition(wanted) for wanted in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         wanted = partition.value
@@ -79,13 +72,7 @@ class TopicReader(DataSourceReader):
 
     def _edges(self, cluster: Cluster, places: Sequence[TopicPartition]) -> tuple[Offsets, Offsets]:
         options, committed = self._options, self._options.fetching.read_committed
-        start = resolve(
-            cluster,
-            options.starting,
-            places,
-            read_committed=committed,
-            latest_if_unmatched=options.latest_if_unmatched,
-        )
+        start = starting_offsets(cluster, options, places)
         end = resolve(cluster, options.ending, places, read_committed=committed, latest_if_unmatched=True)
         if options.ending.by_partition and not options.ending.is_timestamp:
             end = self._reachable(cluster, end)

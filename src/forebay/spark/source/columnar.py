@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from forebay.errors import ProtocolError
+from forebay.spark.arrays import Ints
 from forebay.spark.source.record_batches import Batch, Chunk
 from forebay.wire.batch import LOG_APPEND_TIME
 from forebay.wire.varint import read_varint
 
-Ints: TypeAlias = npt.NDArray[np.int64]
 Bytes8: TypeAlias = npt.NDArray[np.uint8]
 
 RUN_LEFT_MIN = 192

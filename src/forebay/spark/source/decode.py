@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from forebay.errors import ProtocolError
-from forebay.spark.arrays import array, constant, flags
-from forebay.spark.source.columnar import Columns, Field, Ints, check_within, columns, field, varints
+from forebay.spark.arrays import Ints, array, constant, flags
+from forebay.spark.source.columnar import Columns, Field, check_within, columns, field, varints
 from forebay.spark.source.offset_ranges import OffsetRange
 from forebay.spark.source.record_batches import Chunk, Piece, chunks
 

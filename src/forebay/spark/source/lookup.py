@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from forebay.errors import ErrorCode, KafkaError
 from forebay.spark.source.offset_ranges import EARLIEST, LATEST, Offsets, Position, TopicPartition
-from forebay.spark.source.options import Subscription
+from forebay.spark.source.options import ReadOptions, Subscription
 from forebay.spark.wire.connections import BrokerConnection, Cluster, check
 from forebay.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from forebay.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
@@ -113,6 +113,16 @@ def _list_request(
         isolation_level=int(read_committed),
         topics=[ListOffsetsTopic(name=name, partitions=found) for name, found in topics.items()],
         timeout_ms=int(cluster.timing.request_s * 1000),
+    )
+
+
+def starting_offsets(cluster: Cluster, options: ReadOptions, places: Iterable[TopicPartition]) -> Offsets:
+    return resolve(
+        cluster,
+        options.starting,
+        places,
+        read_committed=options.fetching.read_committed,
+        latest_if_unmatched=options.latest_if_unmatched,
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from forebay.errors import ConfigError
+from forebay.spark.options import CONNECTION, WITHOUT_EFFECT, bootstrap_servers, lowered
 from forebay.spark.source.offset_ranges import (
     EARLIEST,
     LATEST,
@@ -20,7 +21,6 @@ from forebay.spark.source.offset_ranges import (
     parse_offsets,
     parse_partitions,
 )
-from forebay.spark.wire import security
 
 FETCH_BYTES = 8 << 20
 """What a fetch asks for unless kafka.max.partition.fetch.bytes says otherwise: it bounds worker memory."""
@@ -53,40 +53,26 @@ _SPELLING = {
     )
 }
 
-_USED_KAFKA = security.OPTIONS | {
+_USED_KAFKA = CONNECTION | {
     "kafka.bootstrap.servers",
     "kafka.group.id",
     "kafka.isolation.level",
-    "kafka.client.id",
-    "kafka.request.timeout.ms",
-    "kafka.default.api.timeout.ms",
-    "kafka.retry.backoff.ms",
     "kafka.max.partition.fetch.bytes",
     "kafka.fetch.max.bytes",
     "kafka.check.crcs",
 }
 
-_MEANINGLESS_KAFKA = {
+_WITHOUT_EFFECT = WITHOUT_EFFECT | {
     "kafka.allow.auto.create.topics",
-    "kafka.client.dns.lookup",
     "kafka.client.rack",
-    "kafka.connections.max.idle.ms",
     "kafka.fetch.max.wait.ms",
     "kafka.fetch.min.bytes",
     "kafka.heartbeat.interval.ms",
     "kafka.max.poll.interval.ms",
     "kafka.max.poll.records",
-    "kafka.metadata.max.age.ms",
-    "kafka.receive.buffer.bytes",
-    "kafka.reconnect.backoff.max.ms",
-    "kafka.reconnect.backoff.ms",
-    "kafka.retry.backoff.max.ms",
-    "kafka.send.buffer.bytes",
     "kafka.session.timeout.ms",
-    "kafka.socket.connection.setup.timeout.max.ms",
-    "kafka.socket.connection.setup.timeout.ms",
 }
-"""Consumer settings that people have in their files and that say nothing about what is read."""
+"""Consumer settings that say nothing about what is read."""
 
 _FORBIDDEN = {
     "kafka.auto.offset.reset": "use startingOffsets",
@@ -179,8 +165,8 @@ def stream_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
-    """The one option that the schema depends on."""
-    return _boolean(_lower(options), "includeheaders", False)
+    """The one option that the schema depends on. The names of the others are not checked here."""
+    return _boolean({name.lower(): value for name, value in options.items()}, "includeheaders", False)
 
 
 def _options(given: Mapping[str, str], starting: Position, ending: Position) -> ReadOptions:
@@ -202,24 +188,13 @@ def _options(given: Mapping[str, str], starting: Position, ending: Position) -> 
 # -- names -------------------------------------------------------------------------------------------------
 
 
-def _lower(options: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in options.items()}
-
-
 def _spelled(name: str) -> str:
     return _SPELLING.get(name, name)
 
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:
-    given = _lower(options)
-    for name in given:
-        if name in _FORBIDDEN:
-            raise ConfigError(f"option {name} cannot be used here: {_FORBIDDEN[name]}")
-        if name.startswith("kafka.sasl."):
-            raise ConfigError(f"option {name}: SASL is not supported; use kafka.security.protocol=SSL")
-        if name not in _SPELLING and name not in _USED_KAFKA and name not in _MEANINGLESS_KAFKA:
-            raise ConfigError(f"option {name} is not known; docs/spark.md lists what there is")
-    return given
+    known = _SPELLING.keys() | _USED_KAFKA | _WITHOUT_EFFECT
+    return lowered(options, known=known, forbidden=_FORBIDDEN)
 
 
 # -- groups of options -------------------------------------------------------------------------------------
@@ -285,14 +260,13 @@ def _names(position: Position, offset: int) -> bool:
 
 
 def _fetching(given: Mapping[str, str]) -> Fetching:
-    if not given.get("kafka.bootstrap.servers", "").strip():
-        raise ConfigError("option kafka.bootstrap.servers is missing: give host:port of one broker or more")
+    bootstrap = bootstrap_servers(given)
     connection = {name: value for name, value in given.items() if name in _USED_KAFKA}
     connection.setdefault("kafka.client.id", given.get("groupidprefix", "spark-forebay-source"))
     isolation = _choice(given, "kafka.isolation.level", ("read_uncommitted", "read_committed"))
     sizes = (_count(given, f"kafka.{name}") for name in ("max.partition.fetch.bytes", "fetch.max.bytes"))
     return Fetching(
-        bootstrap=given["kafka.bootstrap.servers"],
+        bootstrap=bootstrap,
         connection=connection,
         bytes_max=min(FETCH_BYTES_MAX, min(filter(None, sizes), default=FETCH_BYTES)),
         read_committed=isolation == "read_committed",

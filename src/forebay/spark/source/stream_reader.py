@@ -22,8 +22,13 @@ from pyspark.sql.types import StructType
 
 from forebay.errors import ConfigError, KafkaError
 from forebay.spark.schema import arrow_schema, check_columns
-from forebay.spark.source.batch_reader import RangePartition
-from forebay.spark.source.lookup import commit_offsets, offsets_at, partitions, required_partitions, resolve
+from forebay.spark.source.lookup import (
+    commit_offsets,
+    offsets_at,
+    partitions,
+    required_partitions,
+    starting_offsets,
+)
 from forebay.spark.source.offset_ranges import (
     EARLIEST,
     LATEST,
@@ -89,15 +94,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Json:
         cluster, options = self._cluster(), self._options
         places = required_partitions(cluster, options.subscription)
-        return to_json(
-            resolve(
-                cluster,
-                options.starting,
-                places,
-                read_committed=options.fetching.read_committed,
-                latest_if_unmatched=options.latest_if_unmatched,
-            )
-        )
+        return to_json(starting_offsets(cluster, options, places))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         admission = self._options.admission
@@ -134,7 +131,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self._with_new(begin, until)
         ranges = [self._range(at, begin[at], until[at]) for at in until]
         tasks = split(ranges, tasks_min=options.tasks_min, records_max=options.records_per_task_max)
-        return [RangePartition(wanted) for wanted in tasks]
+        return [InputPartition(wanted) for wanted in tasks]
 
     def commit(self, end: Json) -> None:
         self._finished(from_json(end))

@@ -128,9 +128,9 @@ class Cluster:
         self.refresh([])
         return [self._connection(address) for address in self._nodes.values()]
 
-    def leader(self, topic: str, partition: int, *, create: bool = False) -> BrokerConnection:
+    def leader(self, topic: str, partition: int) -> BrokerConnection:
         """The connection to the broker that leads a partition; asks who that is when it is not known."""
-        node_id = self.leadership(topic, partition, create=create).node_id
+        node_id = self.leadership(topic, partition).node_id
         if node_id not in self._nodes:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader just now")
         return self._connection(self._nodes[node_id])
@@ -139,9 +139,9 @@ class Cluster:
         """Whether `leader` can tell without asking a broker first."""
         return partition in self._leaders.get(topic, {})
 
-    def leadership(self, topic: str, partition: int, *, create: bool = False) -> Leader:
+    def leadership(self, topic: str, partition: int) -> Leader:
         if partition not in self._leaders.get(topic, {}):
-            self.refresh([topic], create=create)
+            self.refresh([topic])
         known = self._leaders.get(topic, {}).get(partition)
         if known is None:
             raise KafkaError(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from forebay.spark.pipelines.archiving.compact import execute, plan
 from forebay.spark.pipelines.archiving.layout import data_files, require_position
-from forebay.spark.pipelines.archiving.source import ArchiveReader, AtRate, AtSpeed, SlicePartition, Unhurried
+from forebay.spark.pipelines.archiving.source import ArchiveReader, AtRate, AtSpeed, Unhurried
 from support.spark.archives import MINUTE_US, SIX_US, Message, make_archive
 
 
@@ -32,7 +32,6 @@ def drained(reader: ArchiveReader) -> tuple[list[list[tuple[int, int]]], dict[st
     while (end := reader.latestOffset(start)) != start:
         rows: list[tuple[int, int]] = []
         for partition in reader.partitions(start, end):
-            assert isinstance(partition, SlicePartition)
             for batch in reader.read(partition):
                 rows += zip(
                     batch.column("partition").to_pylist(), batch.column("offset").to_pylist(), strict=True

@@ -76,9 +76,7 @@ class Merge:
         return json.dumps({"inputs": self.inputs, "target": self.target}, indent=2).encode()
 
 
-def compact(
-    spark: SparkSession, archive: str, *, target_bytes: int = TARGET_BYTES, now_s: float | None = None
-) -> Summary:
+def compact(spark: SparkSession, archive: str, *, target_bytes: int = TARGET_BYTES) -> Summary:
     """Merge what can be merged now."""
     started_s = time.monotonic()
     lake = Lake(archive)
@@ -87,30 +85,25 @@ def compact(
         if position.format == DELTA:
             facts = Delta(lake).compact(target_bytes)
         elif position.format == ICEBERG:
-            table = Iceberg(lake, position.topic)
-            facts = _compact_table(spark, lake, table, target_bytes, now_s or time.time())
+            facts = _compact_table(spark, lake, Iceberg(lake, position.topic), target_bytes)
         else:
-            facts = _compact_files(spark, lake, position, target_bytes, now_s or time.time())
+            facts = _compact_files(spark, lake, position, target_bytes)
     seconds = round(time.monotonic() - started_s, 1)
     return Summary(title=f"compaction of {lake.location}", facts={**facts, "seconds": seconds})
 
 
-def _compact_files(
-    spark: SparkSession, lake: Lake, position: Position, target_bytes: int, now_s: float
-) -> dict[str, Any]:
+def _compact_files(spark: SparkSession, lake: Lake, position: Position, target_bytes: int) -> dict[str, Any]:
     settle(lake)
     files = data_files(lake.list(), position)
-    merges = plan(files, target_bytes, now_s)
+    merges = plan(files, target_bytes, time.time())
     _on_executors(spark, lake, merges, execute)
     return _facts(lake, files, merges)
 
 
-def _compact_table(
-    spark: SparkSession, lake: Lake, table: Iceberg, target_bytes: int, now_s: float
-) -> dict[str, Any]:
+def _compact_table(spark: SparkSession, lake: Lake, table: Iceberg, target_bytes: int) -> dict[str, Any]:
     """The merged files lie in their hours at once, where nobody looks who reads the table."""
     files = sorted(table.files(), key=lambda file: file.path)
-    merges = plan(files, target_bytes, now_s)
+    merges = plan(files, target_bytes, time.time())
     _on_executors(spark, lake, merges, write_merged)
     if merges:
         inputs = [path for merge in merges for path in merge.inputs]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,12 +22,9 @@ from forebay.spark.pipelines.archiving.compact import archive_files
 from forebay.spark.pipelines.archiving.index import Slice, Span, Timeline, TimeRange, read_index
 from forebay.spark.pipelines.archiving.layout import require_position
 from forebay.spark.pipelines.lake import Lake
+from forebay.spark.schema import spark_schema
 
 NAME = "forebay-archive"
-COLUMNS = (
-    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp,"
-    " timestampType int, headers array<struct<key: string, value: binary>>"
-)
 BATCH_RECORDS = 100_000
 _NAP_S = 0.2
 
@@ -40,16 +36,11 @@ class ArchiveSource(DataSource):
     def name(cls) -> str:
         return NAME
 
-    def schema(self) -> str:
-        return COLUMNS
+    def schema(self) -> StructType:
+        return spark_schema(headers=True)
 
     def streamReader(self, schema: StructType) -> ArchiveReader:  # noqa: ARG002 - all columns, always
         return ArchiveReader(self.options)
-
-
-@dataclass
-class SlicePartition(InputPartition):
-    value: Slice
 
 
 class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -86,7 +77,7 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         slices = (self.slice(int(at), start.get(at, 0), offset) for at, offset in end.items())
-        return [SlicePartition(found) for found in slices if found.spans]
+        return [InputPartition(found) for found in slices if found.spans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         rows: pa.Table = partition.value.read()

@@ -43,10 +43,9 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 from forebay.errors import ErrorCode, ForebayError, KafkaError
-from forebay.spark.sink.producer import Identity, check, new_identity
+from forebay.spark.sink.producer import Identity, new_identity
 from forebay.spark.sink.transactions.coordinator_choice import Home, home_of
 from forebay.spark.sink.transactions.participants import (
-    RUN_CHARACTERS,
     Attempt,
     Decision,
     Participant,
@@ -60,7 +59,7 @@ from forebay.spark.sink.transactions.participants import (
     turn_in,
     turn_of,
 )
-from forebay.spark.wire.connections import GROUP, TRANSACTION, BrokerConnection, Cluster
+from forebay.spark.wire.connections import GROUP, TRANSACTION, BrokerConnection, Cluster, check
 from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from forebay.wire.messages.describe_transactions import DescribeTransactionsRequest
 from forebay.wire.messages.end_txn import FURTHER_MAX, EndTxnRequest, EndTxnResponse, FurtherTxn
@@ -71,18 +70,6 @@ from forebay.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-
-__all__ = [
-    "RUN_CHARACTERS",
-    "Attempt",
-    "Decision",
-    "Ledger",
-    "Participant",
-    "Settled",
-    "abort_marked",
-    "named_tasks",
-    "open_ids",
-]
 
 _ADD_OFFSETS_VERSION = 3
 _TXN_OFFSET_COMMIT_VERSION = 4

@@ -20,15 +20,8 @@ from forebay.spark.sink.options import Columns, WriteOptions
 from forebay.spark.sink.producer import Producer, new_identity
 from forebay.spark.sink.task import TaskSink, rounds
 from forebay.spark.sink.transactions import id_prefixes
-from forebay.spark.sink.transactions.batch_commit import (
-    Attempt,
-    Decision,
-    Ledger,
-    Participant,
-    Settled,
-    abort_marked,
-    named_tasks,
-)
+from forebay.spark.sink.transactions.batch_commit import Ledger, abort_marked
+from forebay.spark.sink.transactions.participants import Attempt, Decision, Participant, Settled, named_tasks
 from forebay.spark.wire.connections import Cluster
 
 _log = logging.getLogger(__name__)

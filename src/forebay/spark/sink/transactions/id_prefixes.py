@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from forebay.errors import ErrorCode, KafkaError
-from forebay.spark.sink.producer import check
 from forebay.spark.sink.transactions.participants import Decision, group_of, pieces_of, transactional_id_of
-from forebay.spark.wire.connections import GROUP, TRANSACTION, Cluster
+from forebay.spark.wire.connections import GROUP, TRANSACTION, Cluster, check
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from forebay.wire.messages.delete_groups import DeleteGroupsRequest
 from forebay.wire.messages.end_txn import END_TOGETHER, LOOKS_AFTER_FAMILIES
