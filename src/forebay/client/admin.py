@@ -167,7 +167,7 @@ class Admin:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        """Nothing is held open that the garbage collector does not close; `with` is for symmetry."""
+        """Nothing to close: the garbage collector does it. `with` works as for the other clients."""
 
 
 def _answer(future: Future[Any], ignored: int | None = None) -> Any:

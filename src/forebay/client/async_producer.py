@@ -115,7 +115,7 @@ class AsyncProducer:
         given_up = threading.Event()
         wait = partial(self._sync.wait_for_reports, timeout_s, given_up.is_set)
         await self._calls.run_to_end(wait, on_cancel=given_up.set)
-        self._sync.raise_failures()  # not in the thread: a cancelled task would not hear of them
+        self._sync.raise_failures()  # not in the thread: a cancelled task would not see them
 
     # -- transactions ------------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class AsyncProducer:
     async def _close(self, error: BaseException | None) -> None:
         """Cancelled, it gives up what is not delivered soon. A second close waits for the first to end."""
         if self._closing is not None and self._closing.done():
-            return  # how it went has been told
+            return  # its errors have been raised
         if self._closing is None:
             deliver = self._deliver if error is None else self._sync.give_up
             self._closing = asyncio.ensure_future(self._deliver_and_stop(deliver))
@@ -220,7 +220,7 @@ class _Reports:
             if self._woken:
                 return
             self._woken = True
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and no task waits
             self._loop.call_soon_threadsafe(self._resolve)
 
     def _resolve(self) -> None:

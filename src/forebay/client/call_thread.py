@@ -54,7 +54,7 @@ class CallThread:
     def _ended(self, future: asyncio.Future[Any]) -> None:
         self._under_way -= 1
         if not future.cancelled():
-            future.exception()  # seen, also when nobody waits for it any more
+            future.exception()  # marks it as seen, even if no task waits for it
 
 
 async def uninterrupted(work: Awaitable[T], on_cancel: Callable[[], None] = lambda: None) -> T:

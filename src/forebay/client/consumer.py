@@ -6,9 +6,9 @@
     exactly-once   never by the consumer: offsets go into the producer's transaction, with its messages
 
 Messages are fetched some at a time and wait in `_ready`. What has been handed out and is not written down
-yet is in hand (`InHand`). A partition that is taken away takes its waiting messages with it: whoever gets the
-partition reads them again from the committed offset. Where reading goes on is `Positions`' to know, so that a
-call that raises loses no message either.
+yet is in hand (`InHand`). A partition that is taken away takes its waiting messages with it: its next owner
+reads them again from the committed offset. `Positions` knows where reading continues, so a call that raises
+loses no message either.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Consumer:
                 topics, on_assign=self._assign, on_revoke=self._take_away, on_lost=self._take_away
             )
         except BaseException:
-            self._raw.close()  # nobody else can: it would stay a member, and keep its partitions
+            self._raw.close()  # or it would stay a member of the group, and keep its partitions
             raise
 
     @property
@@ -165,7 +165,7 @@ class Consumer:
         return handed
 
     def _mend(self) -> None:
-        """Undo what an interrupt has left half done: nobody was given those messages."""
+        """Undo what an interrupt has left half done: the program did not get those messages."""
         if self._positions.is_fetching:
             self._ready.clear()  # will be fetched again
         if self._half_done:
@@ -331,7 +331,7 @@ class Consumer:
         try:
             self._store_done()
             if self.delivery == "at-most-once":
-                self._try_commit(_firsts(self._ready))  # committed too early: nobody has seen them yet
+                self._try_commit(_firsts(self._ready))  # committed too early: the program has not seen them
         finally:
             with kafka_errors():
                 self._raw.close()

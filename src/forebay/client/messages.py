@@ -19,7 +19,7 @@ class Message:
     topic: str
     partition: int
     offset: int
-    """-1 when it is not known: nobody tells it to a producer without acknowledges."""
+    """-1 when it is not known: a producer without acknowledgements never learns it."""
     timestamp_ms: int
     """When it was created, or appended, as the topic says; -1 when it is not known."""
     key: bytes | None = None

@@ -10,7 +10,7 @@ partition, no message of that partition counts.
 librdkafka also goes back by itself. It looks up where a log begins; if the partition is paused, sought or
 taken away before the answer is there, it asks again half a second later and begins there once more, whatever
 has happened meanwhile (its issues 2256 and 2782). A message that is taken from its queue while a rebalance
-pauses the partition comes a second time. So it is told where to begin in offsets that need no look-up, and a
+pauses the partition comes a second time. So it gets offsets to begin at that need no look-up, and a
 message below the position counts only if the log was cut: it is shorter, or a later leader wrote it.
 """
 

@@ -48,7 +48,7 @@ CONSUMER_PROFILE: dict[str, dict[str, Any]] = {
     "latency": {"fetch.min.bytes": 1, "fetch.wait.max.ms": 500},
 }
 PRODUCER_DEFAULTS: dict[str, Any] = {
-    # The one that Java clients use: a key lands in the same partition whoever sends it.
+    # Java's default: a key goes to the same partition from every client.
     "partitioner": "murmur2_random",
 }
 

@@ -48,7 +48,7 @@ class Producer:
         transactional_id: str | None = None,
         settings: Settings | None = None,
     ) -> None:
-        """`acks`: for at-most-once, 1 to hear of messages that the broker refused, and of their offsets.
+        """`acks`: for at-most-once, 1 to get the offsets of messages, or the errors that the broker answers.
 
         `transactional_id`: for exactly-once, a name that stays the same over restarts and that one process
         at a time uses: a new process then fences the old one. Without it a name is made up, and what a
@@ -66,7 +66,7 @@ class Producer:
         self._first_failure: KafkaError | None = None
         self._closed = False
         self._useless = False
-        """A fatal error was told once, and nothing can be delivered any more."""
+        """A fatal error was raised, and nothing can be delivered any more."""
 
     @property
     def raw(self) -> confluent_kafka.Producer:
@@ -126,7 +126,7 @@ class Producer:
             self._poll(0.1)
 
     def try_send(self, record: Record, on_delivery: Callback) -> bool:
-        """False when the queue is full. Never blocks; `on_delivery` is called by whoever polls."""
+        """False when the queue is full. Never blocks; `on_delivery` is called by the thread that polls."""
         if self._closed:
             raise ClientError("the producer is closed", fatal=True)
         if self.delivery == "exactly-once" and not self.transactions.open:
@@ -267,7 +267,7 @@ class Producer:
         if error is None:
             self.close()
             return
-        self.give_up()  # what went wrong in the block is what the caller must hear of
+        self.give_up()  # so that the error of the block is the one that is raised
 
 
 def _until(deadline: float) -> float:

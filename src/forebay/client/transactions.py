@@ -20,7 +20,7 @@ _CALL_SECONDS = 5.0
 PAUSE_SECONDS = 0.05
 
 Progress = tuple[list[TopicPartition], Any]
-"""Offsets to commit, and the group member who does it (`Consumer.progress`)."""
+"""Offsets to commit, and the metadata of the group member that commits them (`Consumer.progress`)."""
 
 
 Outcome = Literal["committed", "aborted", "unknown"]

@@ -1,4 +1,4 @@
-"""Which messages of which partition a program holds, and which of them it is done with.
+"""Which messages of each partition a program holds, and which of them it is done with.
 
 Per partition there are three offsets: where what is in hand begins, up to where messages were handed out,
 and up to where they are done. Kafka's committed offset is the next one to read, so all ends are exclusive.

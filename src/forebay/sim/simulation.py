@@ -1,7 +1,7 @@
-"""One simulated story: a cluster and its clients live through faults, then everything must come right.
+"""One simulated story: a cluster and its clients run through faults, then the cluster must recover.
 
-The end is always the same. Every fault is taken back, the clients finish what they have begun, and within a
-bounded time all replicas must be in sync and hold the same messages, all that was acknowledged among them.
+The end is always the same. Every fault is undone, the clients finish what they have begun, and within a
+bounded time all replicas must be in sync and hold the same messages, with all that were acknowledged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CHECK_S = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """What is simulated; the same story has the same end."""
+    """What is simulated. The same story always runs the same way."""
 
     seed: int
     steps: int = 12
@@ -217,7 +217,7 @@ def _own_settings(world: World, number: int) -> dict[str, str]:
 
 @contextmanager
 def _logs_to(world: World) -> Iterator[None]:
-    """What the brokers log, as remarks in the trace."""
+    """Writes the log of the brokers into the trace, as remarks."""
     handler = _Remarks(world)
     logger = logging.getLogger("forebay")
     before = logger.propagate, logger.level
@@ -244,5 +244,5 @@ class _Remarks(logging.Handler):
         line = f"{record.levelname} {record.getMessage()} {extra} {error or ''!r}"
         self._world.remark(f"log {line}")
         if error is not None and not isinstance(error, (ForebayError, OSError)):
-            # The broker goes on after a mistake of its own; here it is not to make one.
+            # A real broker continues after an internal error. Here every such error is a breach.
             self._world.fail(f"an error that nobody expected: {line}")

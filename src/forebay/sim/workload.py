@@ -65,7 +65,7 @@ MakeActor = Callable[[Client, Model], Actor]
 _MEMBERS = 3
 _ENSEMBLES = 3
 _VALUE_BYTES = (0, 0, 1_000)
-"""In some stories logs grow large, and whoever goes through all of one takes long."""
+"""Large values in some stories make large logs, which take long to scan."""
 _ADMINISTRATORS = 3
 
 _SETTINGS: dict[str, dict[str, str]] = {
@@ -81,7 +81,7 @@ _TRANSACTIONAL: Sequence[tuple[type[TransactionalProducer], Sequence[Dialect], M
     (BumpingProducer, (MODERN, CONFLUENT), RUDE),
     (ContinuingProducer, (JAVA,), RUDE),
 )
-"""What a transactional producer is like, and what it may speak."""
+"""Kinds of transactional producers, with the dialects that they may speak."""
 
 
 class TopicMaker(Actor):
@@ -122,7 +122,7 @@ def _configs(settings: Mapping[str, str]) -> list[CreatableTopicConfig]:
 
 
 def _setting_choices(*, lasting: bool) -> list[tuple[str, str, Sequence[str]]]:
-    """What may be set without taking back what the model takes for granted."""
+    """Settings, with values that do not contradict what the model expects."""
     in_sync = ("2",) if lasting else ("1", "2")
     choices: list[tuple[str, str, Sequence[str]]] = [
         ("brief", "retention.bytes", ("-1", "1024", "4096")),
@@ -156,7 +156,7 @@ class Workload:
         self.on_acknowledged: Callable[[str, float], None] = lambda _host, _asked_at: None
 
     def start(self) -> None:
-        """Not everybody is in every story: that would take long, and less of it would happen at once."""
+        """Each story has only some of the actors: with all of them less would happen in the same time."""
         chance = self._world.chance("cast")
         lasting = SOURCE in self._model.lasting
         ensembles: dict[str, Callable[[Random], None]] = {
@@ -166,7 +166,7 @@ class Workload:
             "keyed": self._add_writers,
             "group": self._add_members,
         }
-        if lasting:  # else what it has read may vanish from under it
+        if lasting:  # else messages that it has read may get lost
             ensembles["transformer"] = self._add_transformer
         self._add("producer", Producer, [PLAIN, BRIEF], chance.choice(DIALECTS), _manners(chance))
         for name in chance.sample(sorted(ensembles), _ENSEMBLES):
@@ -203,7 +203,7 @@ class Workload:
     def _add_members(self, chance: Random) -> None:
         self.add("keeper", partial(OffsetKeeper, partitions=EXACT), chance.choice(DIALECTS))
         protocol = chance.choice((ClassicMember, ConsumerMember))
-        mortal = chance.randint(0, _MEMBERS)  # in some stories nobody is
+        mortal = chance.randint(0, _MEMBERS)  # no member, if it is the number of members
         for number in range(_MEMBERS):
             member = partial(protocol, group=GROUP_NAME, partitions=SHARED, mortal=number == mortal)
             self.add(f"member-{number}", member)
@@ -248,7 +248,7 @@ class Workload:
             actor.calm = True
 
     def unshared(self) -> list[TopicPartition]:
-        """What no living member of the group has for its own."""
+        """The partitions that no living member of the group owns."""
         return self._model.groups.unowned(GROUP_NAME, self._shared)
 
     def stop(self) -> None:

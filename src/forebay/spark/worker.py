@@ -3,8 +3,8 @@
 Spark's daemon collects garbage after every task, and after every question that is asked when a query is
 planned and committed. In a process that has imported Arrow, numpy and PySpark this looks at a few hundred
 thousand objects that live as long as the process, and takes ten times as long as a task of one row. So from
-the second time on, whoever finds more modules than there were tells the collector to leave alone whatever is
-there: it is right after a collection then, so that nothing of it is garbage.
+the second call on, when modules were imported since the last one, all objects that exist are frozen: the
+collector ignores them. The call comes right after a collection, so none of them is garbage.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import sys
 
 _is_worker = os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER"
-"""Where Spark runs Python for itself. The objects of a user's own process are not ours to keep."""
+"""Whether this is a process that Spark started. In a user's own process the collector is left alone."""
 _modules_seen: int | None = None
 
 

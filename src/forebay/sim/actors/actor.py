@@ -23,9 +23,9 @@ class Actor(ABC):
         self.world = client.loop.world
         self.chance = self.world.chance(f"actor/{client.name}")
         self.stopping = False
-        """Told to finish what it does, and to begin nothing new."""
+        """It is to finish what it does, and to begin nothing new."""
         self.calm = False
-        """Told that nothing goes wrong any more: it is to make no trouble of its own."""
+        """All faults are over, and it is to cause none of its own."""
         self.done = False
 
     async def run(self) -> None:
@@ -34,7 +34,7 @@ class Actor(ABC):
 
     @abstractmethod
     async def act(self) -> None:
-        """What it does until it is told to stop."""
+        """What it does until `stopping` is set."""
 
     async def rest(self, seconds: float) -> None:
         await asyncio.sleep(self.chance.expovariate(1.0) * seconds)

@@ -51,9 +51,9 @@ _FAVOURITE_CHANCE = 0.4
 
 
 class Mover(Actor):
-    """Moves partitions to other sets of brokers, and sometimes thinks better of it.
+    """Moves partitions to other sets of brokers, and sometimes cancels the move.
 
-    There is one that it moves more often than others, so that brokers get it back that had it before.
+    It moves one partition more often than the others, so that a broker gets back one that it had before.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Deleter(Actor):
 
 
 class Elector(Actor):
-    """Has first replicas elected; where messages may get lost, also whoever is left."""
+    """Elects preferred leaders; where messages may get lost, also replicas that are not in sync."""
 
     def __init__(
         self, client: Client, model: Model, partitions: Sequence[TopicPartition], loose: TopicPartition

@@ -52,11 +52,11 @@ _FETCH_MAX_BYTES = 64 * 1024
 
 
 class Failed(Exception):
-    """No answer, or one that says to try again: nobody knows whether the request was carried out."""
+    """No answer, or a retriable error: it is not known whether the request was carried out."""
 
 
 class Refused(Exception):
-    """The broker says no, and asking again would not help."""
+    """The broker refused the request, and a retry would not help."""
 
     def __init__(self, code: int) -> None:
         super().__init__(ErrorCode(code).name)
@@ -83,7 +83,7 @@ class Client:
         self.dialect = dialect
         self.manners = manners
         self.on_acknowledged: Callable[[str, float], None] = lambda _host, _asked_at: None
-        """Told who has acknowledged a batch, and when it was asked to."""
+        """Called with the host that acknowledged a batch, and with the time at which the batch was sent."""
         self._process = process
         self._bootstrap = list(bootstrap)
         self._chance = process.loop.world.chance(f"client/{name}")
@@ -107,7 +107,7 @@ class Client:
             raise Failed(str(error)) from None
         except TimeoutError:
             if self._chance.random() < self.manners.reconnect_chance:
-                self._connections.pop(address, None)  # its answers still come, and nobody listens
+                self._connections.pop(address, None)  # answers still arrive on it, and are not read
             raise Failed(f"{address[0]} did not answer in time") from None
         assert isinstance(answer, response)
         return answer
@@ -116,7 +116,7 @@ class Client:
         return await self.ask(self._chance.choice(self._bootstrap), request, response, version)
 
     async def _connection(self, address: Address) -> PeerConnection:
-        """The one to that broker. Whoever asks while it is being opened waits for it, in turn."""
+        """The connection to that broker. Callers that come while it is being opened wait for it, in order."""
         connection = self._connections.get(address)
         if connection is not None and not connection.closed:
             return connection
@@ -129,7 +129,7 @@ class Client:
     def _opened(self, address: Address, opening: asyncio.Task[PeerConnection]) -> None:
         del self._opening[address]
         if not opening.cancelled():
-            opening.exception()  # it is heard of, even if nobody waits any more
+            opening.exception()  # marks it as seen, even if no task waits for it
 
     async def _open(self, address: Address) -> PeerConnection:
         connection = self._connections[address] = await PeerConnection.open(
@@ -140,7 +140,7 @@ class Client:
         )
         return connection
 
-    # -- who is who ----------------------------------------------------------------------------------------
+    # -- leaders and coordinators ----------------------------------------------------------------------------
 
     async def metadata(self, topics: Sequence[str]) -> MetadataResponse:
         request = MetadataRequest(
@@ -153,7 +153,7 @@ class Client:
             for partition in topic.partitions:
                 leader = addresses.get(partition.leader_id)
                 at = (topic.name or "", partition.partition_index)
-                # A broker that has not heard of the latest election must not send us back to who led before.
+                # A broker with old metadata must not send us back to an earlier leader.
                 if leader is not None and partition.leader_epoch >= self._epochs.get(at, -1):
                     self._epochs[at] = partition.leader_epoch
                     self._leaders[at] = leader, partition.leader_epoch
@@ -228,7 +228,7 @@ class Client:
             raise Failed(str(error)) from None
 
     async def send_bytes(self, data: bytes) -> None:
-        """To any broker, whatever they are; nobody waits for an answer."""
+        """Send any bytes to any broker, and do not wait for an answer."""
         try:
             stream = await self._process.network.connect(*self._chance.choice(self._bootstrap))
             if data:

@@ -38,7 +38,7 @@ from forebay.wire.messages.txn_offset_commit import (
 
 _FETCHED_BY_GROUP_FROM = 8
 _RETENTION_MS = 2**63 - 1
-"""Clients of old say how long an offset is kept. Longer than for ever is legal, too."""
+"""Old clients say how long an offset is kept. The largest value is legal."""
 _TRANSFORM_MESSAGES_MAX = 5
 
 
@@ -140,7 +140,7 @@ class OffsetKeeper(Actor):
 
 
 async def fetch_offset(actor: Actor, group: str, at: TopicPartition) -> int:
-    """A group's committed offset, -1 for none, held against what it had committed."""
+    """A group's committed offset, -1 for none, compared with what it had committed."""
     floor = actor.model.groups.floor(group, at)
     version = actor.client.dialect.offset_fetch
     request = _offset_request(group, at)
@@ -164,7 +164,7 @@ def _offset_request(group: str, at: TopicPartition) -> OffsetFetchRequest:
 
 
 def transformed(value: bytes, transaction: Transaction) -> bytes:
-    """Every attempt writes another value, so that it can be told which of them is seen."""
+    """Every attempt writes another value, so that the one that is read can be recognised."""
     return value + b"#" + transaction.name.encode()
 
 

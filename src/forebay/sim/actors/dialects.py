@@ -28,7 +28,7 @@ class Dialect:
 
 
 MODERN = Dialect(name="modern")
-"""By topic names all over: what most of the clients of today speak."""
+"""Topics by name in every request, as most clients do today."""
 
 JAVA = Dialect(
     name="java",

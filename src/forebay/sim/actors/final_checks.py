@@ -1,4 +1,4 @@
-"""Who looks at the cluster when all is over: at every message, every offset, every topic and setting."""
+"""The checks at the end of a story: every message, every offset, every topic and setting."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class LastAuditor(Actor):
         self._insist(wrong)
 
     def _insist(self, wrong: Sequence[str]) -> None:
-        """A broker may have news a little later than others: asked again, it must know."""
+        """A broker may get changes a little later than others. So a wrong answer is asked for again."""
         if wrong:
             self.world.remark(f"not as it was told: {wrong}")
             raise Failed("; ".join(wrong))

@@ -22,7 +22,7 @@ _VALUE_BYTES = (40, 400)
 
 
 class KeyedWriter(Producer):
-    """What both kinds of writers have in common: the model is told of keys, not of messages."""
+    """What both kinds of writers have in common: the model records keys, not messages."""
 
     def __init__(self, client: Client, model: Model, partitions: Sequence[TopicPartition]) -> None:
         super().__init__(client, model, partitions)
@@ -68,7 +68,7 @@ class KeyedTransactions(KeyedWriter, ContinuingProducer):
 
 
 class KeyedAuditor(Actor):
-    """Reads a compacted partition from its start when all is over."""
+    """Reads a compacted partition from its start at the end of the story."""
 
     def __init__(self, client: Client, model: Model, at: TopicPartition) -> None:
         super().__init__(client, model)

@@ -32,7 +32,7 @@ _LEAVE_EPOCH = -1
 
 
 class ClassicMember(Member):
-    """Joins and syncs; whoever leads the generation hands out the partitions."""
+    """Joins and syncs; the leader of the generation assigns the partitions."""
 
     _settled = False
     """Whether it has its share of a generation."""
@@ -124,7 +124,7 @@ def _assigned(data: bytes) -> list[TopicPartition]:
 
 
 class ConsumerMember(Member):
-    """Says with every heartbeat what it owns, and is told what to own; the broker hands it out."""
+    """Sends what it owns with every heartbeat, and gets its assignment from the broker."""
 
     _names: dict[bytes, str]
 
@@ -136,7 +136,7 @@ class ConsumerMember(Member):
             self._names = await self._topic_names()
         response = await self._heartbeat(self.epoch)
         self.epoch = response.member_epoch
-        assert response.assignment is not None, "a heartbeat that tells everything is told everything"
+        assert response.assignment is not None, "a full heartbeat gets a full answer"
         given = response.assignment.topic_partitions
         await self.own((self._names[each.topic_id], index) for each in given for index in each.partitions)
 

@@ -1,9 +1,9 @@
 """Members of consumer groups: they share partitions, read, commit, and come and go.
 
-A member is as diligent as a good client. It reads on from the group's committed offset, commits only what it
-owns and only larger offsets, gives up at once what it is told to give up, and tells the broker the truth.
-So whatever goes back, gets lost or is owned twice is the broker's doing. But it may die without a word, or
-leave; and one that is mortal dies when all is calm, when only the end of its session can free what it had.
+A member makes no mistakes. It reads on from the group's committed offset, commits only what it owns and only
+larger offsets, and gives up at once what it is asked to give up. So if an offset goes back, a message is lost
+or a partition has two owners, the broker is wrong. But a member may leave, or die without leaving. A mortal
+one dies when all faults are over: then only the end of its session can free its partitions.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ REPLACED = frozenset(
         ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
-"""What a member may be told without having made a mistake."""
+"""Errors that a member may get without having made a mistake."""
 
 
 class Member(Actor):
@@ -71,18 +71,18 @@ class Member(Actor):
         self._mortal = mortal
         self._lives = 0
         self._alive_until = 0.0
-        """Until when its session lasts at least, by what it was last told while all was calm."""
+        """Its session lasts until then at least, by the last answer that it got without faults."""
         self._committed: dict[TopicPartition, int] = {}
 
     # -- what the protocols differ in --------------------------------------------------------------------
 
     @abstractmethod
     async def stay(self) -> None:
-        """Enter the group, or say that it lives; take over what it is given."""
+        """Join the group, or send a heartbeat; take over the partitions that it gets."""
 
     @abstractmethod
     async def leave(self) -> None:
-        """Say goodbye."""
+        """Leave the group."""
 
     @abstractmethod
     def refused(self, code: ErrorCode) -> None:
@@ -94,7 +94,7 @@ class Member(Actor):
         while not self.stopping and not (self.calm and self._mortal):
             try:
                 if self.chance.random() < 0.3:
-                    await self._work()  # it may have been replaced since it last heard of the group
+                    await self._work()  # it may have been replaced since its last heartbeat
                 await self._stay_alive()
                 await self._work()
             except Failed:
@@ -139,7 +139,7 @@ class Member(Actor):
         return None
 
     def forget(self) -> None:
-        """Whatever comes next is somebody new."""
+        """Start again as a new member."""
         self.model.groups.gone(self.group, self.member_id)
         self.member_id = ""
         self.epoch = -1
@@ -152,7 +152,7 @@ class Member(Actor):
         self._committed.clear()
 
     async def own(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take over what it was told to own; what it has already goes on where it is."""
+        """Take over its partitions. Those that it had already keep their positions."""
         owned = sorted(partitions)
         claim = Claim(group=self.group, member_id=self.member_id, epoch=self.epoch, partitions=tuple(owned))
         self.model.groups.entered(self.group, self.member_id)

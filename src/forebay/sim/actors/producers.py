@@ -76,7 +76,7 @@ class Producer(Actor):
     def make(
         self, at: TopicPartition, values: Sequence[bytes], transaction: Transaction | None = None
     ) -> Batch:
-        """A batch that is going to be sent, which the model is told of."""
+        """A batch that is going to be sent. The model learns of it here."""
         for value in values:
             self.model.send(
                 value,
@@ -118,7 +118,7 @@ class Producer(Actor):
         return Batch(at=at, values=tuple(values), data=bytes(data), next_sequence=self.sequences.get(at, 0))
 
     def settled(self, batch: Batch, offset: int) -> None:
-        """A batch was acknowledged, at this offset or at one that nobody knows any more."""
+        """A batch was acknowledged, at this offset or, with -1, at one that is not known."""
         if self.acks == ACKS_ALL:
             for delta, value in enumerate(batch.values):
                 self.model.acknowledge(value, offset + delta if offset >= 0 else -1)
@@ -156,7 +156,7 @@ class Producer(Actor):
                 self.settled(batch, outcome)
                 continue
             left.append(batch)
-            # One behind a batch that has not arrived is out of order, and comes again with it.
+            # A batch behind one that has not arrived is out of order, and is sent again with it.
             if isinstance(outcome, Refused) and (outcome.code is not _OUT_OF_ORDER or batch is first):
                 self.refused(outcome)
         return left

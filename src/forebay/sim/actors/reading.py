@@ -38,7 +38,7 @@ def _batches(data: memoryview) -> list[tuple[int, BatchHeader]]:
     try:
         return split(data)
     except ProtocolError:
-        return []  # damage has hit a length, and nobody knows where the next one begins
+        return []  # a length is damaged, so the next batch cannot be found
 
 
 def messages(

@@ -209,7 +209,7 @@ class ContinuingProducer(TransactionalProducer):
             await self._next_epoch()
 
     def _time_to_give_up(self) -> float | None:
-        """Sometimes the program loses its patience, and aborts while batches are under way."""
+        """Sometimes the program aborts while batches are under way."""
         if self.chance.random() >= _GIVE_UP_CHANCE:
             return None
         return self.chance.uniform(*_GIVE_UP_S)
@@ -234,7 +234,7 @@ class ContinuingProducer(TransactionalProducer):
             await self.end(transaction, commit=False)
         except Refused as refused:
             if refused.code is not ErrorCode.INVALID_TXN_STATE:
-                raise  # somebody has taken its place, or its time was up: it begins again
+                raise  # it was fenced, or its transaction has timed out: it starts anew
 
     def wants_next_epoch(self, problem: Exception | None) -> bool:
         return isinstance(problem, Refused) and problem.code in _NUMBERS_ARE_WRONG

@@ -129,7 +129,7 @@ class DiskFaults:
     def _when_ended(self, node: SimNode, starts: int, action: Undo) -> None:
         if not node.running:
             action()
-        elif node.starts != starts:  # somebody was faster and has started it again
+        elif node.starts != starts:  # it was restarted meanwhile
             self._stop_then(node, action)
         else:
             self._world.after(_LOOK_SOON_S, self._when_ended, node, starts, action)
@@ -137,7 +137,7 @@ class DiskFaults:
     # -- a new disk --------------------------------------------------------------------------------------
 
     def _bits_rot(self) -> Undo | None:
-        """Files give back other bytes than were written, until somebody replaces the disk."""
+        """Files return other bytes than were written, until the disk is replaced."""
         node = self._replaceable()
         path = None if node is None else node.disk.rot(DATA_DIR)
         if node is None or path is None:

@@ -1,4 +1,4 @@
-"""The faults of a story: what goes wrong, when and for how long; in the end everything is taken back.
+"""The faults of a story: what goes wrong, when and for how long. At the end every fault is undone.
 
 Some losses no system survives, and the story leaves them out: while one machine has lost its power, its disk
 or part of it and is not yet back in sync, no other does. What the cluster promises then is in
@@ -28,7 +28,7 @@ class Faults:
             *LinkFaults(scene).kinds(),
             *DiskFaults(scene).kinds(),
         ]
-        # Every story has its favourites: what never meets among all faults at once meets among a few.
+        # Every story prefers some faults: two rare ones meet more often among few kinds.
         self._kinds = [(kind, weight * scene.chance.choice((0, 1, 1, 4))) for kind, weight in kinds]
         self._kinds[0] = kinds[0]
 
@@ -45,7 +45,7 @@ class Faults:
             scene.later(scene.a_while(), undo)
 
     def heal(self) -> None:
-        """Take everything back; brokers whose disks failed are started anew, as an operator would."""
+        """Undo all faults. Brokers whose disks failed are restarted, as an operator would do."""
         self._scene.world.note("heal", "")
         self._scene.undo_all()
         for node in self._scene.nodes:
@@ -59,7 +59,7 @@ class Faults:
         return self._scene.healed and self._machines.over
 
     def set_clocks(self) -> None:
-        """Set wall time once more, on most machines, when all is calm: nobody may notice."""
+        """Set wall time once more, on most machines, after all other faults: it must have no effect."""
         for node in self._scene.nodes:
             if self._scene.chance.random() < _SET_CLOCK_CHANCE:
                 self._machines.set_clock_of(node)

@@ -7,7 +7,7 @@ from forebay.sim.world.store import STORE_HOST
 
 _DOUBT_IN_S = (0.0, 1.0)
 _DOUBT_S = (0.05, 1.5)
-"""How long a broker is in doubt about its lease before it hears that it has it, or gives it up for lost."""
+"""How long a broker doubts its lease before an answer confirms it, or the broker gives it up."""
 
 
 class LinkFaults:

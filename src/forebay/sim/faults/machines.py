@@ -55,19 +55,19 @@ class MachineFaults:
         return node.start
 
     def _kill_a_newcomer(self) -> None:
-        """Let a broker die that has just caught up: it has copied much, and synced little of it."""
+        """Kill a broker that has just caught up: it has copied much, and synced little of it."""
         at = KEYED if self._chance.random() < 0.6 else self._chance.choice(SURE)
         self._awaited += 1
         self._await_newcomer(at, set(), self._scene.world.now + _NEWCOMER_S_MAX)
 
     def aftershock(self) -> None:
-        """When everything has been taken back, and those who were away catch up: once more."""
+        """One more kill after the end of all faults, while brokers that were away catch up."""
         if self._chance.random() < _AFTERSHOCK_CHANCE:
             self._kill_a_newcomer()
 
     @property
     def over(self) -> bool:
-        """Whether nobody is going to be killed any more."""
+        """Whether no broker is going to be killed any more."""
         return not self._awaited
 
     def _await_newcomer(self, at: TopicPartition, behind: set[int], deadline: float) -> None:

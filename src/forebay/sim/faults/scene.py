@@ -1,4 +1,4 @@
-"""What all faults of a story know of, and how they are taken back."""
+"""What all faults of a story share, and how they are undone."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Scene:
     # -- taking back -------------------------------------------------------------------------------------
 
     def later(self, seconds: float, undo: Undo) -> None:
-        """Take a fault back after this time, or when all faults are taken back."""
+        """Undo a fault after this time, or when all faults are undone."""
         self._last_undo += 1
         self._under_way[self._last_undo] = undo
         self.world.after(seconds, self._undo, self._last_undo)
@@ -72,7 +72,7 @@ class Scene:
     # -- victims -----------------------------------------------------------------------------------------
 
     def victim(self) -> SimNode:
-        """Any broker, but often one that leads something, for that hurts more."""
+        """Any broker, but often one that leads a partition, which has more effect."""
         if self.chance.random() < 0.5:
             leader = self._leader_of(self.chance.choice(SURE))
             if leader is not None:
@@ -101,8 +101,8 @@ class Scene:
         return one.host, other.host
 
     def mortal(self) -> SimNode | None:
-        """A broker that may end now. Who goes leaves the in-sync set to the others, but with
-        min.insync.replicas of 2 it stays eligible, so that nothing depends on one that was robbed.
+        """A broker that may end now. It leaves the in-sync set to the others, but with min.insync.replicas of
+        2 it stays eligible, so that no partition depends on the broker that was robbed.
         """
         node = self.victim()
         return node if self.may_end(node) else None
@@ -119,7 +119,7 @@ class Scene:
         return node is self.robbed or not self.is_taken_for_alive(self.robbed)
 
     def is_taken_for_alive(self, node: SimNode | None) -> bool:
-        """Whether somebody still believes that a broker serves that does not."""
+        """Whether the store or a broker still counts a broker as alive that does not serve."""
         if node is None or node.ready:
             return False
         images = [other.broker.image for other in self.nodes if other.ready and other.broker is not None]
@@ -138,7 +138,7 @@ class Scene:
     def may_rob(self, node: SimNode) -> bool:
         """Whether of each partition another has what this one loses, and will be asked for it.
 
-        Where the store lists only this broker as in sync, it must have heard of it, and so synced.
+        Where the store lists only this broker as in sync, the broker must know that, and so has synced.
         """
         return all(
             node.node_id not in state.isr
@@ -162,9 +162,9 @@ class Scene:
     def lose(self, node: SimNode, loss: Callable[[], None]) -> Undo:
         """Take a machine's power, or its disk with it.
 
-        Where one in-sync replica is enough, whoever leaves the set while this one seems to be alive leaves it
-        alone with messages that it has lost, and docs/guarantees.md promises nothing. So there its lease
-        ends with its power, before that of anybody else.
+        Where one in-sync replica is enough, a replica that leaves the set while this one seems to be alive
+        leaves it alone with messages that it has lost. docs/guarantees.md promises nothing then. So there
+        its lease ends with its power, before any other lease.
         """
         loss()
         if self.one_is_enough:

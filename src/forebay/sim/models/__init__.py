@@ -1,1 +1,1 @@
-"""What must be true: shadows of what clients did and heard, and invariants of the brokers' insides."""
+"""What must be true: models of what clients did and learned, and invariants of the brokers' state."""

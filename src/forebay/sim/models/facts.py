@@ -1,11 +1,15 @@
-"""What the models speak of: messages that were sent, and the transactions that they were part of."""
+"""The values that the models share: messages that were sent, and the transactions that they belong to."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from forebay.core.topic_partition import TopicPartition
+
+Content = Mapping[TopicPartition, Mapping[int, bytes]]
+"""The values of messages, by partition and offset."""
 
 
 class Outcome(Enum):
@@ -13,7 +17,7 @@ class Outcome(Enum):
     COMMIT_ASKED = "asked to commit"
     COMMITTED = "committed"
     ABORTED = "aborted"
-    """Whoever led it gave it up without ever asking to commit."""
+    """Its producer gave it up without a request to commit."""
 
 
 @dataclass(eq=False, slots=True)
@@ -43,7 +47,7 @@ class Counts:
     aborted: int = 0
     offsets: int = 0
     claims: int = 0
-    """How often a member of a group was told what it owns."""
+    """How often a member of a group got its partitions."""
     changes: int = 0
     """By administrators: topics made and deleted, settings, elections, moves."""
 

@@ -1,12 +1,12 @@
-"""The shadow of consumer groups: what was committed, who was given what, and what must follow from it.
+"""The model of consumer groups: committed offsets, owners of partitions, and what must follow from them.
 
-Offsets that the actors commit only ever grow, so a commit that was acknowledged is a floor for whoever asks
-later, and the highest that anybody asked for is a ceiling.
+Offsets that the actors commit only grow. So an acknowledged commit is a lower bound of what a later fetch
+may return, and the highest offset of any commit request is the upper bound.
 
 Partitions are claimed in a generation, or with the consumer protocol in a member epoch. Either way a later
 owner of a partition has a larger number than every owner before it: one number belongs to one member. A
-member that was replaced without knowing may go on for a while; what it commits after its successor has been
-told of the partition must be refused.
+member that was replaced may work on until it learns of that. Its commits must be refused once its successor
+has got the partition.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Place = tuple[str, TopicPartition]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What one member was told that it owns, and in which generation or member epoch."""
+    """The partitions that a member got, and the generation or member epoch in which it got them."""
 
     group: str
     member_id: str
@@ -75,7 +75,7 @@ class Groups:
         self._living.setdefault(group, set()).discard(member_id)
 
     def claim(self, claim: Claim) -> None:
-        """A member was told what it owns."""
+        """A member got its partitions."""
         self.claims_count += 1
         for at in claim.partitions:
             owners = self._owners.setdefault((claim.group, at), {})
@@ -93,14 +93,14 @@ class Groups:
         return owners[newest] if newest > epoch and owners[newest] != member_id else None
 
     def not_overtaken(self, group: str, at: TopicPartition, member_id: str, successor: str | None) -> None:
-        """A commit was accepted; `successor` is whom the partition belonged to when it was sent."""
+        """A commit was accepted; `successor` is the member that owned the partition when it was sent."""
         if successor is not None:
             self._fail(
                 f"group {group} accepted a commit of {member_id} for {name_of(at)}, owned by {successor}"
             )
 
     def unowned(self, group: str, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """What nobody who lives was told to be its own, by the last word on it."""
+        """The partitions whose last known owner is not alive."""
         living = self._living.get(group, set())
         return [at for at in partitions if self._last_owner(group, at) not in living]
 

@@ -1,6 +1,6 @@
-"""What must hold inside the brokers at every moment, and what must come true when nothing is wrong any more.
+"""What must hold inside the brokers at every moment, and what must become true once all faults are over.
 
-The simulator looks where no client can: at every replica's log, and at who believes to lead. Below a
+The simulator looks where no client can: at every replica's log, and at which brokers lead. Below a
 replica's high watermark everything is committed, so it must be the same on all of them, for ever. A leader
 epoch belongs to one broker.
 """
@@ -86,7 +86,7 @@ class Invariants:
             return  # a disk that cannot be read tells nothing
         self._checked[place] = start
 
-    # -- coming right ------------------------------------------------------------------------------------
+    # -- recovery ----------------------------------------------------------------------------------------
 
     def in_sync(self) -> bool:
         """Whether every broker serves, and the store says that all replicas of all partitions are in sync."""
@@ -121,7 +121,7 @@ class Invariants:
                     yield topic.name, state
 
     def describe(self) -> str:
-        """The state of the cluster, for who wants to know why it does not come right."""
+        """The state of the cluster, to explain why it does not recover."""
         parts = [f"not ready: {[node.host for node in self._nodes if not node.ready]}"]
         for node, broker in self._brokers():
             behind = [

@@ -1,8 +1,8 @@
-"""The shadow of a compacted topic: of every key, what was written last is there, or something newer.
+"""The model of a compacted topic: of every key, the last message is there, or a newer one.
 
-Compaction takes away what a later message of the same key has replaced. It must never take the last one, of
-which somebody was told that it is stored, and it must not bring back what an earlier one said. A key whose
-last message is a deletion (no value) is there as a deletion, or not at all.
+Compaction removes messages that a later message of the same key has replaced. It must never remove the last
+acknowledged one, and no earlier message may come back in its place. A key whose last message is a deletion
+(no value) is there as a deletion, or not at all.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class KeyedValues:
         self._writes.setdefault((at, key), []).append(write)
 
     def finish(self, at: TopicPartition, found: Mapping[bytes, tuple[int, bytes]]) -> None:
-        """Hold the last message of each key, its offset and value, against what was written."""
+        """Compare the last message of each key, its offset and value, with what was written."""
         for (place, key), writes in self._writes.items():
             if place == at:
                 problem = _problem(writes, found.get(key))
@@ -74,8 +74,8 @@ def _problem(writes: list[Write], found: tuple[int, bytes] | None) -> str | None
 
 
 def _may_be_deleted(last: Write, writes: list[Write]) -> bool:
-    """Whether a deletion may have come behind it: at an offset that nobody was told, or in a transaction
-    of which nobody was told whether it is committed."""
+    """Whether a deletion may have followed: at an offset that is not known, or in a transaction of which
+    it is not known whether it was committed."""
     assert last.offset is not None
     return any(
         write.possible and not write.value and (write.offset is None or write.offset > last.offset)

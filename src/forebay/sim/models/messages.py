@@ -1,9 +1,9 @@
-"""What the clients did and were told, and what must follow from it: the shadow of a correct cluster.
+"""The model of a correct cluster: what the clients did, what they were answered, and what follows from it.
 
 Each rule is checked as soon as a client learns something that could break it; what can only be known at the
-end is checked by `finish`. A rule takes nothing for granted that a client was not told: a message without
-an acknowledge may be there or not, a transaction whose producer was not answered may have ended either way,
-but all of it the same way.
+end is checked by `finish`. A rule relies only on answers that a client received. A message that was not
+acknowledged may be there or not. A transaction whose producer got no answer may have ended either way, but
+all of it the same way.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 
 from forebay.core.topic_partition import TopicPartition
-from forebay.sim.models.facts import Counts, Outcome, Sent, Transaction, name_of
+from forebay.sim.models.facts import Content, Counts, Outcome, Sent, Transaction, name_of
 from forebay.sim.models.groups import Groups
 from forebay.sim.models.keyed import KeyedValues
 from forebay.sim.models.topics import Topics
@@ -23,12 +23,12 @@ class Model:
     def __init__(self, fail: Callable[[str], None], lasting: Container[TopicPartition]) -> None:
         self._fail = fail
         self.lasting = lasting
-        """Where what was read once stays. A broker that nobody is in sync with may lose power and take back
-        what it showed before it was acknowledged by all."""
+        """The partitions in which a message that was read stays. Elsewhere a broker that is the only in-sync
+        replica may lose power, and with it messages that consumers have read."""
         self._counts = Counts()
         self._sent: dict[bytes, Sent] = {}
         self._told: dict[TopicPartition, dict[int, bytes]] = {}
-        """What somebody was told to be at an offset, by an acknowledge of all replicas or by reading."""
+        """The message at an offset, as a producer (acks=all) or a reader has learned it."""
         self._acknowledged: dict[bytes, tuple[TopicPartition, int]] = {}
         self._transactions: list[Transaction] = []
         self.groups = Groups(fail)
@@ -53,7 +53,7 @@ class Model:
             sent.transaction.values.append(value)
 
     def acknowledge(self, value: bytes, offset: int) -> None:
-        """A message was acknowledged by all replicas in sync: from now on it is there."""
+        """All in-sync replicas have acknowledged a message: from now on it must be there."""
         sent = self._sent[value]
         self._counts.acknowledged += 1
         if offset >= 0:
@@ -95,15 +95,10 @@ class Model:
 
     # -- the end -----------------------------------------------------------------------------------------
 
-    def finish(
-        self,
-        stored: Mapping[TopicPartition, Mapping[int, bytes]],
-        visible: Mapping[TopicPartition, Mapping[int, bytes]],
-        starts: Mapping[TopicPartition, int],
-    ) -> None:
-        """Hold everything against what is there in the end: all of it, and what committed readers see.
+    def finish(self, stored: Content, visible: Content, starts: Mapping[TopicPartition, int]) -> None:
+        """Compare the model with the messages at the end: all that are stored, and the committed ones.
 
-        What lies before the start of a partition was deleted, as it was set to be.
+        Messages before the start of a partition were deleted, as its settings say.
         """
         for content in (stored, visible):
             for at, values in content.items():
@@ -113,9 +108,7 @@ class Model:
         self._finish_order(stored)
         self._finish_transactions(visible)
 
-    def _finish_acknowledged(
-        self, stored: Mapping[TopicPartition, Mapping[int, bytes]], starts: Mapping[TopicPartition, int]
-    ) -> None:
+    def _finish_acknowledged(self, stored: Content, starts: Mapping[TopicPartition, int]) -> None:
         for value, (at, offset) in self._acknowledged.items():
             kept = stored.get(at, {}).get(offset)
             if kept != value and offset >= starts.get(at, 0):
@@ -125,7 +118,7 @@ class Model:
                 if offset not in stored.get(at, {}) and offset >= starts.get(at, 0):
                     self._fail(f"{value!r} was read at {name_of(at, offset)} and is gone")
 
-    def _finish_order(self, stored: Mapping[TopicPartition, Mapping[int, bytes]]) -> None:
+    def _finish_order(self, stored: Content) -> None:
         for at, values in stored.items():
             last: dict[str, int] = {}
             for offset in sorted(values):
@@ -138,7 +131,7 @@ class Model:
                     self._fail(f"{values[offset]!r} is at {name_of(at, offset)} {what}")
                 last[sent.producer] = sent.number
 
-    def _finish_transactions(self, visible: Mapping[TopicPartition, Mapping[int, bytes]]) -> None:
+    def _finish_transactions(self, visible: Content) -> None:
         seen = Counter(value for values in visible.values() for value in values.values())
         for value, sent in self._sent.items():
             if seen[value] > 1 and (sent.exactly_once or sent.transaction is not None):

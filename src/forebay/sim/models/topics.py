@@ -1,7 +1,7 @@
-"""The shadow of topics and their settings: what administrators asked for, and what must be there in the end.
+"""The model of topics and their settings: what administrators asked for, and what must exist at the end.
 
-A request that was not answered may still be carried out, even after one that was sent later. So what nobody
-confirmed stays possible for ever, beside what was confirmed last.
+A request that was not answered may still be carried out, even after one that was sent later. So a change
+that was not confirmed stays possible until the end, beside the last one that was confirmed.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Upkeep:
         elif self._world.now - self._too_large_since.setdefault(key, self._world.now) > _RETENTION_S_MAX:
             self._world.fail(f"{partition} has {log.size} bytes on {node.host}, where {limit} should be left")
 
-    # -- coming right ------------------------------------------------------------------------------------
+    # -- recovery ----------------------------------------------------------------------------------------
 
     def compacted(self) -> bool:
         """Whether nothing is left to compact, but for the newest segment of each log."""

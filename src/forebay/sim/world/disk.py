@@ -87,7 +87,7 @@ class SimDisk:
         self.fault: Callable[[str, str], None] | None = None
         """Called with an operation and a path before it is done; may raise OSError."""
         self.refused: Counter[tuple[str, str]] = Counter()
-        """How often an operation on a path was refused, since somebody last looked."""
+        """How often an operation on a path was refused since the last check."""
         self.boot = 1
         self._chance = chance
         self._safe: dict[str, Inode | None] = {}
@@ -164,7 +164,7 @@ class SimDisk:
 
 
 def _mend_unprotected(content: bytearray, before: bytes) -> None:
-    """Put back what no CRC protects, offset and leader epoch of each batch: nobody could tell."""
+    """Restore offset and leader epoch of each batch: no CRC covers them, so damage could not be detected."""
     with suppress(ProtocolError):
         for start, _ in split(memoryview(before)):
             for part in (slice(start, start + 8), slice(start + 12, start + 16)):

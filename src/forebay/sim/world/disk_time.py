@@ -1,11 +1,11 @@
-"""What a process pays for the use of its disk: time, of its loop or of the thread that reads.
+"""The time that a process spends on its disk: on its loop, or in the thread that reads.
 
 The files of a story are small and stand for large ones: a byte here costs what thousands cost in life. What a
 loop may read in one turn of one file does not grow with the file (a few headers, found by the index), so that
-much is free; whoever goes through a whole segment on the loop pays for all of it. Giving bytes to the page
+much is free; a scan of a whole segment on the loop is charged in full. Giving bytes to the page
 cache, and from there to a socket, costs nothing worth counting. Coordinators go through their logs on the
-loop, a chunk at a time, and let others have their turn after a few batches: that is free, too. So is what a
-broker reads before it serves: nobody waits for its loop, and a start may check every byte that it has.
+loop, a chunk at a time, and yield after a few batches: that is free, too. So is what a broker reads before
+it serves: no client waits for its loop, and a start may check every byte that it has.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ asyncio's does: callbacks in the order they were given, timers when they are due
 Each turn takes a little virtual time that comes from the seed; that is what shuffles the processes among
 each other, and what keeps a busy loop from standing still in time.
 
-Work that takes long is charged to whoever does it (`spend`). A loop that does it stands still: its next turn
-begins when the work would be done, and `on_stall` hears how long that was.
+Work that takes long is charged to the loop or thread that does it (`spend`). A loop then stands still: its
+next turn begins when the work would be done, and `on_stall` is called with the time.
 
 Work for a pool of threads takes effect some time after it was submitted and is reported some time after
 that: what is written in between is not covered by a sync that has already begun.
@@ -60,7 +60,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self.alive = True
         self.paused = False
         self.thread_delay_s: float | None = None
-        """While work of a thread is carried out: how long after it the loop hears of it."""
+        """While the work of a thread is carried out: how long after it the loop gets the result."""
         self.on_failure: Callable[[str, BaseException | None], None] = lambda _message, _error: None
         self.on_stall: Callable[[float], None] = lambda _seconds: None
         self.turns_count = 0
@@ -73,9 +73,9 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._timer_number = 0
         self._wake_at: float | None = None
         self._wakes: set[float] = set()
-        """When the world will look here, whether or not there is still a reason to."""
+        """The times of scheduled turns, whether or not they are still needed."""
         self._turn_due = False
-        """A turn for what is ready has been asked for, or is under way: nobody need ask for another."""
+        """A turn for what is ready is scheduled or under way: no other need be scheduled."""
         self._held: list[Callable[[], None]] = []
 
     # -- turns -----------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return self._in_turn and self.thread_delay_s is None
 
     def spend(self, seconds: float) -> None:
-        """Charge what is being done with so much time; whoever looks in from outside pays nothing."""
+        """Charge the running work with this time. Calls from outside of the loop cost nothing."""
         if self.thread_delay_s is not None:
             self.thread_delay_s += seconds
         elif self._in_turn:
@@ -175,7 +175,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self.alive = False
         pending = [task for task in asyncio.all_tasks(self) if isinstance(task, SimTask)]
         with warnings.catch_warnings(), self.world.ignoring():
-            # What somebody was about to await has never been begun, and never will be.
+            # Coroutines that were never awaited are expected here.
             warnings.simplefilter("ignore", RuntimeWarning)
             for task in sorted(pending, key=lambda task: task.number):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -302,7 +302,7 @@ class SimThreads(Executor):
             if self._loop.alive:
                 self._carry_out(future, work, 0.0)
             else:
-                future.set_exception(Died())  # whoever is taken apart meanwhile must not wait for it
+                future.set_exception(Died())  # a coroutine that is being closed must not wait for it
 
     def _start(self) -> None:
         while self._waiting and len(self._running) < self._workers:

@@ -198,7 +198,7 @@ class SimNetwork:
             del self._listeners[address]
 
     def power_back(self, host: str) -> None:
-        """Who has sent something meanwhile, and sends it still, is told that nobody knows the connection."""
+        """Peers that still send on an old connection get a reset: the host does not know it any more."""
         self._dark.discard(host)
         for stream in list(self._streams):
             if stream.peer[0] == host and stream.other.silent and stream.unacknowledged:

@@ -93,7 +93,7 @@ class SimNode:
         self.disk_failed = False
         """Whether the disk has refused something since the broker was started."""
         self.stopping = False
-        """Whether it was told to stop, and does not serve again yet."""
+        """Whether it was asked to stop, and does not serve again yet."""
         self.kept_all = True
         """Whether the disk holds everything that processes before this one had written."""
         self.noted_starts: dict[TopicPartition, int] = {}

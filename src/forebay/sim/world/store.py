@@ -62,7 +62,7 @@ class Watcher(Protocol):
 
 
 class Holder(Protocol):
-    """Who has a lease, and may doubt it."""
+    """The holder of a lease, which may doubt it."""
 
     def doubted_since(self) -> float | None: ...
     def unhear(self, doubt_in_s: float) -> Callable[[], None]: ...
@@ -96,7 +96,7 @@ class SimStore:
         self._watches: dict[Watcher, None] = {}
 
     def image(self) -> ClusterImage:
-        """The cluster as it is, whoever knows of it."""
+        """The present image of the cluster, which brokers may not have seen yet."""
         if self._image.revision != self.keyspace.revision:
             items, revision = self.keyspace.range(_KEYS.root)
             self._image = ClusterImage(cluster_id=CLUSTER).apply(changes_of_range(_KEYS, items), revision)

@@ -68,7 +68,7 @@ class SimStream:
         self.loop = loop
         self.other: SimStream
         self.silent = False
-        """The host has lost power: it neither hears nor says anything."""
+        """The host has lost power: it neither receives nor sends anything."""
         self._network = network
         self._inbox = bytearray()
         self._ended = False

@@ -81,7 +81,7 @@ class World:
 
     @contextmanager
     def ignoring(self) -> Iterator[None]:
-        """While a process is taken apart: what its remains say or do wrong never happened."""
+        """While a dead process is taken apart: its remarks and failures do not count."""
         before, self._ignores = self._ignores, True
         try:
             yield
@@ -89,7 +89,7 @@ class World:
             self._ignores = before
 
     def remark(self, text: str) -> None:
-        """A line for people only: it may hold what differs between runs, such as a memory address."""
+        """A line that is not hashed: it may hold what differs between runs, such as a memory address."""
         if not self._ignores:
             self._tell(f"{self.now:.6f} {text}")
 

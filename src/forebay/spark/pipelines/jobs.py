@@ -1,4 +1,4 @@
-"""A pipeline that runs: how it goes on, what it has done, and how it ends.
+"""A running pipeline: its progress, its result and its end.
 
 Every pipeline is a streaming query with a checkpoint, also one that ends by itself when it has caught up.
 That is what makes all of them restartable in the same way.
@@ -33,7 +33,7 @@ class PipelineError(ForebayError):
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Once: what is there now, then end. Every so often: until stopped. Neither: without a pause."""
+    """`once`: read what is there now, then end. `every_ms`: a batch at this interval. Neither: no pause."""
 
     once: bool = False
     every_ms: int = 0
@@ -49,7 +49,7 @@ ONCE = Trigger(once=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One batch, as Spark tells of it."""
+    """One batch, as Spark reports it."""
 
     batch: int
     rows: int
@@ -94,13 +94,13 @@ class Job:
     def wait(self, report: Callable[[Progress], None] = lambda _progress: None) -> Summary:
         """Until the query ends; PipelineError when it failed."""
         while self.advance(report):
-            with contextlib.suppress(StreamingQueryException):  # `advance` tells of it
+            with contextlib.suppress(StreamingQueryException):  # `advance` raises it
                 self.query.awaitTermination(POLL_SECONDS)
         self._close(finished=True)
         return self.summary()
 
     def advance(self, report: Callable[[Progress], None] = lambda _progress: None) -> bool:
-        """Tell of the batches since the last call; False when the query has ended."""
+        """Report the batches since the last call; False when the query has ended."""
         active = self.query.isActive
         self._count(report)
         error = self.query.exception()
@@ -111,7 +111,7 @@ class Job:
 
     def stop(self) -> None:
         self.query.stop()
-        self._count(lambda _progress: None)  # a batch may have ended since anyone looked
+        self._count(lambda _progress: None)  # a batch may have ended since the last call
         self._close(finished=False)
 
     def _count(self, report: Callable[[Progress], None]) -> None:
@@ -135,7 +135,7 @@ class Job:
 
 
 def explain(error: BaseException) -> str:
-    """The sentence in a long story: the innermost error that is ours, or else how it begins."""
+    """The innermost error of Forebay or PySpark in the text, else its first line."""
     text = str(error)
     if causes := _CAUSE.findall(text):
         return str(causes[-1][1])

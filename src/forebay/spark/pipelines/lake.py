@@ -128,12 +128,12 @@ class Lake:
         self._files.move(self.path(source), self.path(target))
 
     def delete(self, path: str) -> None:
-        """Also fine when it has gone already."""
+        """Does nothing if there is no such file."""
         with contextlib.suppress(FileNotFoundError):
             self._files.delete_file(self.path(path))
 
     def clear_scratch(self) -> None:
-        """Remove what killed writers left; nobody takes a day to write a file."""
+        """Remove the files of killed writers: no writer needs a day for a file."""
         selector = fs.FileSelector(self.path(_SCRATCH), allow_not_found=True)
         too_old_ns = time.time_ns() - _SCRATCH_NS_MAX
         for entry in self._files.get_file_info(selector):
@@ -146,7 +146,7 @@ class Lake:
             self._files.delete_dir(self._root)
 
     def lock(self, name: str, *, shared: bool = False) -> Lock:
-        """For one at a time, or for many who share it. Only on a disk: object stores have no locks."""
+        """An exclusive or a shared lock. Only on a disk: object stores have no locks."""
         if not self.is_local:
             return Lock(None)
         path = Path(self.path(OWN, f"{name}.lock"))
@@ -161,7 +161,7 @@ class Lake:
             ) from None
         return Lock(file)
 
-    # -- how -----------------------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------------------
 
     def _make_folder(self, path: str) -> None:
         if self._files.type_name not in _OBJECT_STORES:

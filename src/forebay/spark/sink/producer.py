@@ -2,7 +2,7 @@
 
 Each batch carries the producer's id, its epoch and a sequence number per partition, so that a broker can tell
 a repetition and a gap. When anything fails, all that is under way is awaited first; then what was not
-acknowledged goes out again, oldest first and one at a time, to whoever leads by now. A batch that followed a
+acknowledged goes out again, oldest first and one at a time, to the present leader. A batch that followed a
 lost one was refused as out of order and is sent behind it. So nothing is doubled and nothing changes places,
 whatever leaders and connections do.
 
@@ -84,7 +84,7 @@ class Delivered:
 
 
 def new_identity(cluster: Cluster, transactional_id: str | None = None, timeout_ms: int = 60_000) -> Identity:
-    """A producer id; that of a transactional id with an epoch that fences whoever had it before."""
+    """A new producer id, or that of a transactional id with an epoch that fences earlier producers."""
 
     def ask() -> Identity:
         coordinator = (

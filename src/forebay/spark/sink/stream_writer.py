@@ -4,8 +4,8 @@ Spark gives a Python sink neither the number of the micro-batch nor the id of th
 its tasks carry both. The id of the query lives in the checkpoint and stays the same over restarts; the id of
 the run is new each time.
 
-`abort` has to find the transactions of tasks that were killed before they told of them, and has heard of
-neither id when no task has told anything. So the runs of a stream end with a *mark*, made of what only this
+`abort` has to find the transactions of tasks that were killed before they reported them. If no task has
+reported anything, it knows neither id. So the runs of a stream end with a *mark*, made of what only this
 application knows (SPARK_LOCAL_DIRS names a directory that its driver has made for itself) and of the
 checkpoint, which no other stream of the application uses. Spark makes a sink on the driver twice, to plan
 the write and to commit or abort it, and both have the same mark.
@@ -71,9 +71,9 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _mark(options: Mapping[str, str]) -> str:
-    """What the runs of this stream have at their end; empty if it cannot be told from others.
+    """The suffix of the runs of this stream; empty if the stream cannot be distinguished from others.
 
-    That is where the checkpoint has its place from a setting of the session, of which a sink is not told.
+    That is so when a setting of the session gives the checkpoint's location: a sink cannot see it.
     """
     application = os.environ.get(LOCAL_DIRS)
     checkpoint = next((value for name, value in options.items() if name.lower() == CHECKPOINT), None)

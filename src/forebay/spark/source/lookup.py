@@ -1,5 +1,4 @@
-"""What the driver asks and tells brokers: which partitions there are, where they begin and end, and how far
-a group is."""
+"""The driver's requests to brokers: which partitions exist, their first and last offsets, and commits."""
 
 from __future__ import annotations
 
@@ -68,7 +67,7 @@ def _matching(found: MetadataResponse, subscription: Subscription) -> Iterable[M
     if not subscription.pattern:
         return existing
     pattern = re.compile(subscription.pattern)
-    # As with Kafka's consumers, the brokers' own topics are read by who names them, never by a pattern.
+    # As in Kafka's consumers, a pattern never matches internal topics. They can be read by their name.
     return [topic for topic in existing if not topic.is_internal and pattern.fullmatch(topic.name or "")]
 
 
@@ -154,7 +153,7 @@ def resolve(
 
 
 def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Say how far a group is that has no members; KafkaError when it did not work."""
+    """Commit offsets for a group without members; KafkaError when it fails."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
     for at in sorted(offsets):
         topics[at.topic].append(

@@ -107,7 +107,7 @@ class _Fetches:
         return None
 
     def abandon(self) -> None:
-        """Nobody will read the answer that is on its way: the connection cannot be used for anything else."""
+        """Close the connection if an answer is still to come on it: nothing else can use it."""
         posted, self._posted = self._posted, None
         if posted is not None:
             posted.close()

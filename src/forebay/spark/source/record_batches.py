@@ -1,4 +1,4 @@
-"""Which batches of a fetched piece of a log are to be decoded, told from their headers alone.
+"""Which batches of a fetched piece of a log are to be decoded, judged by their headers alone.
 
 Passed over are batches outside of the wanted offsets, control batches, and, for readers of committed
 messages, those of aborted transactions. A broker lists the aborted transactions that touch the piece; a
@@ -101,7 +101,7 @@ def _headers(data: memoryview) -> Iterator[tuple[int, int, tuple[int, ...]]]:
 
 
 class _Transactions:
-    """Which batches were aborted, told in the order of the log."""
+    """Which batches were aborted. Batches must be asked about in the order of the log."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = sorted(((found.first_offset, found.producer_id) for found in aborted), reverse=True)

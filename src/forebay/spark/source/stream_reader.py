@@ -1,7 +1,7 @@
 """A stream: the driver decides how far each micro-batch goes, tasks read it.
 
 Spark asks for the latest offset at the beginning of every trigger and says where the last batch ended. That
-question is also the news that everything before it is finished: Spark asks it after the batch is in its
+question also says that everything before it is finished: Spark asks it after the batch is in its
 commit log, after the last batch of AvailableNow too, while its own commit() comes a batch late and not at all
 for the last one. So this is where finished offsets are committed to the consumer group.
 

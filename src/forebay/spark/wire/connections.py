@@ -37,7 +37,7 @@ POOL_CLUSTERS_MAX = 16
 
 _BACKOFF_MAX_S = 1.0
 _UNKNOWN_TOPIC_S = 3.0
-"""A topic that a broker does not know may be so new that the news is on its way; after this it is missing."""
+"""A broker may not know a new topic yet. After this time the topic counts as missing."""
 _TOPIC_IS_MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
@@ -72,7 +72,7 @@ class Leader:
 
 
 class Cluster:
-    """The brokers behind `kafka.bootstrap.servers`, and who leads what as far as was last heard.
+    """The brokers behind `kafka.bootstrap.servers`, with the leaders of partitions from the last metadata.
 
     Closing it, or leaving its `with` block, drops its connections; using it afterwards opens new ones.
     """
@@ -108,7 +108,7 @@ class Cluster:
     # -- brokers -------------------------------------------------------------------------------------
 
     def any(self) -> BrokerConnection:
-        """A broker, whichever can be had: one that is connected and idle, or else the first that answers."""
+        """Any broker: one that is connected and idle, else the first that can be reached."""
         for connection in self._connections.values():
             if not connection.closed and not connection.unanswered:
                 return connection
@@ -124,12 +124,12 @@ class Cluster:
         )
 
     def everyone(self) -> list[BrokerConnection]:
-        """Every broker that the metadata names now: who has died is not waited for."""
+        """Every broker that the metadata names now, without those that have died."""
         self.refresh([])
         return [self._connection(address) for address in self._nodes.values()]
 
     def leader(self, topic: str, partition: int) -> BrokerConnection:
-        """The connection to the broker that leads a partition; asks who that is when it is not known."""
+        """The connection to the leader of a partition; asks for metadata when the leader is not known."""
         node_id = self.leadership(topic, partition).node_id
         if node_id not in self._nodes:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader just now")
@@ -160,7 +160,7 @@ class Cluster:
     # -- metadata ------------------------------------------------------------------------------------
 
     def refresh(self, topics: Iterable[str] | None = None, *, create: bool = False) -> MetadataResponse:
-        """Ask who leads these topics, or all there are; a topic that is missing is forgotten.
+        """Ask for the leaders of these topics, or of all; a topic that does not exist is forgotten.
 
         `create` lets the broker make a topic that does not exist, when its settings allow that.
         """
@@ -187,13 +187,13 @@ class Cluster:
         return sorted(self._leaders.get(topic, ()))
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic had when it was last heard of; 0 when there is no such topic."""
+        """How many partitions a topic has in the last metadata; 0 when there is no such topic."""
         if topic not in self._leaders:
             self.refresh([topic])
         return len(self._leaders.get(topic, ()))
 
     def forget(self) -> None:
-        """Believe nothing about leaders and coordinators any more."""
+        """Drop what is known about leaders and coordinators."""
         self._leaders.clear()
         self._coordinators.clear()
 
@@ -201,7 +201,7 @@ class Cluster:
         """What the work returns, once it succeeds; its KafkaError when that is final or time is up."""
         started = time.monotonic()
         patience_s = self.timing.attempts_s if limit_s is None else min(limit_s, self.timing.attempts_s)
-        backoff_s = 0.0  # a connection that died of old age is replaced without a pause
+        backoff_s = 0.0  # a connection that was idle for too long is replaced without a pause
         while True:
             try:
                 return work()

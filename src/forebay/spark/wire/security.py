@@ -1,4 +1,4 @@
-"""Who may read a connection: Kafka's own security options, turned into a TLS context.
+"""Encryption of connections: Kafka's own security options, turned into a TLS context.
 
 Names and meanings are those of Kafka's clients, with `kafka.` in front as everywhere in Spark. Stores are
 PEM, as a file or as text in the option; Java's own keystore formats cannot be read without Java, and are

@@ -46,7 +46,7 @@ class ArchiveSettings:
     format: str = PARQUET
     trigger: Trigger = ONCE
     checkpoint: str | None = None
-    """Where Spark keeps its own; inside the archive unless given."""
+    """Where Spark keeps its checkpoint; inside the archive unless given."""
     batch_records: int = BATCH_RECORDS
     group: str | None = None
     """A consumer group that shows the lag."""
@@ -55,7 +55,7 @@ class ArchiveSettings:
 def archive(
     spark: SparkSession, brokers: Brokers, topic: str, to: str, settings: ArchiveSettings | None = None
 ) -> Job:
-    """Start archiving a topic into a directory; the job says how it goes."""
+    """Start archiving a topic into a directory; the job reports the progress."""
     settings = settings or ArchiveSettings()
     partitions = brokers.partitions(topic)
     lake = Lake(to)
@@ -112,7 +112,7 @@ def begin(lake: Lake, topic: str, format: str, partitions: int) -> Position:
 
 
 def _starting_offsets(topic: str, position: Position) -> str:
-    """Only asked for when there is no checkpoint: where the archive ends."""
+    """Where the archive ends. Spark uses it only when there is no checkpoint."""
     known = position.next_offsets
     offsets = {str(at): known.get(str(at), EARLIEST) for at in range(position.partitions)}
     return json.dumps({topic: offsets}) if known else "earliest"

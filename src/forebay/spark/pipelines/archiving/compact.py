@@ -9,8 +9,8 @@ Only hours that have closed are touched, and of those only files that count. A m
 
 After a crash the next run finishes a merge that has its note, and removes one that has none. Our own readers
 (`archive_files`) know the notes, and hold a lock that keeps merges away: they see each message once. A reader
-by directory may miss messages of that one hour between steps 3 and 4, and never sees one twice. Who needs
-more uses Delta, whose own compaction this calls, or Iceberg: there a merge is one change of the table.
+by directory may miss messages of that one hour between steps 3 and 4, and never sees one twice. For more,
+use Delta, whose own compaction is called here, or Iceberg: there a merge is one atomic change of the table.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ LOCK = "compaction"
 NOTES = f"{OWN}/compaction"
 TARGET_BYTES = 256 << 20
 GRACE_S = 600
-"""How long after its end an hour counts as closed: late messages are common, and no harm if later still."""
+"""An hour counts as closed this long after its end. Messages that come later do no harm."""
 SLICES_MAX = 1000
 _READ_ROWS = 16_384
 
@@ -101,7 +101,7 @@ def _compact_files(spark: SparkSession, lake: Lake, position: Position, target_b
 
 
 def _compact_table(spark: SparkSession, lake: Lake, table: Iceberg, target_bytes: int) -> dict[str, Any]:
-    """The merged files lie in their hours at once, where nobody looks who reads the table."""
+    """Merged files are written to their hours directly: readers of the table do not list directories."""
     files = sorted(table.files(), key=lambda file: file.path)
     merges = plan(files, target_bytes, time.time())
     _on_executors(spark, lake, merges, write_merged)
@@ -132,7 +132,7 @@ def _facts(lake: Lake, files: Iterable[File], merges: Sequence[Merge]) -> dict[s
 
 
 def plan(files: Iterable[File], target_bytes: int, now_s: float) -> list[Merge]:
-    """Neighbours of a closed hour, as many as fit into a file of the size that is wanted."""
+    """The merges to make: neighbouring files of a closed hour, up to `target_bytes` in one merge."""
     merges = []
     for folder, below in groupby(files, key=lambda file: posixpath.dirname(file.path)):
         hour = hour_of(f"{folder}/")
@@ -177,7 +177,7 @@ def _rows(lake: Lake, paths: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def finish(lake: Lake, merge: Merge) -> None:
-    """Steps 3 and 4, as often as it takes."""
+    """Steps 3 and 4. Can be repeated after a crash."""
     for path in merge.inputs:
         lake.delete(path)
     if lake.exists(merge.merged):
@@ -186,7 +186,7 @@ def finish(lake: Lake, merge: Merge) -> None:
 
 
 def settle(lake: Lake) -> None:
-    """Finish the merges that have happened, forget those that have not. Only for who holds the lock."""
+    """Finish the merges that have a note, and remove the files of all others. Needs the lock."""
     for merge in notes(lake):
         finish(lake, merge)
     for file in lake.list(NOTES):

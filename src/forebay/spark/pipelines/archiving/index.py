@@ -1,8 +1,8 @@
 """Which part of which file holds which offsets: what a replay plans with.
 
 Parquet keeps the least and the greatest value of each column with each row group, so footers are all that
-has to be read. A row group may hold several partitions (after a merge), and then says less: it is looked
-into in vain now and then, and nothing is ever missed.
+has to be read. After a merge a row group may hold several partitions. Its bounds are then wider: it is
+sometimes read in vain, and no message is missed.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@
 Any reader of Parquet can read the data: names that begin with an underscore are passed over, and the folders
 are the partition columns `date` and `hour` (of the message's timestamp, in UTC).
 
-A batch counts once position.json says so. Until then its files may be there in part: whoever goes on writing
-removes them first, and the batch is written again. So a message is in the archive once, whatever is killed
-when. A reader by directory may see a part of the newest batch before the rest, never a message twice.
+A batch counts once position.json says so. Until then some of its files may exist: the next writer removes
+them first, and the batch is written again. So a message is in the archive once, whichever process is killed.
+A reader by directory may see a part of the newest batch before the rest, never a message twice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Messages keep the order that they had in their partition. A topic with as many p
 gets every message in the partition where it was; in any other topic the key decides, so that the order of
 each key is kept, and messages without a key are spread.
 
-What a killed replay has written counts: the same command goes on where it stopped. A replay that has come to
-its end forgets its checkpoint, so the same command then replays once more.
+What a killed replay has written counts: the same command continues where it stopped. A finished replay
+deletes its checkpoint, so the same command then replays everything again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ReplaySettings:
     rate: float | None = None
     """Messages a second, at most."""
     speed: float | None = None
-    """So many times as fast as they came at first."""
+    """A factor: 2 replays twice as fast as the messages were produced."""
     checkpoint: str | None = None
     batch_records: int | None = None
 

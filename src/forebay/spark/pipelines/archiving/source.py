@@ -29,6 +29,8 @@ BATCH_RECORDS = 100_000
 _NAP_S = 0.2
 
 Clock: TypeAlias = Callable[[], float]
+Offsets: TypeAlias = Mapping[str, int]
+"""By partition, whose number is text as in JSON."""
 
 
 class ArchiveSource(DataSource):
@@ -54,14 +56,14 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._spans: dict[int, list[Span]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """A task needs none of it: its partition says everything."""
+        """A task needs nothing of the reader: its partition says everything."""
         return {"_location": self._location}
 
     def initialOffset(self) -> dict[str, int]:
         return {str(at): self._next(at, 0) for at in self._index()}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The index is read once, so that nothing is added to it anyway."""
+        """Nothing to do: the index is read only once."""
 
     def latestOffset(self, start: dict[str, int], limit: object = None) -> dict[str, int]:  # noqa: ARG002
         ends = self.reportLatestOffset()
@@ -90,7 +92,7 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _next(self, partition: int, offset: int) -> int:
-        """Past a stretch that no row group covers."""
+        """The offset, or the next one that a row group covers."""
         spans = self._index().get(partition, ())
         return min(
             (max(offset, span.offsets[0]) for span in spans if span.offsets[1] >= offset), default=offset
@@ -111,26 +113,24 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class Unhurried:
-    """As fast as the sink takes it: a fixed number of offsets a batch, divided among the partitions."""
+    """As fast as the sink can write: a fixed number of offsets per batch, divided among the partitions."""
 
     def __init__(self, batch_records: int) -> None:
         self._batch_records = batch_records
 
-    def release(
-        self, _reader: ArchiveReader, starts: Mapping[str, int], ends: Mapping[str, int]
-    ) -> dict[str, int]:
+    def release(self, _reader: ArchiveReader, starts: Offsets, ends: Offsets) -> dict[str, int]:
         left = {at: max(0, ends[at] - starts[at]) for at in ends}
         total = sum(left.values())
         limit = min(self._batch_records, total)
         shares = {at: count * limit // max(1, total) for at, count in left.items()}
-        # What rounding has left over goes to those with most before them, so that none is put off for ever.
+        # The remainder of the division goes to the partitions with most offsets left, so that none starves.
         for at in sorted(left, key=lambda at: -left[at])[: limit - sum(shares.values())]:
             shares[at] += 1
         return {at: starts[at] + shares[at] for at in ends}
 
 
 class AtRate:
-    """So many a second: a batch is a second's worth, and none comes before its time."""
+    """A rate in messages per second: each batch holds those of a second, and is released when it is due."""
 
     def __init__(self, records_per_s: float, batch_records: int, clock: Clock = time.monotonic) -> None:
         self._clock = clock
@@ -138,19 +138,17 @@ class AtRate:
         self._batch = Unhurried(min(batch_records, max(1, int(records_per_s * self._step_s))))
         self._due_s = -math.inf
 
-    def release(
-        self, reader: ArchiveReader, starts: Mapping[str, int], ends: Mapping[str, int]
-    ) -> dict[str, int]:
+    def release(self, reader: ArchiveReader, starts: Offsets, ends: Offsets) -> dict[str, int]:
         now_s = self._clock()
         if now_s < self._due_s:
             return dict(starts)
-        # A release that comes late by a nap is made up for; one that comes later is not.
+        # A release that is late by one nap keeps the schedule; a later one moves it.
         self._due_s = max(self._due_s, now_s - _NAP_S) + self._step_s
         return self._batch.release(reader, starts, ends)
 
 
 class AtSpeed:
-    """The original pace of the messages, times a factor. The first one that is left sets the clock."""
+    """The original pace of the messages times a factor, counted from the first message that is left."""
 
     def __init__(self, factor: float, batch_records: int, clock: Clock = time.monotonic) -> None:
         self._clock = clock
@@ -159,9 +157,7 @@ class AtSpeed:
         self._began: tuple[float, int] | None = None
         self._lines: tuple[Any, dict[str, Timeline]] = (None, {})
 
-    def release(
-        self, reader: ArchiveReader, starts: Mapping[str, int], ends: Mapping[str, int]
-    ) -> dict[str, int]:
+    def release(self, reader: ArchiveReader, starts: Offsets, ends: Offsets) -> dict[str, int]:
         most = self._batch.release(reader, starts, ends)
         lines = self._timelines(reader, starts, most)
         times = [int(line[1][0]) for line in lines.values() if len(line[1])]
@@ -172,17 +168,15 @@ class AtSpeed:
         due_us = self._began[1] + int((self._clock() - self._began[0]) * 1_000_000 * self._factor)
         return {at: self._until(line, due_us, most[at]) for at, line in lines.items()}
 
-    def _timelines(
-        self, reader: ArchiveReader, starts: Mapping[str, int], most: Mapping[str, int]
-    ) -> dict[str, Timeline]:
-        """Read once, and kept while they are waited for."""
+    def _timelines(self, reader: ArchiveReader, starts: Offsets, most: Offsets) -> dict[str, Timeline]:
+        """Read once, and kept until their messages are due."""
         if self._lines[0] != (starts, most):
             lines = {at: reader.slice(int(at), starts[at], most[at]).timeline() for at in most}
             self._lines = (dict(starts), dict(most)), lines
         return self._lines[1]
 
     def _until(self, line: Timeline, due_us: int, most: int) -> int:
-        """Up to the first that is not due: the order within a partition stays, whatever the timestamps."""
+        """The first offset that is not due. So the order in a partition is kept, whatever the timestamps."""
         offsets, times_us = line
         late = np.flatnonzero(times_us > due_us)
         return int(offsets[late[0]]) if len(late) else most

@@ -80,7 +80,7 @@ class Delta:
         )
 
     def compact(self, target_bytes: int) -> dict[str, Any]:
-        """Delta's own, which is one atomic change in its log; the old files stay for those who read them."""
+        """Delta's own compaction: one atomic change in its log. Old files stay for readers that use them."""
         table = self._table()
         if table is None:
             return {"merged files": 0, "new files": 0}

@@ -13,24 +13,24 @@ With the decision the participants are committed. Forebay's brokers do both in o
 transactions live with one coordinator (`coordinator_choice.py`), and the EndTxn that commits the driver's
 names the others. From then on the brokers see all of them to their end, whatever becomes of the driver.
 Other brokers commit one transaction at a time, so there the participants follow the decision one by one,
-which can be repeated by anyone who reads it, any number of times.
+which can be repeated by any driver that reads it, any number of times.
 
 Deciding is a compare-and-set: the driver first takes over the transactional id spark-sink-<name>, which
 fences any other driver in the middle of deciding, reads what is decided, and records only if this batch is
 not. Two drivers of one query, one of them thought dead, end up with one decision between them, and the other
-one's participants are aborted. Participants belong to a run, so that nobody else's attempt can touch them.
+one's participants are aborted. Participants belong to a run, so no other run can touch them.
 
 Killed at any moment, the query is started again and Spark repeats the batch, with the same number:
 
 - before the decision: nothing is visible; the batch is written anew, and what the dead run left open is
-  aborted, so that it does not hold up readers. Where nobody starts it again, brokers do so when its
-  transactions time out, which is soon after nobody renews them any more (`renewal.py`);
+  aborted, so that it does not hold up readers. If the query is not started again, brokers abort its
+  transactions when these time out, soon after the last renewal (`renewal.py`);
 - after it: tasks find the decision and write nothing, the driver commits what is not committed yet;
 - after it, not in one step with it, and not started again within the transaction timeout: brokers have
   aborted the participants that were not committed yet. Their tasks write these rows again, as new
   participants of the same decision. This alone needs a batch to be divided among tasks as before (replays of
-  a topic are), and is refused when the number of rows differs. Whoever stays away longer than brokers keep
-  offsets and transactional ids (a week each by default) has lost the decision with them.
+  a topic are), and is refused when the number of rows differs. After a pause longer than
+  brokers keep offsets and transactional ids (a week each by default) the decision is lost with them.
 
 The ids of participants alternate between even and odd batches: a run that was thought dead and went on to the
 next batch has not used again what a decision names.
@@ -127,7 +127,7 @@ class Ledger:
         return self._take_over()[1]
 
     def _take_over(self) -> tuple[Identity, Decision | None]:
-        """Fence whoever is deciding, and see what has been decided."""
+        """Fence any driver that is deciding, and read what has been decided."""
         identity = new_identity(self._cluster, self._group, _DECISION_TIMEOUT_MS)
         return identity, self._cluster.attempt(partial(self._read, stable=True))
 
@@ -141,7 +141,7 @@ class Ledger:
         return attempt._replace(salt=home.salt_for(f"{attempt.transactional_id}~"))
 
     def _at_home(self, participants: Sequence[Participant]) -> Sequence[Participant]:
-        """Those who can be committed in one step with the decision: all of them, or none."""
+        """The participants that can be committed in one step with the decision: all of them, or none."""
         home = self._home()
         if home is None or not all(home.holds(self._id_of(each)) for each in participants):
             return ()
@@ -201,7 +201,7 @@ class Ledger:
         return True
 
     def abort(self, participant: Participant) -> None:
-        """Abort one that is in no decision; if that has happened already, all the better."""
+        """Abort a participant that is in no decision. Does nothing if it is aborted already."""
         try:
             self._cluster.attempt(partial(self._end_alone, participant, False))
         except KafkaError as error:
@@ -305,7 +305,7 @@ class Ledger:
         if answer.error_code == ErrorCode.MESSAGE_TOO_LARGE:
             raise _too_many(len(at_home) // 2)
         check(answer.error_code, f"the end of {self._group}")
-        # A coordinator that says nothing about them has not read of them: it was replaced by an older one.
+        # No error codes for them: the coordinator is an older broker that did not read the list.
         return frozenset(at_home if codes is not None else ())
 
     def _add_group(self, identity: Identity, group: str) -> None:

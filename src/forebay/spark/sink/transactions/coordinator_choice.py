@@ -1,9 +1,8 @@
-"""Where the transactions of a batch live: all with one coordinator, so that it can end them in one step.
+"""Puts the transactions of a batch on one coordinator, which can then end them in one step.
 
-A transactional id belongs to the partition of __transaction_state that its hash says, and who leads the
-partition coordinates it. The id of the one who decides is given; those of the tasks get a few characters at
-their end that bring their hash to the same partition. Only brokers that end transactions together are asked
-where that is.
+The hash of a transactional id names a partition of __transaction_state, and the leader of that partition
+coordinates the transaction. The driver's id is given. The ids of the tasks get a suffix of a few characters
+that moves their hash to the same partition. Only brokers that can end transactions together are asked for it.
 """
 
 from __future__ import annotations
@@ -44,6 +43,6 @@ def home_of(cluster: Cluster, transactional_id: str) -> Home | None:
     if not cluster.coordinator(transactional_id, TRANSACTION).has_feature(END_TOGETHER):
         return None
     partitions = cluster.partition_count(TRANSACTIONS_TOPIC)
-    if not partitions:  # just created, and the broker that was asked has not heard of it
+    if not partitions:  # just created, and not yet in the metadata of this broker
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{TRANSACTIONS_TOPIC} is not there yet")
     return Home(partition_for(transactional_id, partitions), partitions)

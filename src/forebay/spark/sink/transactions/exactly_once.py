@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 _KILLED_S = 3.0
 """Spark kills the other tasks of a write that fails, and their workers when they are still there after two
-seconds (spark.python.task.killTimeout): from then on nobody opens a transaction."""
+seconds (spark.python.task.killTimeout). After that no task opens a transaction."""
 _LOOK_S = 0.25
 
 RUNS_REMEMBERED_MAX = 64
@@ -49,7 +49,7 @@ class Prepared(WriterCommitMessage):
     repairs: Decision | None = None
     """A decision whose participant of this task is lost; the new participant is to take its place."""
     untidy: bool = False
-    """Attempts that nobody reports to the driver may have left transactions open."""
+    """Attempts that were not reported to the driver may have left transactions open."""
 
 
 # -- in a task ----------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def _check_same(ledger: Ledger, before: Participant, again: Prepared) -> None:
 def commit(cluster: Cluster, messages: Sequence[Prepared], *, forget_name: bool = False) -> None:
     """Make the rows of all tasks visible; returns when that cannot be undone any more.
 
-    `forget_name`: nobody will write under this name again, so that nothing need be kept of it.
+    `forget_name`: no later write uses this name, so the brokers need not keep anything for it.
     """
     if not messages:
         return
@@ -171,7 +171,7 @@ def commit(cluster: Cluster, messages: Sequence[Prepared], *, forget_name: bool 
 
 
 def forget(cluster: Cluster, name: str, decision: Decision | None = None) -> None:
-    """Have the brokers forget a name under which nobody will write again."""
+    """Let the brokers delete what they keep for a name that no later write uses."""
     try:
         id_prefixes.forget(cluster, name, decision)
     except ForebayError as error:
@@ -207,7 +207,7 @@ def _has_strays(cluster: Cluster, attempt: Attempt) -> bool:
     """
     try:
         if not id_prefixes.can_look_after(cluster, attempt.name):
-            return False  # nor does anybody renew it
+            return False  # these brokers do not renew transactions either
         return id_prefixes.renew(cluster, attempt.name, attempt.run) > 0
     except ForebayError as error:
         _log.warning("whether transactions of %s are left open is not known: %s", attempt.name, error)

@@ -50,7 +50,7 @@ def renew(cluster: Cluster, name: str, run: str, *, limit_s: float | None = None
 
 
 def forget(cluster: Cluster, name: str, decision: Decision | None) -> None:
-    """Leave no trace of a name that nobody will use again, with the decision that was made under it."""
+    """Delete what brokers keep for a name that is not used again: its decision and its transactional ids."""
     if decision is not None:
         for n in range(len(pieces_of(decision.text()))):
             cluster.attempt(partial(_delete_group, cluster, group_of(name, n)))

@@ -1,4 +1,4 @@
-"""Who takes part in a batch: the names of tasks' transactions, and the decision that lists them."""
+"""The participants of a batch: the names of tasks' transactions, and the decision that lists them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forebay.spark.sink.producer import Identity
 from forebay.wire.messages.end_txn import FURTHER_MAX
 
 METADATA_BYTES_MAX = 4000
-"""Of an offset; brokers allow 4096 unless they are told otherwise."""
+"""Of an offset; brokers allow 4096 by default."""
 PIECES_MAX = 128
 RUN_CHARACTERS = 12
 """Hexadecimal digits; the run of a stream has the mark of its sink behind them, which are as many."""
@@ -76,7 +76,7 @@ def turn_in(label: str) -> int | None:
 
 
 def group_of(name: str, piece: int = 0) -> str:
-    """The group that keeps a decision, or a further piece of it; also the transactional id of who decides."""
+    """The group that keeps a decision, or a further piece of it; also the driver's transactional id."""
     return f"spark-sink-{name}.{piece}" if piece else f"spark-sink-{name}"
 
 

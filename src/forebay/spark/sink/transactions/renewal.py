@@ -1,9 +1,9 @@
 """Keeps the transactions of exactly-once writes open for as long as their job lives, and not much longer.
 
-Tasks leave their transactions open until the driver decides about all of them. If the driver dies before,
-nobody will, and readers of committed data wait behind them until they time out. So their timeout is short,
-and is renewed (`id_prefixes.py`), which brokers do for all transactions of a run at once: whichever task
-works keeps those of the tasks that have finished.
+Tasks leave their transactions open until the driver decides about all of them. If the driver dies first,
+readers of committed data wait behind them until they time out. So their timeout is short and is renewed
+(`id_prefixes.py`). Brokers renew all transactions of a run at once: a running task also renews those of tasks
+that have finished.
 
 Each Python worker has a thread for this, since a task may wait for its rows for a long time. It renews from
 when a task begins to work for a run until some time after the last one has left (`LINGER_S`). That is for a
@@ -139,7 +139,7 @@ class Renewals:
                 still_open = id_prefixes.renew(cluster, job.name, job.run, limit_s=job.interval_s)
             else:
                 still_open = 0
-        except Exception as error:  # whatever it is, the next turn may be luckier, and there are other jobs
+        except Exception as error:  # the next renewal may succeed, and other jobs need the thread
             _log.warning("the transactions of %s could not be renewed, for now: %s", job.name, error)
             return
         with self._changed:
