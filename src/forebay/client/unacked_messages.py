@@ -21,7 +21,7 @@ class _Span:
     done: int
 
 
-class InHand:
+class UnackedMessages:
     def __init__(self) -> None:
         self._spans: dict[Place, _Span] = {}
         self.torn = False
@@ -42,14 +42,14 @@ class InHand:
             span.done = span.next
 
     def done(self) -> list[TopicPartition]:
-        """Where to read on, in partitions with messages that are done and were not `settle`d."""
+        """Where to read on, in partitions with messages that are done, since the last `forget_done`."""
         return [
             TopicPartition(topic, index, span.done)
             for (topic, index), span in self._spans.items()
             if span.done > span.first
         ]
 
-    def settle(self) -> None:
+    def forget_done(self) -> None:
         """What is done has been written down: it is in hand no more."""
         for at, span in list(self._spans.items()):
             if span.done == span.next:

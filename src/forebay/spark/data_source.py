@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 
 from forebay.spark.schema import spark_schema
 from forebay.spark.source.options import batch_options, include_headers, stream_options
-from forebay.spark.worker import settle
+from forebay.spark.worker import freeze_loaded_objects
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -35,23 +35,23 @@ class ForebayDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from forebay.spark.source.batch_reader import TopicReader
 
-        settle()
+        freeze_loaded_objects()
         return TopicReader(batch_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from forebay.spark.source.stream_reader import TopicStreamReader
 
-        settle()
+        freeze_loaded_objects()
         return TopicStreamReader(stream_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from forebay.spark.sink.batch_writer import TopicWriter
 
-        settle()
+        freeze_loaded_objects()
         return TopicWriter(schema, self.options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002
         from forebay.spark.sink.stream_writer import TopicStreamWriter
 
-        settle()
+        freeze_loaded_objects()
         return TopicStreamWriter(schema, self.options)

@@ -18,7 +18,7 @@ _is_worker = os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER"
 _modules_seen: int | None = None
 
 
-def settle() -> None:
+def freeze_loaded_objects() -> None:
     """Call at the start of everything that Spark may ask of a process again and again."""
     global _modules_seen
     if not _is_worker:

@@ -17,7 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import BinaryType
 
 from forebay.spark.sink.transactions.batch_commit import Ledger
-from forebay.spark.sink.transactions.coordinator_choice import home_of
+from forebay.spark.sink.transactions.coordinator_choice import state_partition_of
 from forebay.spark.sink.transactions.participants import transactional_id_of
 from forebay.spark.wire.connections import Cluster
 from forebay.testing import Broker
@@ -217,7 +217,7 @@ def test_the_tasks_of_a_write_share_a_coordinator(spark: SparkSession, bootstrap
     frame = spark.range(100, numPartitions=5).selectExpr("string(id) value")
     write(frame, bootstrap, topic=made, delivery="exactly-once", jobId=made)
     with Cluster(bootstrap) as cluster:
-        home, decision = home_of(cluster, f"spark-sink-{made}"), Ledger(cluster, made).read()
+        home, decision = state_partition_of(cluster, f"spark-sink-{made}"), Ledger(cluster, made).read()
     assert home is not None and decision is not None
     assert home.partitions == 4
     assert len(decision.participants) == 5

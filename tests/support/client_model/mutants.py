@@ -11,7 +11,7 @@ from forebay.client import AsyncConsumer, Consumer, Delivery, Producer
 from forebay.client.call_thread import CallThread
 from forebay.client.positions import Positions
 from forebay.client.transactions import Transactions
-from forebay.client.unacked_messages import InHand
+from forebay.client.unacked_messages import UnackedMessages
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 
@@ -75,7 +75,9 @@ def say_nothing_of_failed_deliveries(patch: pytest.MonkeyPatch) -> None:
 
 def commit_a_torn_transaction(patch: pytest.MonkeyPatch) -> None:
     """Though a partition was taken away in the middle of it."""
-    patch.setattr(InHand, "torn", property(lambda _: False, lambda _self, _value: None), raising=False)
+    patch.setattr(
+        UnackedMessages, "torn", property(lambda _: False, lambda _self, _value: None), raising=False
+    )
 
 
 MUTANTS: dict[Mutant, tuple[str, Delivery]] = {

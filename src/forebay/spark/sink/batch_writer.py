@@ -35,7 +35,7 @@ from forebay.spark.sink.transactions.exactly_once import Prepared
 from forebay.spark.sink.transactions.participants import RUN_CHARACTERS, Attempt
 from forebay.spark.sink.transactions.renewal import job_of, renewals
 from forebay.spark.wire.connections import Cluster
-from forebay.spark.worker import settle
+from forebay.spark.worker import freeze_loaded_objects
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -111,7 +111,7 @@ def prepared(messages: list[WriterCommitMessage | None]) -> list[Prepared]:
 def write_exactly_once(
     sink: SinkPlan, name: str, run: str, batch_id: int, batches: Iterator[pa.RecordBatch]
 ) -> Prepared:
-    settle()
+    freeze_loaded_objects()
     _import_ahead()
     context = task_context()
     attempt = Attempt(name, run, batch_id, context.partitionId(), context.attemptNumber())
@@ -148,7 +148,7 @@ _producers: dict[tuple[object, ...], _Kept] = {}
 
 
 def write_at_least_once(sink: SinkPlan, batches: Iterator[pa.RecordBatch]) -> Written:
-    settle()
+    freeze_loaded_objects()
     filled = rounds(batches)
     first = next(filled, None)
     if first is None:

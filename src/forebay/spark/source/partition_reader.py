@@ -24,7 +24,7 @@ from forebay.spark.source.offset_ranges import EARLIEST, LATEST, OffsetRange
 from forebay.spark.source.options import Fetching
 from forebay.spark.source.record_batches import Piece, select
 from forebay.spark.wire.connections import BrokerConnection, Cluster, check
-from forebay.spark.worker import settle
+from forebay.spark.worker import freeze_loaded_objects
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Reading:
     rows: Rows = ALL_ROWS
 
     def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        settle()
+        freeze_loaded_objects()
         fetches = _Fetches(self.fetching, wanted)
         decoder = Decoder(self.schema, wanted, self.rows)
         try:

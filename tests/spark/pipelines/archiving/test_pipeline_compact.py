@@ -15,9 +15,9 @@ from forebay.spark.pipelines.archiving.compact import (
     archive_files,
     execute,
     finish,
+    finish_merges,
     notes,
     plan,
-    settle,
 )
 from forebay.spark.pipelines.archiving.index import ALWAYS, read_index
 from forebay.spark.pipelines.archiving.layout import data_files, require_position
@@ -120,7 +120,7 @@ def test_a_crash_at_any_step_loses_and_doubles_nothing(tmp_path: Path, changes: 
     assert crashed == (changes < STEPS), "the number of steps has changed: so must the range of this test"
     assert seen_by_us(lake) == before
     assert len(set(seen_by_anyone(tmp_path))) == len(seen_by_anyone(tmp_path)), "somebody saw a message twice"
-    settle(lake)
+    finish_merges(lake)
     assert seen_by_anyone(tmp_path) == before == seen_by_us(lake)
     assert notes(lake) == []
 

@@ -93,7 +93,7 @@ def compact(spark: SparkSession, archive: str, *, target_bytes: int = TARGET_BYT
 
 
 def _compact_files(spark: SparkSession, lake: Lake, position: Position, target_bytes: int) -> dict[str, Any]:
-    settle(lake)
+    finish_merges(lake)
     files = data_files(lake.list(), position)
     merges = plan(files, target_bytes, time.time())
     _on_executors(spark, lake, merges, execute)
@@ -185,7 +185,7 @@ def finish(lake: Lake, merge: Merge) -> None:
     lake.delete(merge.note)
 
 
-def settle(lake: Lake) -> None:
+def finish_merges(lake: Lake) -> None:
     """Finish the merges that have a note, and remove the files of all others. Needs the lock."""
     for merge in notes(lake):
         finish(lake, merge)

@@ -44,7 +44,7 @@ from functools import partial
 
 from forebay.errors import ErrorCode, ForebayError, KafkaError
 from forebay.spark.sink.producer import Identity, new_identity
-from forebay.spark.sink.transactions.coordinator_choice import Home, home_of
+from forebay.spark.sink.transactions.coordinator_choice import StatePartition, state_partition_of
 from forebay.spark.sink.transactions.participants import (
     Attempt,
     Decision,
@@ -112,11 +112,11 @@ class Ledger:
             identity, held = self._take_over()
             if held is not None and held.batch_id >= proposal.batch_id and held != instead_of:
                 return Settled(held)
-            at_home = self._at_home(new)
-            if not at_home:  # else their coordinator looks after it
+            co_located = self._co_located(new)
+            if not co_located:  # else their coordinator looks after it
                 self._check_open(proposal, new)
             try:
-                return Settled(proposal, self.record(identity, proposal, pieces, at_home))
+                return Settled(proposal, self.record(identity, proposal, pieces, co_located))
             except KafkaError as error:
                 if error.code not in _ABORTED:
                     raise
@@ -135,22 +135,22 @@ class Ledger:
 
     def placed(self, attempt: Attempt) -> Attempt:
         """The same with a transactional id that can be committed in one step with the decision."""
-        home = self._home()
-        if home is None:
+        partition = self._state_partition()
+        if partition is None:
             return attempt
-        return attempt._replace(salt=home.salt_for(f"{attempt.transactional_id}~"))
+        return attempt._replace(salt=partition.salt_for(f"{attempt.transactional_id}~"))
 
-    def _at_home(self, participants: Sequence[Participant]) -> Sequence[Participant]:
+    def _co_located(self, participants: Sequence[Participant]) -> Sequence[Participant]:
         """The participants that can be committed in one step with the decision: all of them, or none."""
-        home = self._home()
-        if home is None or not all(home.holds(self._id_of(each)) for each in participants):
+        partition = self._state_partition()
+        if partition is None or not all(partition.holds(self._id_of(each)) for each in participants):
             return ()
         if len(participants) > FURTHER_MAX:
             raise _too_many(FURTHER_MAX)
         return participants
 
-    def _home(self) -> Home | None:
-        return self._cluster.attempt(partial(home_of, self._cluster, self._group))
+    def _state_partition(self) -> StatePartition | None:
+        return self._cluster.attempt(partial(state_partition_of, self._cluster, self._group))
 
     def _id_of(self, participant: Participant) -> str:
         return transactional_id_of(self._name, participant.label)
@@ -279,34 +279,34 @@ class Ledger:
         return found
 
     def record(
-        self, identity: Identity, decision: Decision, pieces: Sequence[str], at_home: Sequence[Participant]
+        self, identity: Identity, decision: Decision, pieces: Sequence[str], co_located: Sequence[Participant]
     ) -> frozenset[Participant]:
         """Make the decision; the participants that were committed with it."""
         for n, piece in enumerate(pieces):
             group = group_of(self._name, n)
             self._cluster.attempt(partial(self._add_group, identity, group))
             self._cluster.attempt(partial(self._put, identity, group, decision, piece))
-        return self._cluster.attempt(partial(self.conclude, identity, decision, at_home))
+        return self._cluster.attempt(partial(self.conclude, identity, decision, co_located))
 
     def conclude(
-        self, identity: Identity, decision: Decision, at_home: Sequence[Participant]
+        self, identity: Identity, decision: Decision, co_located: Sequence[Participant]
     ) -> frozenset[Participant]:
         further = [
             FurtherTxn(
                 transactional_id=self._id_of(each), producer_id=each.producer_id, producer_epoch=each.epoch
             )
-            for each in at_home
+            for each in co_located
         ]
         answer = self.end_txn(self._group, identity, True, further)
         codes = answer.further_error_codes
         if answer.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED and codes is not None:
-            wrong = [each for each, code in zip(at_home, codes, strict=True) if code != answer.error_code]
+            wrong = [each for each, code in zip(co_located, codes, strict=True) if code != answer.error_code]
             raise self._lost(decision, wrong)
         if answer.error_code == ErrorCode.MESSAGE_TOO_LARGE:
-            raise _too_many(len(at_home) // 2)
+            raise _too_many(len(co_located) // 2)
         check(answer.error_code, f"the end of {self._group}")
         # No error codes for them: the coordinator is an older broker that did not read the list.
-        return frozenset(at_home if codes is not None else ())
+        return frozenset(co_located if codes is not None else ())
 
     def _add_group(self, identity: Identity, group: str) -> None:
         request = AddOffsetsToTxnRequest(

@@ -21,7 +21,9 @@ SALT_CHARACTERS_MAX = 3
 """More than thirty thousand hashes in a row: enough for any number of partitions that brokers have."""
 
 
-class Home(NamedTuple):
+class StatePartition(NamedTuple):
+    """A partition of __transaction_state, and how many there are."""
+
     partition: int
     partitions: int
 
@@ -29,7 +31,7 @@ class Home(NamedTuple):
         return partition_for(transactional_id, self.partitions) == self.partition
 
     def salt_for(self, stem: str) -> str:
-        """What to put behind the stem of a transactional id, so that it belongs here."""
+        """The suffix that moves a transactional id with this stem to this partition."""
         for length in range(1, SALT_CHARACTERS_MAX + 1):
             for characters in product(digits + ascii_lowercase, repeat=length):
                 salt = "".join(characters)
@@ -38,11 +40,11 @@ class Home(NamedTuple):
         raise ForebayError(f"{TRANSACTIONS_TOPIC} has too many partitions: {self.partitions}")
 
 
-def home_of(cluster: Cluster, transactional_id: str) -> Home | None:
-    """Where a transactional id lives; None if its coordinator ends transactions one by one only."""
+def state_partition_of(cluster: Cluster, transactional_id: str) -> StatePartition | None:
+    """The partition of a transactional id; None if its coordinator can only end transactions one by one."""
     if not cluster.coordinator(transactional_id, TRANSACTION).has_feature(END_TOGETHER):
         return None
     partitions = cluster.partition_count(TRANSACTIONS_TOPIC)
     if not partitions:  # just created, and not yet in the metadata of this broker
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{TRANSACTIONS_TOPIC} is not there yet")
-    return Home(partition_for(transactional_id, partitions), partitions)
+    return StatePartition(partition_for(transactional_id, partitions), partitions)

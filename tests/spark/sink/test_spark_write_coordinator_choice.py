@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from forebay.spark.sink.transactions.coordinator_choice import Home, home_of
+from forebay.spark.sink.transactions.coordinator_choice import StatePartition, state_partition_of
 from forebay.spark.sink.transactions.participants import Attempt, marked, turn_in
 from forebay.spark.wire.connections import Cluster
 from forebay.testing import Broker
@@ -16,7 +16,7 @@ from forebay.wire.hashing import partition_for
 @pytest.mark.parametrize("partitions", [1, 2, 50, 1000])
 def test_there_is_a_salt_for_every_partition_and_every_stem(partitions: int) -> None:
     for n in range(20):
-        home = Home(n * 7919 % partitions, partitions)
+        home = StatePartition(n * 7919 % partitions, partitions)
         stem = f"spark-{uuid4()}-0123456789ab-{n}.1~"
         salt = home.salt_for(stem)
         assert home.holds(stem + salt)
@@ -48,5 +48,5 @@ def test_an_attempt_is_known_by_the_mark_of_its_stream(name: str) -> None:
 def test_home_is_where_the_broker_looks_for_an_id() -> None:
     settings = {"transaction.state.log.num.partitions": 7}
     with Broker(settings=settings) as broker, Cluster(broker.bootstrap_servers) as cluster:
-        home = cluster.attempt(lambda: home_of(cluster, "spark-sink-job"))
-        assert home == Home(partition_for("spark-sink-job", 7), 7)
+        home = cluster.attempt(lambda: state_partition_of(cluster, "spark-sink-job"))
+        assert home == StatePartition(partition_for("spark-sink-job", 7), 7)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.client.messages import Message
-from forebay.client.unacked_messages import InHand
+from forebay.client.unacked_messages import UnackedMessages
 
 PARTITIONS = 3
 
@@ -24,34 +24,34 @@ actions = st.one_of(
     # Offsets have gaps: markers and compaction leave them.
     st.tuples(st.just("hand_out"), st.integers(0, PARTITIONS - 1), st.integers(1, 3)),
     st.tuples(st.just("finish"), st.just(0), st.just(0)),
-    st.tuples(st.just("settle"), st.just(0), st.just(0)),
+    st.tuples(st.just("forget_done"), st.just(0), st.just(0)),
     st.tuples(st.just("put_back"), st.just(0), st.just(0)),
     st.tuples(st.just("take_away"), st.integers(0, PARTITIONS - 1), st.just(0)),
 )
 
 
 @given(st.lists(actions, max_size=40))
-def test_every_message_is_told_exactly_until_it_is_settled(script: list[tuple[str, int, int]]) -> None:
-    in_hand = InHand()
+def test_every_done_message_is_reported_until_it_is_forgotten(script: list[tuple[str, int, int]]) -> None:
+    unacked = UnackedMessages()
     held: dict[int, list[int]] = {}
     done: dict[int, list[int]] = {}
     last = dict.fromkeys(range(PARTITIONS), -1)
     for action, partition, step in script:
         if action == "hand_out":
             last[partition] += step
-            in_hand.hand_out(message(partition, last[partition]))
+            unacked.hand_out(message(partition, last[partition]))
             held.setdefault(partition, []).append(last[partition])
         elif action == "finish":
-            in_hand.finish()
+            unacked.finish()
             for index, waiting in held.items():
                 done.setdefault(index, []).extend(waiting)
             held.clear()
-        elif action == "settle":
-            in_hand.settle()
+        elif action == "forget_done":
+            unacked.forget_done()
             done.clear()
         elif action == "put_back":
-            again = {index: offset for (_, index), offset in in_hand.undone().items()}
-            in_hand.put_back()
+            again = {index: offset for (_, index), offset in unacked.undone().items()}
+            unacked.put_back()
             assert again.keys() == held.keys()
             for index, offset in again.items():
                 # From there on come all that are not done, and none that is.
@@ -59,28 +59,28 @@ def test_every_message_is_told_exactly_until_it_is_settled(script: list[tuple[st
                 last[index] = offset - 1
             held.clear()
         else:
-            in_hand.take_away([("t", partition)])
+            unacked.take_away([("t", partition)])
             held.pop(partition, None)
             done.pop(partition, None)
-        assert offsets(in_hand.done()) == {index: found[-1] + 1 for index, found in done.items()}
+        assert offsets(unacked.done()) == {index: found[-1] + 1 for index, found in done.items()}
         every = {i: [*done.get(i, []), *held.get(i, [])] for i in {*done, *held}}
-        assert offsets(in_hand.nexts()) == {index: found[-1] + 1 for index, found in every.items()}
+        assert offsets(unacked.nexts()) == {index: found[-1] + 1 for index, found in every.items()}
 
 
 def test_a_partition_taken_away_with_messages_in_hand_is_remembered() -> None:
-    in_hand = InHand()
-    in_hand.take_away([("t", 0)])
-    assert not in_hand.torn
-    in_hand.hand_out(message(0, 5))
-    in_hand.take_away([("t", 0)])
-    assert in_hand.torn
-    in_hand.put_back()
-    assert not in_hand.torn
+    unacked = UnackedMessages()
+    unacked.take_away([("t", 0)])
+    assert not unacked.torn
+    unacked.hand_out(message(0, 5))
+    unacked.take_away([("t", 0)])
+    assert unacked.torn
+    unacked.put_back()
+    assert not unacked.torn
 
 
 def test_a_partition_that_was_cut_with_messages_in_hand_is_read_again_from_there() -> None:
-    in_hand = InHand()
-    in_hand.hand_out(message(0, 5))
-    in_hand.hand_out(message(0, 3))
-    assert in_hand.torn
-    assert in_hand.undone() == {("t", 0): 3}
+    unacked = UnackedMessages()
+    unacked.hand_out(message(0, 5))
+    unacked.hand_out(message(0, 3))
+    assert unacked.torn
+    assert unacked.undone() == {("t", 0): 3}
