@@ -63,15 +63,15 @@ class Coordinator(Generic[M]):
         topic: str,
         partitions: int,
         configs: dict[str, str],
-        make: Callable[[int], M],
+        make: Callable[[Partition], M],
         failure: FailureResponse,
         perform: Callable[[Effect], None],
         end_transaction: EndTransaction[M] | None = None,
         catch_up: Callable[[M], Step] | None = None,
     ) -> None:
-        """`make` gives the machine of a leader epoch; `failure` the answer to a request that no machine could
-        take; `end_transaction` tells a machine that a producer's transaction on its partition has ended;
-        `catch_up` what happened in the cluster while it was loaded.
+        """`make` gives the machine of a partition in its present leader epoch; `failure` the answer to a
+        request that no machine could take; `end_transaction` tells a machine that a producer's transaction on
+        its partition has ended; `catch_up` what happened in the cluster while it was loaded.
         """
         self._host = host
         self.topic = topic
@@ -237,7 +237,7 @@ class Coordinator(Generic[M]):
             return  # another broker leads it, or its log is broken; requests get the error
         if not can_coordinate(partition) or self._pauses_at(partition):
             return
-        shard = self._shards[index] = Shard(partition, self._make(partition.leader_epoch))
+        shard = self._shards[index] = Shard(partition, self._make(partition))
         partition.on_marker = lambda marker: self._marked(shard, marker)
         if partition.log.end_offset == partition.log.start_offset:
             self._begin(shard)  # nothing to replay: ready at once, for the client that waits for it

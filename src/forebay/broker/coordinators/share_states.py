@@ -65,7 +65,9 @@ class ShareStates:
                 "segment.bytes": str(config.state_segment_bytes),
                 "compression.type": "producer",
             },
-            make=lambda index: ShareCoordinatorShard(config, topics=self._topics, partition=index),
+            make=lambda partition: ShareCoordinatorShard(
+                config, topics=self._topics, partition=partition.index
+            ),
             failure=failure,
             perform=self._perform,
             catch_up=self._show_topics,

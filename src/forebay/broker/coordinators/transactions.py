@@ -62,7 +62,7 @@ class Transactions:
                 "segment.bytes": str(config.log_segment_bytes),
                 "compression.type": "uncompressed",
             },
-            make=lambda leader_epoch: TransactionShard(config, coordinator_epoch=leader_epoch),
+            make=lambda partition: TransactionShard(config, coordinator_epoch=partition.leader_epoch),
             failure=lambda request, info, error: replies.failure(request, info.api_version, error),
             perform=self._perform,
         )
