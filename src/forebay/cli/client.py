@@ -106,6 +106,11 @@ class Client:
         return sorted(known[topic].partitions)
 
 
+def pairs_option(*names: str, metavar: str, help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An option of KEY=VALUE that may be repeated; the command gets pairs."""
+    return click.option(*names, metavar=metavar, multiple=True, callback=pairs, help=help)
+
+
 def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that say where the broker is; the command gets them as `client`."""
 
@@ -120,12 +125,10 @@ def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
         show_envvar=True,
         help="The broker, or several with commas.",
     )
-    @click.option(
+    @pairs_option(
         "-X",
         "properties",
         metavar="KEY=VALUE",
-        multiple=True,
-        callback=pairs,
         help="A librdkafka property, such as security.protocol=SSL; may be repeated.",
     )
     @functools.wraps(command)

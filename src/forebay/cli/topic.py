@@ -14,7 +14,7 @@ from forebay.cli.client import (
     CommandError,
     client_options,
     no_topic,
-    pairs,
+    pairs_option,
     settle,
 )
 from forebay.cli.config import alter_configs, read_configs
@@ -25,12 +25,10 @@ from forebay.core.cluster.topics import INTERNAL_TOPICS
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, TopicDescription
 
-config_option = click.option(
+config_option = pairs_option(
     "--config",
     "configs",
     metavar="KEY=VALUE",
-    multiple=True,
-    callback=pairs,
     help="A topic setting, such as retention.ms=60000; may be repeated.",
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.ignored import IGNORED_GROUP_KEYS
 from forebay.config.keys.share import SHARE_GROUP_KEYS
 from forebay.config.offset_reset import OffsetReset
+from forebay.config.settings_group import value_of
 from forebay.config.values import Definition, Value
 from forebay.errors import ConfigError
 
@@ -46,56 +47,32 @@ class _Range(NamedTuple):
     high: int
 
 
-_RANGES: dict[str, Callable[[GroupsConfig], _Range]] = {
-    SESSION_TIMEOUT: lambda config: _Range(
-        config.consumer_session_timeout_ms,
-        config.consumer_min_session_timeout_ms,
-        config.consumer_max_session_timeout_ms,
-    ),
-    HEARTBEAT_INTERVAL: lambda config: _Range(
-        config.consumer_heartbeat_interval_ms,
-        config.consumer_min_heartbeat_interval_ms,
-        config.consumer_max_heartbeat_interval_ms,
-    ),
-    SHARE_SESSION_TIMEOUT: lambda config: _Range(
-        config.share.session_timeout_ms,
-        config.share.min_session_timeout_ms,
-        config.share.max_session_timeout_ms,
-    ),
-    SHARE_HEARTBEAT_INTERVAL: lambda config: _Range(
-        config.share.heartbeat_interval_ms,
-        config.share.min_heartbeat_interval_ms,
-        config.share.max_heartbeat_interval_ms,
-    ),
-    SHARE_ASSIGNMENT_INTERVAL: lambda config: _Range(
-        config.share.assignment_interval_ms,
-        config.share.min_assignment_interval_ms,
-        config.share.max_assignment_interval_ms,
-    ),
-    SHARE_LOCK_DURATION: lambda config: _Range(
-        config.share.record_lock_duration_ms,
-        config.share.min_record_lock_duration_ms,
-        config.share.max_record_lock_duration_ms,
-    ),
-    SHARE_DELIVERY_LIMIT: lambda config: _Range(
-        config.share.delivery_count_limit,
-        config.share.min_delivery_count_limit,
-        config.share.max_delivery_count_limit,
-    ),
-    SHARE_RECORD_LOCKS: lambda config: _Range(
-        config.share.partition_max_record_locks,
-        config.share.min_partition_max_record_locks,
-        config.share.max_partition_max_record_locks,
-    ),
-}
+_BOUNDED = (
+    SESSION_TIMEOUT,
+    HEARTBEAT_INTERVAL,
+    SHARE_SESSION_TIMEOUT,
+    SHARE_HEARTBEAT_INTERVAL,
+    SHARE_ASSIGNMENT_INTERVAL,
+    SHARE_LOCK_DURATION,
+    SHARE_DELIVERY_LIMIT,
+    SHARE_RECORD_LOCKS,
+)
+"""Settings whose default and bounds are settings of the broker."""
 
 
 def bound_names(name: str) -> tuple[str, str] | None:
     """The broker settings between which a group's setting must be, if there are such."""
-    if name not in _RANGES:
+    if name not in _BOUNDED:
         return None
     protocol, _, rest = name.partition(".")
     return f"group.{protocol}.min.{rest}", f"group.{protocol}.max.{rest}"
+
+
+def _range_of(config: GroupsConfig, name: str) -> _Range:
+    bounds = bound_names(name)
+    assert bounds is not None
+    default, low, high = (value_of(config, key) for key in (f"group.{name}", *bounds))
+    return _Range(default, low, high)
 
 
 def _key(name: str) -> GroupKey:
@@ -107,7 +84,7 @@ def _key(name: str) -> GroupKey:
 GROUP_RESOURCE_KEYS: dict[str, GroupKey] = {
     key.definition.name: key
     for key in (
-        *map(_key, _RANGES),
+        *map(_key, _BOUNDED),
         *(GroupKey(definition=definition, fallback=None) for definition in SHARE_GROUP_KEYS),
         *(GroupKey(definition=definition, fallback=None) for definition in IGNORED_GROUP_KEYS),
     )
@@ -173,10 +150,10 @@ def _resolve_share(config: GroupsConfig, overrides: Mapping[str, str]) -> ShareG
 
 def check_group_overrides(config: GroupsConfig, overrides: Mapping[str, str]) -> None:
     """Whether these values are allowed together; raises ConfigError."""
-    for name, range_of in _RANGES.items():
+    for name in _BOUNDED:
         value = _value(overrides, name)
         if isinstance(value, int):
-            _check_bounds(name, value, range_of(config))
+            _check_bounds(name, value, _range_of(config, name))
     for session, heartbeat in (
         (SESSION_TIMEOUT, HEARTBEAT_INTERVAL),
         (SHARE_SESSION_TIMEOUT, SHARE_HEARTBEAT_INTERVAL),
@@ -218,6 +195,6 @@ def _number(overrides: Mapping[str, str], name: str) -> int:
 
 def _within(config: GroupsConfig, overrides: Mapping[str, str], name: str) -> int:
     """The group's own value within the broker's bounds, or the broker's value."""
-    allowed = _RANGES[name](config)
+    allowed = _range_of(config, name)
     value = _value(overrides, name)
     return max(allowed.low, min(value, allowed.high)) if isinstance(value, int) else allowed.default

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
+from operator import attrgetter
 from typing import Any, TypeVar, dataclass_transform
 
 from forebay.config.values import Definition
@@ -47,3 +49,22 @@ def read_group(group: type[G], values: Mapping[str, Any]) -> G:
         inner = each.metadata.get("group")
         found[each.name] = read_group(inner, values) if inner else values[each.metadata["definition"].name]
     return group(**found)
+
+
+def value_of(group: Any, name: str) -> Any:
+    """The value of the setting of this name."""
+    kind: Any = type(group)
+    return attrgetter(_paths(kind)[name])(group)
+
+
+@cache
+def _paths(group: Any) -> dict[str, str]:
+    """Where each setting is found, by its name."""
+    found: dict[str, str] = {}
+    for each in fields(group):
+        inner = each.metadata.get("group")
+        if inner:
+            found |= {name: f"{each.name}.{path}" for name, path in _paths(inner).items()}
+        else:
+            found[each.metadata["definition"].name] = each.name
+    return found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from forebay.cli.client import pairs
+from forebay.cli.client import pairs_option
 
 if TYPE_CHECKING:
     from rich.console import Group as Lines
@@ -46,14 +46,7 @@ _REFRESH_SECONDS = 1.0
 @click.option(
     "--etcd", "etcd_servers", type=click.IntRange(1, 7), default=1, show_default=True, help="etcd servers."
 )
-@click.option(
-    "--set",
-    "settings",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=pairs,
-    help="A setting of every broker; may be repeated.",
-)
+@pairs_option("--set", "settings", metavar="KEY=VALUE", help="A setting of every broker; may be repeated.")
 def start(
     brokers: int,
     data: Path | None,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import click
 
-from forebay.cli.client import Client, CommandError, client_options, error_of, no_topic, pairs
+from forebay.cli.client import Client, CommandError, client_options, error_of, no_topic, pairs_option
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -36,14 +36,7 @@ class Draft(NamedTuple):
 @click.argument("topic")
 @click.option("-K", "--key-separator", metavar="TEXT", help="What stands between key and value on a line.")
 @click.option("--key", metavar="TEXT", help="The same key for every message.")
-@click.option(
-    "--header",
-    "headers",
-    metavar="NAME=VALUE",
-    multiple=True,
-    callback=pairs,
-    help="A header; may be repeated.",
-)
+@pairs_option("--header", "headers", metavar="NAME=VALUE", help="A header; may be repeated.")
 @click.option("--null-marker", metavar="TEXT", help="A key or value that is exactly this is null.")
 @click.option("--compression", type=click.Choice(_CODECS), default="none", show_default=True)
 @click.option(

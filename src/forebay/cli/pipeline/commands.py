@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from forebay.cli.client import Client, client_options, pairs
+from forebay.cli.client import Client, client_options, pairs_option
 from forebay.cli.messages.positions import TIME_HELP, time_option
 from forebay.cli.output import json_option
 from forebay.cli.pipeline.run import Engine, Step, engine_options, print_summaries, run_or_collect, run_steps
@@ -168,29 +168,20 @@ def replay(
 @pipeline.command()
 @click.argument("query")
 @click.option("--to", required=True, metavar="TOPIC", help="Where the results go; it must exist.")
-@click.option(
+@pairs_option(
     "--schema",
     "schemas",
     metavar="TOPIC=SCHEMA",
-    multiple=True,
-    callback=pairs,
     help="The values of a topic: 'id INT, at TIMESTAMP', @FILE with that, or @FILE.avsc; may be repeated."
     " [default: inferred]",
 )
-@click.option(
-    "--format",
-    "formats",
-    metavar="TOPIC=FORMAT",
-    multiple=True,
-    callback=pairs,
-    help="json, text, avro or confluent-avro; may be repeated.",
+@pairs_option(
+    "--format", "formats", metavar="TOPIC=FORMAT", help="json, text, avro or confluent-avro; may be repeated."
 )
-@click.option(
+@pairs_option(
     "--watermark",
     "watermarks",
     metavar="TOPIC=DELAY",
-    multiple=True,
-    callback=pairs,
     help="How late messages may be: '10 seconds', or 'COLUMN 10 seconds'; may be repeated.",
 )
 @click.option(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from forebay.cli.client import Client, CommandError, pairs
+from forebay.cli.client import Client, CommandError, pairs_option
 from forebay.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -96,11 +96,9 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="Where Spark runs: spark://HOST:7077, yarn.",
     )
-    @click.option(
+    @pairs_option(
         "--conf",
         metavar="KEY=VALUE",
-        multiple=True,
-        callback=pairs,
         help="A setting of Spark, such as spark.executor.memory=4g; may be repeated.",
     )
     @click.option("--verbose", is_flag=True, help="Also what Spark itself has to say.")

@@ -10,17 +10,7 @@ from forebay.core.groups.offsets import Offsets
 from forebay.core.step import RequestInfo
 from forebay.errors import ErrorCode
 from forebay.wire.fields import ZERO_UUID
-from forebay.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
-)
+from forebay.wire.messages import offset_fetch as wire
 
 GROUPS_FROM = 8
 NO_OFFSET = -1
@@ -32,29 +22,29 @@ class _Wanted(NamedTuple):
     partitions: list[int]
 
 
-def as_groups(request: OffsetFetchRequest, info: RequestInfo) -> list[OffsetFetchRequestGroup]:
+def as_groups(request: wire.OffsetFetchRequest, info: RequestInfo) -> list[wire.OffsetFetchRequestGroup]:
     """The groups asked for, in the shape of the newer versions."""
     if info.api_version >= GROUPS_FROM:
         return request.groups
     if request.topics is None:
-        return [OffsetFetchRequestGroup(group_id=request.group_id, topics=None)]
+        return [wire.OffsetFetchRequestGroup(group_id=request.group_id, topics=None)]
     topics = [
-        OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+        wire.OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
         for topic in request.topics
     ]
-    return [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
+    return [wire.OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
 
 
-def as_response(groups: list[OffsetFetchResponseGroup], info: RequestInfo) -> OffsetFetchResponse:
+def as_response(groups: list[wire.OffsetFetchResponseGroup], info: RequestInfo) -> wire.OffsetFetchResponse:
     """The answer in the shape of the version that was asked in."""
     if info.api_version >= GROUPS_FROM:
-        return OffsetFetchResponse(groups=groups)
+        return wire.OffsetFetchResponse(groups=groups)
     (group,) = groups
     topics = [
-        OffsetFetchResponseTopic(
+        wire.OffsetFetchResponseTopic(
             name=topic.name,
             partitions=[
-                OffsetFetchResponsePartition(
+                wire.OffsetFetchResponsePartition(
                     partition_index=partition.partition_index,
                     committed_offset=partition.committed_offset,
                     committed_leader_epoch=partition.committed_leader_epoch,
@@ -66,7 +56,7 @@ def as_response(groups: list[OffsetFetchResponseGroup], info: RequestInfo) -> Of
         )
         for topic in group.topics
     ]
-    return OffsetFetchResponse(topics=topics, error_code=group.error_code)
+    return wire.OffsetFetchResponse(topics=topics, error_code=group.error_code)
 
 
 class Fetcher(NamedTuple):
@@ -75,15 +65,17 @@ class Fetcher(NamedTuple):
     info: RequestInfo
     require_stable: bool
 
-    def fetch(self, group: Group | None, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    def fetch(
+        self, group: Group | None, asked: wire.OffsetFetchRequestGroup
+    ) -> wire.OffsetFetchResponseGroup:
         claim = Claim(member_id=asked.member_id or "", epoch=asked.member_epoch)
         error = ErrorCode.NONE if group is None else group.check_fetch(claim)
         if error != ErrorCode.NONE:
-            return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
-        return OffsetFetchResponseGroup(
+            return wire.OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
+        return wire.OffsetFetchResponseGroup(
             group_id=asked.group_id,
             topics=[
-                OffsetFetchResponseTopics(
+                wire.OffsetFetchResponseTopics(
                     name=wanted.name or "",
                     topic_id=wanted.topic_id,
                     partitions=[self._partition(asked.group_id, wanted.name, p) for p in wanted.partitions],
@@ -92,7 +84,7 @@ class Fetcher(NamedTuple):
             ],
         )
 
-    def _wanted(self, asked: OffsetFetchRequestGroup) -> list[_Wanted]:
+    def _wanted(self, asked: wire.OffsetFetchRequestGroup) -> list[_Wanted]:
         by_id = self.info.api_version >= TOPIC_IDS_FROM
         if asked.topics is None:
             everything = self._everything(asked.group_id)
@@ -114,7 +106,9 @@ class Fetcher(NamedTuple):
             for name, partitions in sorted(self.offsets.of_group(group_id).items())
         ]
 
-    def _partition(self, group_id: str, topic: str | None, partition: int) -> OffsetFetchResponsePartitions:
+    def _partition(
+        self, group_id: str, topic: str | None, partition: int
+    ) -> wire.OffsetFetchResponsePartitions:
         if topic is None:
             return _nothing(partition, ErrorCode.UNKNOWN_TOPIC_ID)
         if self.require_stable and self.offsets.is_pending(group_id, topic, partition):
@@ -122,7 +116,7 @@ class Fetcher(NamedTuple):
         found = self.offsets.get(group_id, topic, partition)
         if found is None:
             return _nothing(partition, ErrorCode.NONE)
-        return OffsetFetchResponsePartitions(
+        return wire.OffsetFetchResponsePartitions(
             partition_index=partition,
             committed_offset=found.offset,
             committed_leader_epoch=found.leader_epoch,
@@ -130,7 +124,7 @@ class Fetcher(NamedTuple):
         )
 
 
-def _nothing(partition: int, code: ErrorCode) -> OffsetFetchResponsePartitions:
-    return OffsetFetchResponsePartitions(
+def _nothing(partition: int, code: ErrorCode) -> wire.OffsetFetchResponsePartitions:
+    return wire.OffsetFetchResponsePartitions(
         partition_index=partition, committed_offset=NO_OFFSET, metadata="", error_code=code
     )
