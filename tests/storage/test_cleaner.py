@@ -11,10 +11,12 @@ from forebay.clock import ManualClock
 from forebay.core.partition.compaction_filter import LastBatches
 from forebay.errors import StorageError
 from forebay.storage.compaction import Cleaner
-from forebay.storage.disk import RealDisk
-from forebay.storage.log.log import Log, LogConfig
-from forebay.storage.log.segment import CorruptBatch
+from forebay.storage.log.batch_file import CorruptBatch
+from forebay.storage.log.config import LogConfig
+from forebay.storage.log.log import Log
+from forebay.storage.log.opening import open_log
 from forebay.storage.log.txn_index import AbortedTxn
+from forebay.storage.real_disk import RealDisk
 from forebay.wire.batch import TRANSACTIONAL, build_batch, read_header
 from forebay.wire.compression import Codec
 from forebay.wire.records import Record
@@ -34,7 +36,7 @@ class Bench:
         self.first_dirty = 0
 
     def open(self, **options: int) -> Log:
-        return Log.open(self.disk, str(self.path), CONFIG, clock=self.clock, **options)  # type: ignore[arg-type]
+        return open_log(self.disk, str(self.path), CONFIG, clock=self.clock, **options)  # type: ignore[arg-type]
 
     def put(self, pairs: str, **options: int) -> None:
         """One batch: 'a=1 b=2 c=' where nothing after the = deletes the key."""
@@ -201,7 +203,7 @@ def test_a_segment_goes_on_ending_where_the_next_begins(bench: Bench) -> None:
     assert ends == [info.next_offset for info in bench.log.segments()[:-1]]
     assert bench.left() == [(16, big), (17, "a=8"), (18, "b=8")]
     # Without any recovery point, nothing is taken for lost.
-    bench.log.close()
+    bench.log.files.close()
     bench.log = bench.open(recovery_point=0)
     assert bench.log.report.truncated_bytes == 0
     assert bench.left() == [(16, big), (17, "a=8"), (18, "b=8")]
@@ -306,7 +308,7 @@ def test_damage_is_not_rewritten(bench: Bench) -> None:
 
 def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    log = Log.open(disk, str(tmp_path / "t-0"), CONFIG)
+    log = open_log(disk, str(tmp_path / "t-0"), CONFIG)
     for number in range(30):
         add_records(log, [(b"k%d" % (number % 2), b"x" * 40)])
     log.roll()
@@ -333,7 +335,7 @@ def test_a_swap_gives_way_when_its_segments_are_gone(bench: Bench) -> None:
     (group,) = cleaner.read_keys([])
     new = cleaner.rewrite(group)
     assert new is not None
-    bench.log.truncate_to(1)
+    bench.log.files.truncate_to(1)
     assert not bench.log.begin_swap(group, new, generation=bench.log.generation)
     assert bench.names(".cleaned") == []
     assert bench.left() == [(0, "a=1")]
@@ -356,7 +358,7 @@ def test_a_swap_is_settled_before_the_log_is_cut(bench: Bench, adopted: bool) ->
     assert bench.log.begin_swap(group, new, generation=bench.log.generation)
     if adopted:
         assert bench.log.adopt_swap()
-    bench.log.truncate_to(3)
+    bench.log.files.truncate_to(3)
     assert bench.names(".swap") == []
     assert not bench.log.adopt_swap()
     bench.log.end_swap()
@@ -368,7 +370,7 @@ def test_a_swap_is_settled_before_the_log_is_cut(bench: Bench, adopted: bool) ->
 
 def test_a_swap_gives_way_when_the_log_was_cut_behind_it(tmp_path: Path) -> None:
     """What takes the place of a message may be gone, and the message must not go with it."""
-    log = Log.open(RealDisk(), str(tmp_path / "t-0"), CONFIG)
+    log = open_log(RealDisk(), str(tmp_path / "t-0"), CONFIG)
     for value in (b"1", b"2"):
         add_records(log, [(b"a", value), (b"b" + value, b"x" * 600)])
         log.roll()
@@ -379,7 +381,7 @@ def test_a_swap_gives_way_when_the_log_was_cut_behind_it(tmp_path: Path) -> None
     first, _ = cleaner.read_keys([])
     new = cleaner.rewrite(first)
     assert new is not None
-    log.truncate_to(2)
+    log.files.truncate_to(2)
     assert not log.begin_swap(first, new, generation=generation)
     assert (b"a", b"1") in [(record.key, record.value) for record in messages(log)]
 
@@ -410,16 +412,16 @@ def steps_of_a_swap() -> int:
 def test_a_swap_goes_on_where_the_disk_refused_it(tmp_path: Path, refused: int, how: str) -> None:
     disk, clock = Refusing(), ManualClock()
 
-    def open_log() -> Log:
-        return Log.open(disk, str(tmp_path / "t-0"), CONFIG, clock=clock)
+    def opened() -> Log:
+        return open_log(disk, str(tmp_path / "t-0"), CONFIG, clock=clock)
 
-    log = open_log()
+    log = opened()
     for value in (b"1", b"2"):
         add_records(log, [(b"a", value), (b"b", value)])
         log.roll()
     add_records(log, [(b"a", b"3")])
     log.write_pending()
-    log.datasync()
+    log.files.datasync()
     task = task_for(log)
     assert task is not None
     cleaner = Cleaner(disk, log.directory, task)
@@ -430,9 +432,9 @@ def test_a_swap_goes_on_where_the_disk_refused_it(tmp_path: Path, refused: int, 
     disk.steps, disk.refused = 0, refused
 
     def end_swap() -> None:
-        log.sync_names()
+        log.files.sync_names()
         assert log.adopt_swap()
-        log.sync_names()
+        log.files.sync_names()
         log.end_swap()
 
     with pytest.raises(OSError, match="refused"):
@@ -447,9 +449,9 @@ def test_a_swap_goes_on_where_the_disk_refused_it(tmp_path: Path, refused: int, 
             disk.remove(path)
     disk.refused = None
     if how == "reopened":
-        log = open_log()
+        log = opened()
     elif how == "cut":
-        log.truncate_to(4)
+        log.files.truncate_to(4)
         add_records(log, [(b"a", b"3")])
         log.write_pending()
     else:
@@ -461,9 +463,9 @@ def test_a_swap_goes_on_where_the_disk_refused_it(tmp_path: Path, refused: int, 
     clock.advance(1000)
     for path in log.reap():
         disk.remove(path)
-    log.close()
+    log.files.close()
     assert not [name for name in disk.list(log.directory) if name.endswith((".swap", ".cleaned", ".deleted"))]
-    log = open_log()
+    log = opened()
     assert [(record.offset, record.key) for record in messages(log)] == [(3, b"b"), (4, b"a")]
 
 
@@ -485,7 +487,7 @@ def test_a_deleted_segment_in_mid_swap_stays_deleted(bench: Bench) -> None:
     assert bench.left() == [(2, "b=3")]
     bench.clock.advance(50)
     assert len(bench.log.reap()) == 8
-    bench.log.close()
+    bench.log.files.close()
     assert [name for name in bench.names(".log") if name.startswith("00000000000000000000")] == []
 
 

@@ -20,8 +20,9 @@ from forebay.broker.partition.producer_replay import load_producers
 from forebay.clock import ManualClock
 from forebay.core.partition.compaction_filter import last_batches
 from forebay.core.partition.producers import ProducerTable
+from forebay.storage.log.config import LogConfig
 from forebay.storage.log.epochs import LeaderEpochs
-from forebay.storage.log.log import Log, LogConfig
+from forebay.storage.log.opening import open_log
 from forebay.storage.log.txn_index import AbortedTxn
 from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, build_marker, read_header, records, split
 from forebay.wire.compression import Codec
@@ -64,7 +65,7 @@ class CompactionMachine(RuleBasedStateMachine):
             shutil.rmtree(self.path)
 
     def open(self) -> None:
-        self.log = Log.open(
+        self.log = open_log(
             self.disk,
             str(self.path / "t-0"),
             CONFIG,
@@ -73,7 +74,7 @@ class CompactionMachine(RuleBasedStateMachine):
             recovery_point=self.checkpoint,
         )
         assert self.log.offline is None
-        assert self.log.report.lossless
+        assert not self.log.report.damage
         self.producers = load_producers(self.log, LeaderEpochs(self.disk, self.log.directory))
 
     # --- writing -------------------------------------------------------------------------------------------
@@ -90,7 +91,7 @@ class CompactionMachine(RuleBasedStateMachine):
             self.log, pairs, timestamp=now, codec=codec, producer=producer, attributes=attributes
         )
         self.log.write_pending()
-        header = next(header for _, header in self.log.scan(base) if header.base_offset == base)
+        header = next(header for _, header in self.log.files.scan(base) if header.base_offset == base)
         self.producers.accept(header)
         outcome = "open" if attributes else "plain"
         for number, (key, value) in enumerate(pairs):
@@ -130,7 +131,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @rule()
     def sync(self) -> None:
-        self.log.datasync()
+        self.log.files.datasync()
         self.checkpoint = self.log.recovery_point
 
     @rule(ms=st.sampled_from([1, RETENTION_MS, 10 * RETENTION_MS]))
@@ -175,7 +176,7 @@ class CompactionMachine(RuleBasedStateMachine):
     @rule(lives=st.integers(0, 40), keeps_unsynced=st.booleans(), again=st.integers(0, 12))
     def die_while_compacting(self, lives: int, keeps_unsynced: bool, again: int) -> None:
         """The process, or the machine, dies at some change of the disk, and again while the log is opened."""
-        self.log.datasync()
+        self.log.files.datasync()
         self.disk.lives = lives
         try:
             self.clean()
@@ -201,7 +202,7 @@ class CompactionMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         before = self.known_producers()
-        self.log.close()
+        self.log.files.close()
         self.disk = MortalDisk(max_open_files=4)
         self.open()
         self.same_producers(before)

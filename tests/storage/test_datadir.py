@@ -9,8 +9,8 @@ import pytest
 
 from forebay.errors import ConfigError, StorageError
 from forebay.storage.datadir import DataDir, DataDirLocked
-from forebay.storage.disk import RealDisk
-from forebay.storage.log.log import LogConfig
+from forebay.storage.log.config import LogConfig
+from forebay.storage.real_disk import RealDisk
 from support.machines.storing import fill, read_all
 
 TOPIC_ID = bytes(range(16))
@@ -63,7 +63,7 @@ def test_checkpoints_and_the_clean_marker(tmp_path: Path) -> None:
     made = fill(logs["my-topic", 1], 10)
     logs["my-topic", 1].advance_start(3)
     for log in logs.values():
-        log.close()
+        log.files.close()
     data.write_checkpoints(logs, {("my-topic", 1): 10})
     data.close(clean=True)
 
@@ -101,7 +101,7 @@ def test_a_deleted_log_leaves_nothing_for_its_successor(tmp_path: Path) -> None:
     data = open_dir(tmp_path)
     log = data.open_log("t", 0, LogConfig())
     fill(log, 10)
-    log.datasync()
+    log.files.datasync()
     data.write_checkpoints({("t", 0): log}, {("t", 0): 10})
     path = data.delete_log("t", 0, log)
     assert data.partitions() == []
@@ -122,13 +122,13 @@ def test_checkpoints_are_lowered_before_a_truncation(tmp_path: Path) -> None:
     data = open_dir(tmp_path)
     log = data.open_log("t", 0, LogConfig())
     fill(log, 10)
-    log.datasync()
+    log.files.datasync()
     data.write_checkpoints({("t", 0): log}, {("t", 0): 10})
     writing = Thread(target=data.write_checkpoints, args=({("t", 0): log}, {("t", 0): 10}))
     with data.lowered("t", 0, 4):
         writing.start()  # it must not write down what the log still claims
         writing.join(0.05)
-        log.truncate_to(4)
+        log.files.truncate_to(4)
     writing.join()
     data.close()
     data = open_dir(tmp_path)
@@ -166,7 +166,7 @@ def test_how_far_compaction_has_come(tmp_path: Path) -> None:
     cut = logs["t", 1]
     generation = cut.generation
     with data.lowered("t", 1, 3):
-        cut.truncate_to(3)
+        cut.files.truncate_to(3)
     # A cleaning that began before, and ends when the log has grown again.
     fill(cut, 10)
     data.write_first_dirty_offset("t", 1, cut, 6, generation=generation)
@@ -211,7 +211,7 @@ def test_a_directory_of_another_topic_is_put_aside(tmp_path: Path) -> None:
     data = open_dir(tmp_path)
     old = data.open_log("t", 0, LogConfig(), topic_id=TOPIC_ID)
     fill(old, 10)
-    old.close()
+    old.files.close()
     data.write_checkpoints({("t", 0): old}, {("t", 0): 10})
     data.close(clean=True)
     data = open_dir(tmp_path)
@@ -220,7 +220,7 @@ def test_a_directory_of_another_topic_is_put_aside(tmp_path: Path) -> None:
     (stray,) = tmp_path.glob("t-0.*-stray")
     assert (stray / "00000000000000000000.log").stat().st_size > 0
     assert data.partitions() == [("t", 0)]
-    new.close()
+    new.files.close()
     data.close()
 
 
@@ -230,7 +230,7 @@ def test_what_is_known_of_logs_that_are_not_open_stays(tmp_path: Path) -> None:
     for key, log in logs.items():
         fill(log, 10)
         log.advance_start(3)
-        log.close()
+        log.files.close()
         data.write_first_dirty_offset(*key, log, 5, generation=log.generation)
     data.write_checkpoints(logs, dict.fromkeys(logs, 8))
     data.close(clean=True)
@@ -283,7 +283,7 @@ class TestUnchecked:
         data.distrust("t", 0)
         data.accept_power_loss()
         other = data.open_log("other", 0, LogConfig())
-        other.close()
+        other.files.close()
         data.write_checkpoints({("other", 0): other}, {})
         data.close(clean=True)
         assert (path / ".kafka_cleanshutdown").exists()

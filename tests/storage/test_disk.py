@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from forebay.storage.disk import FileClosed, Locked, RealDisk
+from forebay.storage.disk import FileClosed, Locked
+from forebay.storage.real_disk import RealDisk
 
 
 def test_descriptors_are_bounded_and_files_open_again(tmp_path: Path) -> None:
@@ -192,11 +193,12 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 sys.path[:0] = sys.argv[2:]
 from support.machines.storing import add, bytes_of, fill, read_all
-from forebay.storage.disk import RealDisk
-from forebay.storage.log.log import Log, LogConfig
+from forebay.storage.real_disk import RealDisk
+from forebay.storage.log.config import LogConfig
+from forebay.storage.log.opening import open_log
 disk = RealDisk(max_open_files=64)
 config = LogConfig(segment_bytes=300, index_interval_bytes=100)
-logs = [Log.open(disk, f"{sys.argv[1]}/t-{n}", config) for n in range(600)]
+logs = [open_log(disk, f"{sys.argv[1]}/t-{n}", config) for n in range(600)]
 made = {}
 for log in logs:
     made[log] = fill(log, 8)
@@ -208,9 +210,9 @@ for log in logs:
 for log, part in zip(logs, held):
     assert bytes_of(part) == b"".join(made[log][:2])
     assert read_all(log) == b"".join(made[log])
-    log.datasync()
-    log.close()
-again = [Log.open(disk, f"{sys.argv[1]}/t-{n}", config, clean=True) for n in range(600)]
+    log.files.datasync()
+    log.files.close()
+again = [open_log(disk, f"{sys.argv[1]}/t-{n}", config, clean=True) for n in range(600)]
 assert all(log.end_offset == 9 for log in again)
 print("ok", disk.open_files())
 """

@@ -11,9 +11,9 @@ from forebay.broker.partition.producer_replay import load_producers
 from forebay.errors import StorageError
 from forebay.sim.world.disk import SimDisk
 from forebay.sim.world.disk_handle import DiskHandle
-from forebay.storage.disk import RealDisk
 from forebay.storage.log.epochs import LeaderEpochs
-from forebay.storage.log.log import Log
+from forebay.storage.log.opening import open_log
+from forebay.storage.real_disk import RealDisk
 from support.machines.storing import fill
 
 
@@ -71,11 +71,11 @@ def test_truncation_from_both_ends(tmp_path: Path) -> None:
 
 def test_what_was_not_synced_is_believed_to_the_batches_only(tmp_path: Path) -> None:
     """The epoch of a leader that wrote nothing is in the file; the batches that came then are older."""
-    log = Log.open(RealDisk(), str(tmp_path))
+    log = open_log(RealDisk(), str(tmp_path))
     known = epochs(tmp_path)
     known.assign(0, 0)
     fill(log, 3)
-    log.datasync()
+    log.files.datasync()
     known.assign(7, 3)
     known.datasync()
     fill(log, 3)
@@ -83,7 +83,7 @@ def test_what_was_not_synced_is_believed_to_the_batches_only(tmp_path: Path) -> 
     assert again.latest == 7
     load_producers(log, again)
     assert again.entries == [(0, 0)], "what the batches say"
-    log.close()
+    log.files.close()
 
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:

@@ -8,8 +8,11 @@ import pytest
 
 from forebay.clock import ManualClock
 from forebay.errors import ErrorCode, KafkaError
-from forebay.storage.disk import FileClosed, RealDisk
-from forebay.storage.log.log import Log, LogConfig
+from forebay.storage.disk import FileClosed
+from forebay.storage.log.config import LogConfig
+from forebay.storage.log.log import Log
+from forebay.storage.log.opening import open_log
+from forebay.storage.real_disk import RealDisk
 from forebay.wire.batch import read_header
 from support.machines.storing import (
     add,
@@ -25,8 +28,8 @@ from support.machines.storing import (
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=200, file_delete_delay_ms=500)
 
 
-def open_log(path: Path, config: LogConfig = SMALL, disk: RealDisk | None = None, **options: object) -> Log:
-    return Log.open(disk or RealDisk(), str(path / "t-0"), config, **options)  # type: ignore[arg-type]
+def open_small(path: Path, config: LogConfig = SMALL, disk: RealDisk | None = None, **options: object) -> Log:
+    return open_log(disk or RealDisk(), str(path / "t-0"), config, **options)  # type: ignore[arg-type]
 
 
 def names(path: Path) -> list[str]:
@@ -34,7 +37,7 @@ def names(path: Path) -> list[str]:
 
 
 def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+    log = open_small(tmp_path)
     made = fill(log, 40, count=3)
     assert log.end_offset == 120
     assert log.size == sum(map(len, made))
@@ -43,20 +46,20 @@ def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
 
 
 def test_queued_batches_are_written_when_somebody_reads(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+    log = open_small(tmp_path)
     made = add(log)
     assert bytes_of(log.read(0, 1000).range) == made
 
 
 def test_read_starts_at_the_batch_that_holds_the_offset(tmp_path: Path) -> None:
-    log = open_log(tmp_path, LogConfig(index_interval_bytes=200))
+    log = open_small(tmp_path, LogConfig(index_interval_bytes=200))
     made = fill(log, 50, count=4)
     for offset in range(log.end_offset):
         assert bytes_of(log.read(offset, 1).range) == made[offset // 4]
 
 
 def test_read_respects_the_upper_offset(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+    log = open_small(tmp_path)
     made = fill(log, 30, count=2)
     for upper in range(0, 62, 2):
         found, offset = b"", 0
@@ -68,7 +71,7 @@ def test_read_respects_the_upper_offset(tmp_path: Path) -> None:
 
 
 def test_a_read_says_whether_more_can_be_read(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+    log = open_small(tmp_path)
     fill(log, 30, count=2)
     for upper in range(2, 62, 2):
         for max_bytes in (1, 200, 500, 1 << 20):
@@ -80,14 +83,14 @@ def test_a_read_says_whether_more_can_be_read(tmp_path: Path) -> None:
 
 
 def test_an_upper_offset_inside_a_batch_hides_that_batch(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+    log = open_small(tmp_path)
     made = fill(log, 3, count=4)
     assert bytes_of(log.read(0, 1 << 20, upper_offset=6).range) == made[0]
     assert log.read(4, 1 << 20, upper_offset=6).range is None
 
 
 def test_a_batch_larger_than_the_limit(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+    log = open_small(tmp_path)
     made = fill(log, 2)
     piece = log.read(0, 10)
     assert (bytes_of(piece.range), piece.next_offset) == (made[0], 1)
@@ -95,7 +98,7 @@ def test_a_batch_larger_than_the_limit(tmp_path: Path) -> None:
 
 
 def test_reads_outside_of_the_log(tmp_path: Path) -> None:
-    log = open_log(tmp_path, start_offset=5)
+    log = open_small(tmp_path, start_offset=5)
     fill(log, 3)
     assert log.read(8, 100).range is None
     for offset in (4, 9, -1):
@@ -105,7 +108,7 @@ def test_reads_outside_of_the_log(tmp_path: Path) -> None:
 
 
 def test_an_append_behind_the_end_is_refused(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+    log = open_small(tmp_path)
     fill(log, 3)
     stale = batch(1)
     with pytest.raises(ValueError, match="ends at 3"):
@@ -113,7 +116,7 @@ def test_an_append_behind_the_end_is_refused(tmp_path: Path) -> None:
 
 
 def test_offsets_may_have_gaps(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+    log = open_small(tmp_path)
     for offset in (0, 10, 11, 500, 501, 502, 503, 900, 2000):
         made = batch(offset)
         log.append(memoryview(made), read_header(made))
@@ -126,7 +129,7 @@ def test_offsets_may_have_gaps(tmp_path: Path) -> None:
 
 class TestRolling:
     def test_by_size(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
+        log = open_small(tmp_path)
         made = fill(log, 20)
         per_segment = SMALL.segment_bytes // len(made[0])
         assert [info.base_offset for info in log.segments()] == list(range(0, 20, per_segment))
@@ -134,18 +137,18 @@ class TestRolling:
         assert [info.next_offset for info in log.segments()] == [*range(per_segment, 20, per_segment), 20]
 
     def test_a_batch_larger_than_a_segment_has_one_of_its_own(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
+        log = open_small(tmp_path)
         made = [add(log, value=bytes(size)) for size in (10, 2000, 10, 3000)]
         assert [info.base_offset for info in log.segments()] == [0, 1, 2, 3]
         assert read_all(log) == b"".join(made)
 
     def test_by_time_since_the_first_batch(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path, LogConfig(segment_ms=100))
+        log = open_small(tmp_path, LogConfig(segment_ms=100))
         for timestamp in (1000, 1100, 1050, 1101, 1201, 1202):
             add(log, timestamp=timestamp)
         assert [info.base_offset for info in log.segments()] == [0, 3, 5]
-        log.close()
-        again = open_log(tmp_path, LogConfig(segment_ms=100), clean=True)
+        log.files.close()
+        again = open_small(tmp_path, LogConfig(segment_ms=100), clean=True)
         add(again, timestamp=1302)
         add(again, timestamp=1303)
         assert [info.base_offset for info in again.segments()] == [0, 3, 5, 7]
@@ -161,7 +164,7 @@ class TestRolling:
         assert min(ages) > 600
         assert max(ages) <= 1_000
         assert ages[0] == config.age_max_ms("/elsewhere/topic-0", 0)
-        log = open_log(tmp_path, config)
+        log = open_small(tmp_path, config)
         age = config.age_max_ms("t-0", 0)
         for timestamp in (1_000, 1_000 + age, 1_001 + age):
             add(log, timestamp=timestamp)
@@ -172,7 +175,7 @@ class TestRolling:
         assert {config.age_max_ms("t-0", offset) for offset in range(500)} == set(range(1, 11))
 
     def test_when_offsets_outgrow_the_index(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
+        log = open_small(tmp_path)
         add(log)
         far = batch(2**31 + 10)
         log.append(memoryview(far), read_header(far))
@@ -180,7 +183,7 @@ class TestRolling:
         assert read_header(bytes_of(log.read(5, 1).range)).base_offset == 2**31 + 10
 
     def test_when_offsets_outgrow_the_index_of_an_empty_segment(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
+        log = open_small(tmp_path)
         far = batch(2**31 + 10)
         log.append(memoryview(far), read_header(far))
         log.write_pending()
@@ -189,12 +192,12 @@ class TestRolling:
 
     def test_when_the_index_is_full(self, tmp_path: Path) -> None:
         config = LogConfig(index_interval_bytes=1, segment_index_bytes=80)
-        log = open_log(tmp_path, config)
+        log = open_small(tmp_path, config)
         fill(log, 30)
         assert [info.base_offset for info in log.segments()] == [0, 10, 20]
 
     def test_on_request_but_not_when_empty(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
+        log = open_small(tmp_path)
         rolled: list[int] = []
         log.on_roll = rolled.append
         log.roll()
@@ -205,7 +208,7 @@ class TestRolling:
         assert [info.base_offset for info in log.segments()] == [0, 1]
 
     def test_settings_can_change(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path, LogConfig())
+        log = open_small(tmp_path, LogConfig())
         fill(log, 20)
         log.configure(SMALL)
         fill(log, 1)
@@ -215,7 +218,7 @@ class TestRolling:
 class TestTheFront:
     def test_deleting_segments_moves_the_start(self, tmp_path: Path) -> None:
         clock = ManualClock()
-        log = open_log(tmp_path, clock=clock)
+        log = open_small(tmp_path, clock=clock)
         fill(log, 30)
         bases = [info.base_offset for info in log.segments()]
         held = log.read(0, 1 << 20).range
@@ -235,14 +238,14 @@ class TestTheFront:
             bytes_of(held)
 
     def test_the_active_segment_stays(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
+        log = open_small(tmp_path)
         fill(log, 30)
         log.delete_front(1000)
         assert len(log.segments()) == 1
         assert log.start_offset == log.segments()[0].base_offset
 
     def test_deleting_records(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
+        log = open_small(tmp_path)
         made = fill(log, 30, count=2)
         log.advance_start(33)
         assert log.start_offset == 33
@@ -254,61 +257,61 @@ class TestTheFront:
             log.advance_start(61)
         log.advance_start(10)
         assert log.start_offset == 33
-        log.close()
-        assert open_log(tmp_path, clean=True, start_offset=33).start_offset == 33
+        log.files.close()
+        assert open_small(tmp_path, clean=True, start_offset=33).start_offset == 33
 
 
 class TestTruncating:
     def test_at_every_batch(self, tmp_path: Path) -> None:
         for keep in range(13):
-            log = open_log(tmp_path / str(keep))
+            log = open_small(tmp_path / str(keep))
             made = fill(log, 12, count=2)
-            log.truncate_to(2 * keep)
+            log.files.truncate_to(2 * keep)
             assert log.end_offset == 2 * keep
             assert read_all(log) == b"".join(made[:keep])
             more = fill(log, 10)
             assert read_all(log) == b"".join(made[:keep] + more)
-            log.close()
-            assert read_all(open_log(tmp_path / str(keep), clean=True)) == b"".join(made[:keep] + more)
+            log.files.close()
+            assert read_all(open_small(tmp_path / str(keep), clean=True)) == b"".join(made[:keep] + more)
 
     def test_inside_a_batch_drops_it(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
+        log = open_small(tmp_path)
         fill(log, 3, count=4)
-        log.truncate_to(6)
+        log.files.truncate_to(6)
         assert log.end_offset == 4
 
     def test_a_range_held_over_it_is_an_error_not_other_bytes(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path, LogConfig())
+        log = open_small(tmp_path, LogConfig())
         fill(log, 10)
         held = log.read(5, 1 << 20).range
-        log.truncate_to(5)
+        log.files.truncate_to(5)
         fill(log, 10)
         with pytest.raises(FileClosed):
             bytes_of(held)
 
     def test_everything(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
+        log = open_small(tmp_path)
         fill(log, 30)
-        log.datasync()
-        log.truncate_fully_and_start_at(1000)
+        log.files.datasync()
+        log.files.truncate_fully_and_start_at(1000)
         assert (log.start_offset, log.end_offset, log.size) == (1000, 1000, 0)
         made = fill(log, 3)
         assert read_all(log) == b"".join(made)
 
     def test_lowers_the_recovery_point_even_under_a_sync(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
+        log = open_small(tmp_path)
         fill(log, 30)
-        assert log.datasync() == 30
-        log.truncate_to(10)
+        assert log.files.datasync() == 30
+        log.files.truncate_to(10)
         assert log.recovery_point == 10
         fill(log, 30)
         assert log.recovery_point == 10
-        assert log.datasync() == 40
+        assert log.files.datasync() == 40
 
 
 class TestByTime:
     def test_the_first_record_not_older(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
+        log = open_small(tmp_path)
         timestamps = [1000 + (n * 37) % 500 for n in range(60)]
         for timestamp in timestamps:
             add(log, timestamp=timestamp)
@@ -317,7 +320,7 @@ class TestByTime:
             assert find_timestamp(log, wanted) == (None if first is None else (timestamps[first], first))
 
     def test_inside_a_batch(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
+        log = open_small(tmp_path)
         for n in range(10):
             add(log, count=5, timestamp=1000 + 10 * n)
         assert find_timestamp(log, 1032) == (1032, 17)
@@ -325,59 +328,59 @@ class TestByTime:
         assert largest_timestamp(log) == (1094, 49)
 
     def test_the_largest_is_the_first_of_its_kind(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
+        log = open_small(tmp_path)
         for timestamp in [1, 5, 3, 9, 9, 2] * 5:
             add(log, timestamp=timestamp)
         assert largest_timestamp(log) == (9, 3)
-        log.close()
-        assert largest_timestamp(open_log(tmp_path, clean=True)) == (9, 3)
+        log.files.close()
+        assert largest_timestamp(open_small(tmp_path, clean=True)) == (9, 3)
 
     def test_not_before_the_start(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path, LogConfig())
+        log = open_small(tmp_path, LogConfig())
         fill(log, 10, count=2)
         log.advance_start(7)
         assert find_timestamp(log, 0) == (1004, 7)
 
     def test_an_empty_log(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
+        log = open_small(tmp_path)
         assert find_timestamp(log, 0) is None
         assert largest_timestamp(log) is None
 
 
 def test_snapshots_of_producers(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
-    assert list(log.snapshots()) == []
+    log = open_small(tmp_path)
+    assert list(log.files.snapshots()) == []
     for state in (b"first", b"second", b"third"):
         fill(log, 5)
-        log.datasync()
+        log.files.datasync()
         log.write_snapshot(state)
-    assert list(log.snapshots()) == [(15, b"third"), (10, b"second")]
-    log.truncate_to(12)
-    assert list(log.snapshots()) == [(10, b"second")]
+    assert list(log.files.snapshots()) == [(15, b"third"), (10, b"second")]
+    log.files.truncate_to(12)
+    assert list(log.files.snapshots()) == [(10, b"second")]
     assert "00000000000000000010.snapshot" in names(tmp_path)
 
 
 def test_a_snapshot_lists_no_directory(tmp_path: Path) -> None:
     """A log that rolls often, on a disk that cannot be read any more, would be tried in vain each time."""
-    log = open_log(tmp_path, disk=(disk := UnlistableDisk()))
-    assert list(log.snapshots()) == []
+    log = open_small(tmp_path, disk=(disk := UnlistableDisk()))
+    assert list(log.files.snapshots()) == []
     disk.unlistable = True
     for state in (b"first", b"second", b"third"):
         fill(log, 5)
-        log.datasync()
+        log.files.datasync()
         log.write_snapshot(state)
-    log.truncate_to(12)
-    assert list(log.snapshots()) == [(10, b"second")]
+    log.files.truncate_to(12)
+    assert list(log.files.snapshots()) == [(10, b"second")]
 
 
 def test_after_a_snapshot_that_failed_the_directory_is_looked_at_again(tmp_path: Path) -> None:
-    log = open_log(tmp_path, disk=(disk := UnlistableDisk()))
+    log = open_small(tmp_path, disk=(disk := UnlistableDisk()))
     fill(log, 5)
     disk.half_done = True
     with pytest.raises(OSError, match="half done"):
         log.write_snapshot(b"written, and nobody knows")
     disk.half_done = False
-    log.truncate_to(2)
+    log.files.truncate_to(2)
     assert not [name for name in names(tmp_path) if name.endswith(".snapshot")]
 
 
@@ -398,50 +401,50 @@ class UnlistableDisk(RealDisk):
 
 
 def test_the_snapshot_that_recovery_begins_with_is_kept(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+    log = open_small(tmp_path)
     fill(log, 5)
     log.write_snapshot(b"first")
-    log.datasync()
+    log.files.datasync()
     for _ in range(3):
         fill(log, 5)
         log.write_snapshot(b"later")
-    assert [offset for offset, _ in log.snapshots()] == [20, 15, 10, 5]
-    log.datasync()
+    assert [offset for offset, _ in log.files.snapshots()] == [20, 15, 10, 5]
+    log.files.datasync()
     fill(log, 5)
     log.write_snapshot(b"last")
-    assert [offset for offset, _ in log.snapshots()] == [25, 20]
+    assert [offset for offset, _ in log.files.snapshots()] == [25, 20]
 
 
 def test_snapshots_of_what_a_crash_took_are_removed(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+    log = open_small(tmp_path)
     fill(log, 5)
     log.write_snapshot(b"kept")
     last = fill(log, 1)[0]
     log.write_snapshot(b"beyond the cut")
     path = tmp_path / "t-0" / "00000000000000000000.log"
     path.write_bytes(path.read_bytes()[: -len(last)])
-    again = open_log(tmp_path)
+    again = open_small(tmp_path)
     assert again.end_offset == 5
     fill(again, 5)
-    assert list(again.snapshots()) == [(5, b"kept")]
+    assert list(again.files.snapshots()) == [(5, b"kept")]
 
 
 def test_scan_gives_every_batch_from_an_offset(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+    log = open_small(tmp_path)
     made = fill(log, 25, count=2)
-    found = list(log.scan(21))
+    found = list(log.files.scan(21))
     assert [bytes(data) for data, _ in found] == made[10:]
     assert [header.base_offset for _, header in found] == list(range(20, 50, 2))
 
 
 def test_scan_of_batches_larger_than_a_chunk(tmp_path: Path) -> None:
-    log = open_log(tmp_path, LogConfig())
+    log = open_small(tmp_path, LogConfig())
     made = [add(log, value=bytes(size)) for size in (10, 3 << 20, 700_000, 700_000, 5)]
-    assert [bytes(data) for data, _ in log.scan(0)] == made
+    assert [bytes(data) for data, _ in log.files.scan(0)] == made
 
 
 def test_what_this_process_wrote_is_warm(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+    log = open_small(tmp_path)
     fill(log, 5)
     assert log.is_warm(log.read(0, 1 << 20))
     assert log.is_warm(log.read(5, 1 << 20))

@@ -10,7 +10,9 @@ import pytest
 
 from forebay.clock import ManualClock
 from forebay.errors import ErrorCode, StorageError
-from forebay.storage.log.log import Log, LogConfig
+from forebay.storage.log.config import LogConfig
+from forebay.storage.log.log import Log
+from forebay.storage.log.opening import open_log
 from support.faults.faulty_disk import FaultyDisk
 from support.machines.storing import add, fill, headers, largest_timestamp, read_all
 
@@ -25,7 +27,7 @@ class Bench:
         self.log = self.open()
 
     def open(self, **options: int) -> Log:
-        return Log.open(self.disk, str(self.path), CONFIG, clock=self.clock, **options)  # type: ignore[arg-type]
+        return open_log(self.disk, str(self.path), CONFIG, clock=self.clock, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -60,9 +62,9 @@ def test_it_can_be_found_out_without_an_append_that_there_is_room(bench: Bench) 
         bench.log.write_pending()
     bench.clock.advance(1000)
     with pytest.raises(OSError, match="No space left"):
-        bench.log.probe()
+        bench.log.files.probe()
     bench.disk.repair()
-    bench.log.probe()
+    bench.log.files.probe()
     bench.log.come_back()
     assert bench.log.offline is None
     assert not list(bench.path.glob("*.tmp"))
@@ -144,15 +146,15 @@ def test_one_queued_batch_lost_in_a_roll_is_told_by_write_pending(bench: Bench) 
 
 def test_an_index_that_cannot_be_written_does_not_stop_the_log(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    log = Log.open(disk, str(tmp_path), LogConfig(index_interval_bytes=1))
+    log = open_log(disk, str(tmp_path), LogConfig(index_interval_bytes=1))
     disk.break_path("append", "0.index", errno.ENOSPC)
     disk.break_path("append", "0.timeindex", errno.ENOSPC)
     made = fill(log, 300)
     assert log.offline is None
     disk.repair()
     made += fill(log, 300)
-    log.close()
-    again = Log.open(disk, str(tmp_path), LogConfig(index_interval_bytes=1), clean=True)
+    log.files.close()
+    again = open_log(disk, str(tmp_path), LogConfig(index_interval_bytes=1), clean=True)
     assert read_all(again, 1000) == b"".join(made)
     assert (tmp_path / "00000000000000000000.index").stat().st_size == 599 * 8
 
@@ -168,7 +170,7 @@ class CountingDisk(FaultyDisk):
 @pytest.mark.parametrize("timestamp", [1000, -1])
 def test_a_failed_write_is_told_before_the_segment_could_be_read(tmp_path: Path, timestamp: int) -> None:
     disk = CountingDisk()
-    log = Log.open(disk, str(tmp_path), LogConfig())
+    log = open_log(disk, str(tmp_path), LogConfig())
     for _ in range(3000):
         add(log, timestamp=timestamp)
     log.write_pending()
@@ -181,11 +183,11 @@ def test_a_failed_write_is_told_before_the_segment_could_be_read(tmp_path: Path,
 
 def test_a_failed_sync_is_final(bench: Bench) -> None:
     made = fill(bench.log, 5)
-    bench.log.datasync()
+    bench.log.files.datasync()
     made += fill(bench.log, 5)
     bench.disk.break_path("datasync", ".log")
     with pytest.raises(StorageError):
-        bench.log.datasync()
+        bench.log.files.datasync()
     bench.disk.repair()
     bench.clock.advance(10_000)
     with pytest.raises(StorageError):
@@ -212,9 +214,9 @@ def test_power_is_lost(tmp_path: Path, seed: int) -> None:
     recovery_point = synced = start_offset = 0
     for _ in range(4):
         disk = FaultyDisk(max_open_files=chance.randint(1, 6))
-        log = Log.open(disk, str(tmp_path), CONFIG, recovery_point=recovery_point)
+        log = open_log(disk, str(tmp_path), CONFIG, recovery_point=recovery_point)
         assert log.offline is None
-        assert log.report.lossless
+        assert not log.report.damage
         # Before the first sync even the name of the first file can be lost, and a later one be there.
         assert log.start_offset == start_offset or synced == 0
         start_offset = log.start_offset
@@ -224,13 +226,13 @@ def test_power_is_lost(tmp_path: Path, seed: int) -> None:
         for _ in range(chance.randint(1, 8)):
             made += fill(log, chance.randint(1, 12))
             if chance.random() < 0.4:
-                log.datasync()
+                log.files.datasync()
         recovery_point = (
             log.recovery_point if chance.random() < 0.7 else chance.randint(0, log.recovery_point)
         )
         synced = log.recovery_point
         disk.crash(lambda unsynced: chance.randint(0, unsynced))
-        recovered = Log.open(FaultyDisk(), str(tmp_path), CONFIG, recovery_point=recovery_point)
+        recovered = open_log(FaultyDisk(), str(tmp_path), CONFIG, recovery_point=recovery_point)
         assert recovered.end_offset >= synced
 
 
@@ -238,15 +240,15 @@ def test_a_log_that_cannot_be_read_is_a_storage_error_also_for_a_scan(bench: Ben
     made = fill(bench.log, 60)
     bench.disk.break_path("pread", ".log")
     with pytest.raises(StorageError, match="cannot read"):
-        list(bench.log.scan(0))
+        list(bench.log.files.scan(0))
     bench.disk.repair()
-    batches = bench.log.scan(0)
+    batches = bench.log.files.scan(0)
     next(batches)
     bench.disk.break_path("pread", ".log")
     with pytest.raises(StorageError, match="cannot read"):
         list(batches)
     bench.disk.repair()
-    assert [bytes(batch) for batch, _ in bench.log.scan(0)] == made
+    assert [bytes(batch) for batch, _ in bench.log.files.scan(0)] == made
 
 
 class TestTornWrites:
@@ -270,9 +272,9 @@ class TestTornWrites:
         made.append(add(bench.log, value=bytes(3000)))
         bench.log.write_pending()
         assert self.log_files(bench) == {0: sum(map(len, made[:5])), 5: len(made[5])}
-        bench.log.close()
+        bench.log.files.close()
         for clean in (True, False):
-            again = Log.open(bench.disk, str(bench.path), CONFIG, clean=clean, power_lost=False)
+            again = open_log(bench.disk, str(bench.path), CONFIG, clean=clean, power_lost=False)
             assert read_all(again) == b"".join(made)
             assert again.report.truncated_bytes == 0
 
@@ -295,11 +297,11 @@ class TestTornWrites:
         made = self.tear(bench)
         bench.disk.break_path("truncate", ".log")
         with pytest.raises(StorageError):
-            bench.log.close()
+            bench.log.files.close()
         bench.disk.repair()
         assert read_all(bench.open()) == b"".join(made)
 
     def test_closing_cuts_it_off(self, bench: Bench) -> None:
         made = self.tear(bench)
-        bench.log.close()
+        bench.log.files.close()
         assert self.log_files(bench) == {0: sum(map(len, made))}

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from forebay.clock import ManualClock
-from forebay.storage.log.log import Log, LogConfig
+from forebay.storage.log.config import LogConfig
+from forebay.storage.log.opening import open_log
 from forebay.wire.batch import read_header
 from support.faults.faulty_disk import FaultyDisk
 from support.machines.storing import add, bytes_of, find_timestamp, headers, largest_timestamp, read_all
@@ -37,7 +38,7 @@ class LogMachine(RuleBasedStateMachine):
         self.open(clean=False, recovery_point=0)
 
     def open(self, *, clean: bool, recovery_point: int) -> None:
-        self.log = Log.open(
+        self.log = open_log(
             self.disk,
             str(self.path / "t-0"),
             self.config,
@@ -78,7 +79,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def sync(self) -> None:
         self.log.write_pending()
-        assert self.log.datasync() == self.end
+        assert self.log.files.datasync() == self.end
         self.checkpoint = self.log.recovery_point
 
     @rule(data=st.data(), max_bytes=st.integers(1, 3000))
@@ -107,7 +108,7 @@ class LogMachine(RuleBasedStateMachine):
         if offset < self.start:
             return
         self.checkpoint = min(self.checkpoint, offset)
-        self.log.truncate_to(offset)
+        self.log.files.truncate_to(offset)
         self.batches = [batch for batch in self.batches if read_header(batch).base_offset < offset]
 
     @rule(data=st.data())
@@ -143,7 +144,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        self.log.close()
+        self.log.files.close()
         self.checkpoint = self.log.recovery_point
         self.open(clean=True, recovery_point=self.checkpoint)
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import ErrorCode, KafkaError, StorageError
-from forebay.storage.disk import RealDisk
-from forebay.storage.log.log import Log, LogConfig
-from forebay.storage.log.segment import CorruptBatch
+from forebay.storage.log.batch_file import CorruptBatch
+from forebay.storage.log.config import LogConfig
+from forebay.storage.log.log import Log
+from forebay.storage.log.opening import open_log
+from forebay.storage.real_disk import RealDisk
 from forebay.wire.batch import read_header
 from support.faults.faulty_disk import FaultyDisk
 from support.machines.storing import (
@@ -35,7 +37,7 @@ class Crashed:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        log = Log.open(RealDisk(), str(path), CONFIG)
+        log = open_log(RealDisk(), str(path), CONFIG)
         self.made = fill(log, BATCHES, value=b"v" * 40)
         self.bases = [info.base_offset for info in log.segments()]
         self.original = {file.name: file.read_bytes() for file in path.iterdir()}
@@ -47,7 +49,7 @@ class Crashed:
             (self.path / name).write_bytes(data)
 
     def open(self, *, recovery_point: int = SYNCED, clean: bool = False) -> Log:
-        return Log.open(RealDisk(), str(self.path), CONFIG, recovery_point=recovery_point, clean=clean)
+        return open_log(RealDisk(), str(self.path), CONFIG, recovery_point=recovery_point, clean=clean)
 
     def segment(self, base: int) -> Path:
         return self.path / f"{base:020d}.log"
@@ -72,8 +74,8 @@ def goes_on(log: Log) -> None:
 def test_nothing_torn_nothing_lost(crashed: Crashed) -> None:
     log = crashed.open()
     assert read_all(log) == b"".join(crashed.made)
-    assert log.report.lossless
-    assert log.report.truncated_bytes == 0
+    assert not log.report.damage
+    assert (log.report.missing_offsets, log.report.truncated_bytes) == (0, 0)
     goes_on(log)
 
 
@@ -160,25 +162,25 @@ class TestIndexes:
     ) -> None:
         """Retention asks for the largest time of every segment, on the event loop."""
         disk = FaultyDisk()
-        log = Log.open(disk, str(tmp_path), CONFIG)
+        log = open_log(disk, str(tmp_path), CONFIG)
         for _ in range(20):
             add(log, timestamp=-1)
-        log.close()
-        log = Log.open(disk, str(tmp_path), CONFIG, clean=True)
+        log.files.close()
+        log = open_log(disk, str(tmp_path), CONFIG, clean=True)
         disk.break_path("pread", ".log")
         assert {segment.largest_timestamp for segment in log.segments()} == {-1}
 
     @pytest.mark.parametrize("missing", ["*index", "*.index", "*.timeindex"])
     def test_missing_are_made_when_the_log_is_opened(self, tmp_path: Path, missing: str) -> None:
         """Not when they are needed: that is on the event loop, and a segment may be large."""
-        log = Log.open(RealDisk(), str(tmp_path), CONFIG)
+        log = open_log(RealDisk(), str(tmp_path), CONFIG)
         fill(log, 20)
         active = f"{log.segments()[-1].base_offset:020d}"
-        log.close()
+        log.files.close()
         whole = {path.name: path.read_bytes() for path in tmp_path.glob("*index")}
         for path in tmp_path.glob(missing):
             path.unlink()
-        Log.open(RealDisk(), str(tmp_path), CONFIG, clean=True, recovery_point=20)
+        open_log(RealDisk(), str(tmp_path), CONFIG, clean=True, recovery_point=20)
         sealed = [name for name in whole if not name.startswith(active)]
         assert len(sealed) > 5
         assert {name: (tmp_path / name).read_bytes() for name in sealed} == {n: whole[n] for n in sealed}
@@ -224,7 +226,6 @@ class TestDamage:
                 log = crashed.open()
                 assert second.read_bytes() == data
                 assert [(d.position, d.length) for d in log.report.damage] == [(0, size)]
-                assert not log.report.lossless
                 assert (log.end_offset, log.offline) == (BATCHES, None)
                 assert bytes_of(log.read(5, 1 << 20).range) == b"".join(crashed.made[5:])
                 with pytest.raises(CorruptBatch) as caught:
@@ -273,7 +274,7 @@ class TestDamage:
                     add(log)
                 assert second.read_bytes() == crashed.original[second.name][:kept]
                 assert log.recovery_point == SYNCED
-                log.close()
+                log.files.close()
                 assert crashed.open(clean=True).offline is not None
 
     def test_the_loss_can_be_accepted(self, crashed: Crashed) -> None:
@@ -288,7 +289,7 @@ class TestDamage:
 
     def test_several_stretches(self, tmp_path: Path) -> None:
         config = LogConfig(index_interval_bytes=150)
-        log = Log.open(RealDisk(), str(tmp_path), config)
+        log = open_log(RealDisk(), str(tmp_path), config)
         made = fill(log, 30)
         size = len(made[0])
         path = tmp_path / "00000000000000000000.log"
@@ -296,7 +297,7 @@ class TestDamage:
         for number in (3, 4, 10, 20):
             data[number * size + 8 : number * size + 40] = bytes(32)
         path.write_bytes(data)
-        log = Log.open(RealDisk(), str(tmp_path), config, recovery_point=25)
+        log = open_log(RealDisk(), str(tmp_path), config, recovery_point=25)
         assert [(d.position, d.length) for d in log.report.damage] == [
             (3 * size, 2 * size),
             (10 * size, size),
@@ -314,19 +315,19 @@ def read_all_up_to(log: Log, end: int, *, start: int = 0) -> bytes:
     found = b""
     while start < end:
         piece = log.read(start, 1, upper_offset=end)
-        log.warm(piece)
+        log.files.warm(piece)
         found += bytes_of(piece.range)
         start = piece.next_offset
     return found
 
 
 def test_a_clean_start_reads_no_batches(crashed: Crashed) -> None:
-    crashed.open().close()
+    crashed.open().files.close()
     log = crashed.open(clean=True, recovery_point=BATCHES)
     assert log.report.scanned_bytes == 0
     piece = log.read(0, 1 << 20)
     assert not log.is_warm(piece)  # not until its CRCs are checked
-    log.warm(piece)
+    log.files.warm(piece)
     assert log.is_warm(piece)
     assert not log.is_warm(log.read(4, 1 << 20))
     more = fill(log, 1)
@@ -336,17 +337,17 @@ def test_a_clean_start_reads_no_batches(crashed: Crashed) -> None:
 
 
 def test_a_sealed_segment_is_checked_piece_by_piece(tmp_path: Path) -> None:
-    log = Log.open(RealDisk(), str(tmp_path), LogConfig(index_interval_bytes=150))
+    log = open_log(RealDisk(), str(tmp_path), LogConfig(index_interval_bytes=150))
     made = fill(log, 40)
-    log.close()
-    log = Log.open(RealDisk(), str(tmp_path), LogConfig(index_interval_bytes=150), clean=True)
+    log.files.close()
+    log = open_log(RealDisk(), str(tmp_path), LogConfig(index_interval_bytes=150), clean=True)
     assert read_all(log, 500) == b"".join(made)
     assert log.is_warm(log.read(0, 1 << 20))  # the pieces were remembered as one
 
 
 def test_deleted_offsets_are_not_given_out_again(crashed: Crashed) -> None:
     """The messages below the log start were never synced, and went with the power."""
-    log = Log.open(RealDisk(), str(crashed.path), CONFIG, start_offset=20, recovery_point=0)
+    log = open_log(RealDisk(), str(crashed.path), CONFIG, start_offset=20, recovery_point=0)
     assert (log.start_offset, log.end_offset, log.offline) == (20, 20, None)
     made = fill(log, 3)
     assert read_all(log) == b"".join(made)
@@ -362,14 +363,14 @@ def test_a_directory_without_its_segments_is_a_loss(crashed: Crashed) -> None:
 
 def test_what_a_killed_process_left_unsynced_is_synced_by_the_next(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    log = Log.open(disk, str(tmp_path), CONFIG)
+    log = open_log(disk, str(tmp_path), CONFIG)
     made = fill(log, 20)
     log.discard()  # killed: the bytes are in the page cache, in several segments
-    log = Log.open(disk, str(tmp_path), CONFIG)
+    log = open_log(disk, str(tmp_path), CONFIG)
     made += fill(log, 1)
-    assert log.datasync() == 21
+    assert log.files.datasync() == 21
     disk.crash(lambda unsynced: 0)
-    assert read_all(Log.open(RealDisk(), str(tmp_path), CONFIG, recovery_point=21)) == b"".join(made)
+    assert read_all(open_log(RealDisk(), str(tmp_path), CONFIG, recovery_point=21)) == b"".join(made)
 
 
 class TestGaps:
@@ -380,7 +381,7 @@ class TestGaps:
     CONFIG = LogConfig(segment_bytes=2 * SIZE, index_interval_bytes=150)
 
     def copy(self, path: Path) -> list[bytes]:
-        log = Log.open(RealDisk(), str(path), self.CONFIG)
+        log = open_log(RealDisk(), str(path), self.CONFIG)
         made = [batch(offset) for offset in self.OFFSETS]
         for each in made:
             log.append(memoryview(each), read_header(each))
@@ -388,7 +389,7 @@ class TestGaps:
         return made
 
     def open(self, path: Path, *, recovery_point: int = 0, power_lost: bool) -> Log:
-        return Log.open(
+        return open_log(
             RealDisk(), str(path), self.CONFIG, recovery_point=recovery_point, power_lost=power_lost
         )
 
@@ -407,7 +408,7 @@ class TestGaps:
         assert bases == [0, 2, 9, 22, 41, 57], "each begins where the one before ends"
 
     def test_too_large_for_a_segment_lie_before_it(self, tmp_path: Path) -> None:
-        log = Log.open(RealDisk(), str(tmp_path), LogConfig())
+        log = open_log(RealDisk(), str(tmp_path), LogConfig())
         made = [batch(0), batch(2**32, count=3)]
         for each in made:
             log.append(memoryview(each), read_header(each))
@@ -444,14 +445,14 @@ class TestDeadProcess:
     """The process was killed and the machine was not: only the write under way can be torn."""
 
     def open(self, crashed: Crashed) -> Log:
-        return Log.open(RealDisk(), str(crashed.path), CONFIG, recovery_point=2, power_lost=False)
+        return open_log(RealDisk(), str(crashed.path), CONFIG, recovery_point=2, power_lost=False)
 
     def test_torn_bytes_before_the_next_segment_take_nothing_with_them(self, crashed: Crashed) -> None:
         for power_lost in (False, True):
             crashed.reset()
             first = crashed.segment(0)
             first.write_bytes(first.read_bytes() + crashed.made[4][:50])
-            log = Log.open(RealDisk(), str(crashed.path), CONFIG, recovery_point=2, power_lost=power_lost)
+            log = open_log(RealDisk(), str(crashed.path), CONFIG, recovery_point=2, power_lost=power_lost)
             assert read_all(log) == b"".join(crashed.made)
             assert (log.report.truncated_bytes, log.report.removed_segments) == (50, 0)
             assert not log.report.lacks_messages
@@ -474,12 +475,12 @@ class TestDeadProcess:
             data = bytearray(last.read_bytes())
             data[flipped] ^= 1
             last.write_bytes(data)
-            log = Log.open(RealDisk(), str(crashed.path), CONFIG, recovery_point=2, power_lost=power_lost)
+            log = open_log(RealDisk(), str(crashed.path), CONFIG, recovery_point=2, power_lost=power_lost)
             was_cut = log.report.truncated_bytes > 0
             claims_more = 8 <= flipped % len(crashed.made[-1]) < 12
             if not claims_more:
                 assert log.report.lacks_messages == (was_cut and not power_lost), flipped
-            log.close()
+            log.files.close()
 
     def test_segments_behind_damage_are_missed(self, crashed: Crashed) -> None:
         first = crashed.segment(0)

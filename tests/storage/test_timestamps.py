@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from forebay.storage.disk import RealDisk
-from forebay.storage.log.log import Log, LogConfig
+from forebay.storage.log.config import LogConfig
+from forebay.storage.log.log import Log
+from forebay.storage.log.opening import open_log
 from forebay.storage.log.timestamps import Search
+from forebay.storage.real_disk import RealDisk
 from support.machines.storing import add, batch, carry_out, fill, find_timestamp, largest_timestamp
 
 BATCHES = 200
@@ -19,7 +21,7 @@ SIZE = len(batch(0))
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
     """One segment of batches of one record each; times rise with the offsets from 1000 on."""
-    made = Log.open(RealDisk(), str(tmp_path / "t-0"), SMALL)
+    made = open_log(RealDisk(), str(tmp_path / "t-0"), SMALL)
     fill(made, BATCHES)
     return made
 
@@ -107,7 +109,7 @@ def test_damage_is_passed_over(log: Log, where: int, at: int) -> None:
 
 def test_damage_in_a_segment_does_not_hide_the_next(tmp_path: Path) -> None:
     config = LogConfig(segment_bytes=10 * SIZE, index_interval_bytes=1 << 20)
-    log = Log.open(RealDisk(), str(tmp_path / "t-0"), config)
+    log = open_log(RealDisk(), str(tmp_path / "t-0"), config)
     fill(log, 30)
     damage(log, 3, MAGIC_AT)
     assert [find_timestamp(log, 1000 + n) for n in (2, 3, 9, 10)] == [

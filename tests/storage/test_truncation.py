@@ -14,9 +14,11 @@ from forebay.errors import StorageError
 from forebay.sim.world.disk import SimDisk
 from forebay.sim.world.disk_handle import DiskHandle
 from forebay.storage.datadir import DataDir
-from forebay.storage.disk import RealDisk, RealFile
-from forebay.storage.log.log import Log, LogConfig
+from forebay.storage.log.config import LogConfig
+from forebay.storage.log.log import Log
+from forebay.storage.log.opening import open_log
 from forebay.storage.log.txn_index import AbortedTxn
+from forebay.storage.real_disk import RealDisk, RealFile
 from forebay.wire.batch import read_header
 from support.faults.faulty_disk import FaultyDisk
 from support.machines.storing import (
@@ -86,14 +88,14 @@ def test_takes_no_longer_on_a_larger_log(tmp_path: Path, reopened: bool) -> None
     read: list[int] = []
     for batches in (2_000, 20_000):
         disk = CountingDisk()
-        log = Log.open(disk, str(tmp_path / str(batches)), LogConfig())
+        log = open_log(disk, str(tmp_path / str(batches)), LogConfig())
         fill(log, batches)
         if reopened:
-            log.close()
-            log = Log.open(disk, str(tmp_path / str(batches)), LogConfig(), clean=True)
+            log.files.close()
+            log = open_log(disk, str(tmp_path / str(batches)), LogConfig(), clean=True)
         disk.bytes_read = 0
-        assert log.end_below(batches - 300) == batches - 300
-        log.truncate_to(batches - 300)
+        assert log.files.end_below(batches - 300) == batches - 300
+        log.files.truncate_to(batches - 300)
         assert log.end_offset == batches - 300
         read.append(disk.bytes_read)
     assert read[1] < read[0] + 20_000, "not the whole segment"
@@ -103,12 +105,12 @@ def test_takes_no_longer_on_a_larger_log(tmp_path: Path, reopened: bool) -> None
 @pytest.mark.parametrize("reopened", [False, True])
 def test_the_indexes_know_what_is_left(tmp_path: Path, end: int, reopened: bool) -> None:
     config = LogConfig(segment_bytes=2000, index_interval_bytes=300)
-    log = Log.open(RealDisk(), str(tmp_path), config)
+    log = open_log(RealDisk(), str(tmp_path), config)
     made = fill(log, 60)
     if reopened:
-        log.close()
-        log = Log.open(RealDisk(), str(tmp_path), config, clean=True)
-    log.truncate_to(end)
+        log.files.close()
+        log = open_log(RealDisk(), str(tmp_path), config, clean=True)
+    log.files.truncate_to(end)
     assert log.end_offset == end
     again = fill(log, 3)
     assert read_all(log) == b"".join(made[:end] + again)
@@ -118,18 +120,18 @@ def test_the_indexes_know_what_is_left(tmp_path: Path, end: int, reopened: bool)
         assert find_timestamp(log, 1000 + offset) == (1000 + offset, offset)
     found = largest_timestamp(log)
     assert found is not None and found[0] == 1000 + max(end - 1, 2)
-    log.close()
-    clean = Log.open(RealDisk(), str(tmp_path), config, clean=True)
+    log.files.close()
+    clean = open_log(RealDisk(), str(tmp_path), config, clean=True)
     assert read_all(clean) == b"".join(made[:end] + again)
     assert largest_timestamp(clean) == found
 
 
 def test_a_batch_goes_as_a_whole(tmp_path: Path) -> None:
-    log = Log.open(RealDisk(), str(tmp_path), CONFIG)
+    log = open_log(RealDisk(), str(tmp_path), CONFIG)
     made = fill(log, 10, count=5)
     for offset in (27, 25):
-        assert log.end_below(offset) == 25
-    log.truncate_to(27)
+        assert log.files.end_below(offset) == 25
+    log.files.truncate_to(27)
     assert (log.end_offset, read_all(log)) == (25, b"".join(made[:5]))
 
 
@@ -142,23 +144,23 @@ class TestIntoAGap:
             made = batch(offset)
             log.append(memoryview(made), read_header(made))
         log.write_pending()
-        log.datasync()
+        log.files.datasync()
         data.write_checkpoints({("t", 0): log}, {("t", 0): 22})
         return log
 
     def test_the_log_ends_with_its_last_batch(self, tmp_path: Path) -> None:
         log = self.gapped(DataDir.open(RealDisk(), str(tmp_path)))
-        assert log.end_below(10) == 3
-        log.truncate_to(10)
+        assert log.files.end_below(10) == 3
+        log.files.truncate_to(10)
         assert [header.base_offset for header in headers(read_all(log))] == [0, 1, 2]
         assert (log.end_offset, log.recovery_point) == (3, 3)
 
     def test_a_crash_does_not_look_like_a_loss(self, tmp_path: Path) -> None:
         data = DataDir.open(RealDisk(), str(tmp_path))
         log = self.gapped(data)
-        end = log.end_below(10)
+        end = log.files.end_below(10)
         with data.lowered("t", 0, end):
-            log.truncate_to(end)
+            log.files.truncate_to(end)
         data.close()
         log = DataDir.open(RealDisk(), str(tmp_path)).open_log("t", 0, CONFIG)
         assert (log.end_offset, log.offline) == (3, None)
@@ -168,25 +170,25 @@ class TestTrouble:
     @pytest.mark.parametrize("suffix", [".log", ".index"])
     def test_a_cut_that_fails_takes_the_log_offline(self, tmp_path: Path, suffix: str) -> None:
         disk = FaultyDisk()
-        log = Log.open(disk, str(tmp_path), LogConfig(index_interval_bytes=150))
+        log = open_log(disk, str(tmp_path), LogConfig(index_interval_bytes=150))
         made = fill(log, 1000)
-        log.close()
-        log = Log.open(disk, str(tmp_path), LogConfig(index_interval_bytes=150), clean=True)
+        log.files.close()
+        log = open_log(disk, str(tmp_path), LogConfig(index_interval_bytes=150), clean=True)
         disk.break_path("truncate", f"0{suffix}")
         with pytest.raises(StorageError, match="cannot truncate"):
-            log.truncate_to(500)
+            log.files.truncate_to(500)
         assert log.offline_for_good
         with pytest.raises(StorageError):
             add(log)
         disk.repair()
-        log = Log.open(disk, str(tmp_path), LogConfig(index_interval_bytes=150))
+        log = open_log(disk, str(tmp_path), LogConfig(index_interval_bytes=150))
         found = read_all(log)
         assert found in (b"".join(made), b"".join(made[:500])), "the cut happened, or it did not"
 
     def test_a_cut_to_the_beginning_needs_no_room(self) -> None:
         """A follower with a full disk keeps its place: a log that is gone would begin at an older offset."""
         device = SimDisk(random.Random(0))
-        log = Log.open(DiskHandle(device, random.Random(0)), "data/t-0", LogConfig(segment_bytes=2000))
+        log = open_log(DiskHandle(device, random.Random(0)), "data/t-0", LogConfig(segment_bytes=2000))
         fill(log, 60, value=b"old" * 20)
         log.delete_front(1)
         begin = log.segments()[0].base_offset
@@ -196,16 +198,16 @@ class TestTrouble:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
         device.fault = refuse
-        log.truncate_to(begin)
+        log.files.truncate_to(begin)
         assert (log.start_offset, log.end_offset) == (begin, begin)
 
     def test_a_sync_that_meets_a_file_no_longer_there_begins_again(self, tmp_path: Path) -> None:
         """A thread syncs sealed segments while another cuts them off."""
         disk = VanishingDisk()
-        log = Log.open(disk, str(tmp_path), LogConfig(segment_bytes=500, index_interval_bytes=150))
+        log = open_log(disk, str(tmp_path), LogConfig(segment_bytes=500, index_interval_bytes=150))
         fill(log, 20)
-        disk.when_syncing = lambda: log.truncate_to(5)
-        assert log.datasync() == 5
+        disk.when_syncing = lambda: log.files.truncate_to(5)
+        assert log.files.datasync() == 5
         assert (log.end_offset, log.recovery_point, log.offline) == (5, 5, None)
 
     @pytest.mark.parametrize("broken", [("truncate", "0.log"), ("truncate", "0.index"), ("create", ".log")])
@@ -217,14 +219,14 @@ class TestTrouble:
         data = DataDir.open(disk, str(tmp_path))
         log = data.open_log("t", 0, config)
         fill(log, 100)
-        log.datasync()
+        log.files.datasync()
         data.write_checkpoints({("t", 0): log}, {})
         disk.break_path(*broken)
         with pytest.raises(StorageError, match="cannot truncate"), data.lowered("t", 0, 0):
             if broken[0] == "create":
-                log.truncate_fully_and_start_at(500)
+                log.files.truncate_fully_and_start_at(500)
             else:
-                log.truncate_to(5)
+                log.files.truncate_to(5)
         disk.repair()
         data.write_checkpoints({("t", 0): log}, {})
         data.close()
@@ -237,13 +239,13 @@ class TestTrouble:
     ) -> None:
         """Entries are written in chunks. What is left after the cut must not lie between two of them."""
         disk, late = FaultyDisk(), 9_999_999
-        log = Log.open(disk, str(tmp_path), LogConfig(index_interval_bytes=1))
+        log = open_log(disk, str(tmp_path), LogConfig(index_interval_bytes=1))
         fill(log, 300)
         disk.break_path("append", f"0{suffix}", errno.ENOSPC)
         add(log, timestamp=late)
         fill(log, 300)
         disk.repair()
-        log.truncate_to(590)
+        log.files.truncate_to(590)
         assert largest_timestamp(log) == (late, 300)
 
     def test_a_checkpoint_whose_writing_failed_claims_no_more_than_is_left(self, tmp_path: Path) -> None:
@@ -252,13 +254,13 @@ class TestTrouble:
         data = DataDir.open(disk, str(tmp_path))
         log = data.open_log("t", 0, CONFIG)
         fill(log, 100)
-        log.datasync()
+        log.files.datasync()
         disk.break_path("fsync_dir", str(tmp_path))
         with pytest.raises(OSError):
             data.write_checkpoints({("t", 0): log}, {})
         disk.repair()
         with data.lowered("t", 0, 50):
-            log.truncate_to(50)
+            log.files.truncate_to(50)
         data.close()
         again = DataDir.open(RealDisk(), str(tmp_path)).open_log("t", 0, CONFIG)
         assert (again.end_offset, again.offline) == (50, None)
@@ -270,7 +272,7 @@ class TestLossOfPower:
 
     def opened(self, device: SimDisk, recovery_point: int = 0) -> Log:
         disk, config = DiskHandle(device, random.Random(0)), LogConfig(segment_bytes=2000)
-        return Log.open(disk, "data/t-0", config, recovery_point=recovery_point)
+        return open_log(disk, "data/t-0", config, recovery_point=recovery_point)
 
     def abort(self, log: Log, first_offset: int) -> None:
         """Something that stands for the marker, and its entry."""
@@ -284,11 +286,11 @@ class TestLossOfPower:
         device = SimDisk(random.Random(seed))
         log = self.opened(device)
         fill(log, 30, value=b"old" * 20)
-        log.datasync()
+        log.files.datasync()
         boundary = log.segments()[1].base_offset
-        log.truncate_to(boundary // 2)
+        log.files.truncate_to(boundary // 2)
         fill(log, boundary - log.end_offset, value=b"new" * 20)
-        assert log.datasync() == boundary
+        assert log.files.datasync() == boundary
         device.lose_power()
         assert self.opened(device, boundary).end_offset == boundary
 
@@ -296,9 +298,9 @@ class TestLossOfPower:
         device = SimDisk(random.Random(seed))
         log = self.opened(device)
         fill(log, 30, value=b"old" * 20)
-        log.datasync()
+        log.files.datasync()
         boundary = log.segments()[1].base_offset
-        log.truncate_to(boundary // 2)
+        log.files.truncate_to(boundary // 2)
         made = fill(log, 30, value=b"new" * 20)
         device.lose_power()
         again = self.opened(device)
@@ -309,10 +311,10 @@ class TestLossOfPower:
         log = self.opened(device)
         fill(log, 3)
         self.abort(log, 1)
-        log.datasync()
-        log.truncate_to(3)
+        log.files.datasync()
+        log.files.truncate_to(3)
         fill(log, 3)
-        end = log.datasync()
+        end = log.files.datasync()
         device.lose_power()
         assert self.opened(device, end).aborted_transactions(0, end) == []
 
@@ -322,8 +324,8 @@ class TestLossOfPower:
         fill(log, 3)
         self.abort(log, 1)
         fill(log, 3)
-        log.truncate_to(5)
-        end = log.datasync()
+        log.files.truncate_to(5)
+        end = log.files.datasync()
         device.lose_power()
         (found,) = self.opened(device, end).aborted_transactions(0, end)
         assert (found.first_offset, found.last_offset) == (1, 3)
@@ -333,14 +335,14 @@ class TestLossOfPower:
         device = SimDisk(random.Random(seed))
         log = self.opened(device)
         fill(log, 3)
-        log.datasync()
+        log.files.datasync()
         fill(log, 5)
         device.lose_power()
         log = self.opened(device, 3)
         log.roll()
         made = log.end_offset
         log = self.opened(device, made)  # killed before anything was synced
-        log.datasync()
+        log.files.datasync()
         device.lose_power()
         again = self.opened(device, made)
         assert len(headers(read_all(again))) == made

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from forebay.clock import ManualClock
 from forebay.errors import StorageError
-from forebay.storage.disk import RealDisk
-from forebay.storage.log.log import Log, LogConfig
+from forebay.storage.log.config import LogConfig
+from forebay.storage.log.log import Log
+from forebay.storage.log.opening import open_log
 from forebay.storage.log.txn_index import AbortedTxn, TxnIndex
+from forebay.storage.real_disk import RealDisk
 from support.faults.faulty_disk import FaultyDisk
 from support.machines.storing import add, fill
 
@@ -150,7 +152,7 @@ def indexes(path: Path) -> list[str]:
 
 
 def test_transactions_are_found_across_segments(tmp_path: Path) -> None:
-    log = Log.open(RealDisk(), str(tmp_path), CONFIG)
+    log = open_log(RealDisk(), str(tmp_path), CONFIG)
     fill(log, 3)
     entries = []
     for _ in range(4):
@@ -161,14 +163,14 @@ def test_transactions_are_found_across_segments(tmp_path: Path) -> None:
     assert log.aborted_transactions(2, 3) == entries[:1]
     assert log.aborted_transactions(0, 2) == []
     assert log.aborted_transactions(entries[1].last_offset, log.end_offset) == entries[1:]
-    log.close()
-    again = Log.open(RealDisk(), str(tmp_path), CONFIG, clean=True)
+    log.files.close()
+    again = open_log(RealDisk(), str(tmp_path), CONFIG, clean=True)
     assert again.aborted_transactions(0, log.end_offset) == entries
 
 
 def test_deleted_and_truncated_segments_take_their_entries_along(tmp_path: Path) -> None:
     clock = ManualClock()
-    log = Log.open(RealDisk(), str(tmp_path), CONFIG, clock=clock)
+    log = open_log(RealDisk(), str(tmp_path), CONFIG, clock=clock)
     first = abort_at_end(log, 0)
     fill(log, 20)
     second = abort_at_end(log, 15)
@@ -176,7 +178,7 @@ def test_deleted_and_truncated_segments_take_their_entries_along(tmp_path: Path)
     third = abort_at_end(log, 16)
     log.write_pending()
     assert log.aborted_transactions(0, 100) == [first, second, third]
-    log.truncate_to(third.last_offset)
+    log.files.truncate_to(third.last_offset)
     assert log.aborted_transactions(0, 100) == [first, second]
     log.delete_front(1)
     assert log.aborted_transactions(0, 100) == [second]
@@ -184,7 +186,7 @@ def test_deleted_and_truncated_segments_take_their_entries_along(tmp_path: Path)
     for path in log.reap():
         Path(path).unlink(missing_ok=True)
     assert indexes(tmp_path) == [f"{log.segments()[-1].base_offset:020d}.txnindex"]
-    log.truncate_fully_and_start_at(50)
+    log.files.truncate_fully_and_start_at(50)
     assert log.aborted_transactions(0, 100) == []
     assert indexes(tmp_path) == []
 
@@ -192,7 +194,7 @@ def test_deleted_and_truncated_segments_take_their_entries_along(tmp_path: Path)
 @pytest.mark.parametrize("broken", [".log", ".txnindex"])
 def test_an_entry_whose_marker_was_not_written_is_taken_back(tmp_path: Path, broken: str) -> None:
     disk, clock = FaultyDisk(), ManualClock()
-    log = Log.open(disk, str(tmp_path), LogConfig(), clock=clock)
+    log = open_log(disk, str(tmp_path), LogConfig(), clock=clock)
     fill(log, 3)
     kept = abort_at_end(log, 0)
     log.write_pending()
@@ -208,13 +210,13 @@ def test_an_entry_whose_marker_was_not_written_is_taken_back(tmp_path: Path, bro
     after = abort_at_end(log, 5)
     log.write_pending()
     assert log.aborted_transactions(0, 100) == [kept, after]
-    log.close()
-    assert Log.open(RealDisk(), str(tmp_path), clean=True).aborted_transactions(0, 100) == [kept, after]
+    log.files.close()
+    assert open_log(RealDisk(), str(tmp_path), clean=True).aborted_transactions(0, 100) == [kept, after]
 
 
 def test_an_index_that_cannot_be_repaired_takes_the_log_offline_for_good(tmp_path: Path) -> None:
     disk, clock = FaultyDisk(), ManualClock()
-    log = Log.open(disk, str(tmp_path), LogConfig(), clock=clock)
+    log = open_log(disk, str(tmp_path), LogConfig(), clock=clock)
     disk.break_path("append", ".log")
     disk.break_path("truncate", ".txnindex")
     abort_at_end(log, 0)
@@ -229,17 +231,17 @@ def test_an_index_that_cannot_be_repaired_takes_the_log_offline_for_good(tmp_pat
 @pytest.mark.parametrize("seed", range(12))
 def test_synced_entries_survive_a_loss_of_power(tmp_path: Path, seed: int) -> None:
     disk, chance = FaultyDisk(), random.Random(seed)
-    log = Log.open(disk, str(tmp_path), CONFIG)
+    log = open_log(disk, str(tmp_path), CONFIG)
     fill(log, 8)
     synced = [abort_at_end(log, 3)]
     fill(log, 12)
     synced.append(abort_at_end(log, 15))
     log.write_pending()
-    recovery_point = log.datasync()
+    recovery_point = log.files.datasync()
     fill(log, 3)
     abort_at_end(log, 22)
     log.write_pending()
     disk.crash(lambda most: chance.randint(0, most))
-    recovered = Log.open(FaultyDisk(), str(tmp_path), CONFIG, recovery_point=recovery_point)
+    recovered = open_log(FaultyDisk(), str(tmp_path), CONFIG, recovery_point=recovery_point)
     # What was not synced is left to be read again from the log, whether it is there or not.
     assert recovered.aborted_transactions(0, 100) == synced

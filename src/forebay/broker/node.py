@@ -128,6 +128,7 @@ class Node:
         self.background = Background(self.metrics)
         self.stalls = StallWatch(self.metrics, lease_ttl_ms=config.cluster.lease_ttl_ms)
         self.workers = WorkerThreads(self.loop, ports.executor(_UPKEEP_THREADS, "forebay-keep"))
+        self._read_pool = ports.executor(_READING_THREADS, "forebay-read")
         self.lease = HeldLease()
 
     def _build_partitions(self, ports: Ports) -> None:
@@ -248,6 +249,7 @@ class Node:
             topic_changes=self.topic_changes,
             write_cycle=self.write_cycle,
             lease=self.lease,
+            readers=WorkerThreads(self.loop, self._read_pool),
             background=self.background,
             metrics=self.metrics,
             time=self.time,
@@ -282,7 +284,7 @@ class Node:
     def _build_services(self, ports: Ports) -> None:
         """What requests are handed to, and the server that takes them."""
         clock, config = ports.clock, self.config
-        self.cold_reads = ColdReads(self.loop, self.metrics, ports.executor(_READING_THREADS, "forebay-read"))
+        self.cold_reads = ColdReads(self.loop, self.metrics, self._read_pool)
         self.examiner = Examiner(self.loop, clock, ports.executor(1, "forebay-examine"))
         self.offsets_by_time = OffsetsByTime(
             self.loop, clock, ports.executor(_READING_THREADS, "forebay-search")

@@ -11,7 +11,7 @@ from forebay.broker.ports import Ports
 from forebay.clock import SystemClock
 from forebay.config import BrokerConfig
 from forebay.coordination.store_choice import open_store
-from forebay.storage.disk import RealDisk
+from forebay.storage.real_disk import RealDisk
 
 
 def real_ports(config: BrokerConfig) -> Ports:

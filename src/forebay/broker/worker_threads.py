@@ -1,4 +1,4 @@
-"""Threads for blocking work that is in no hurry."""
+"""Threads for blocking work that a coroutine waits for."""
 
 from __future__ import annotations
 

@@ -25,11 +25,12 @@ from forebay.core.partition.compaction_plan import CompactionPlan, group_segment
 from forebay.core.partition.offset_map import OffsetMap
 from forebay.errors import StorageError
 from forebay.storage.disk import Disk
-from forebay.storage.log.segment import CorruptBatch, Hop, Segment
+from forebay.storage.log.batch_file import Hop
+from forebay.storage.log.config import LogConfig
+from forebay.storage.log.segment import Segment
 from forebay.storage.log.swap_recovery import CLEANED, remove_files
 from forebay.storage.log.txn_index import AbortedTxn
-from forebay.storage.log.writer import LogConfig
-from forebay.wire.batch import BatchHeader, crc_ok, read_header
+from forebay.wire.batch import BatchHeader, read_header
 from forebay.wire.compression import MAX_OUTPUT_BYTES
 from forebay.wire.varint import Bytes
 
@@ -145,12 +146,8 @@ class Cleaner:
         return changed
 
     def _batches(self, segment: Segment) -> Iterator[tuple[int, memoryview, BatchHeader]]:
-        for position, batch, header in segment.batches():
+        for position, batch, header in segment.checked_batches():
             self._pace(header.size)
-            if not crc_ok(batch, 0, header.size):
-                raise CorruptBatch(
-                    segment.file.path, position, f"the batch at offset {header.base_offset} fails its CRC"
-                )
             yield position, batch, header
 
 
@@ -171,14 +168,7 @@ class _Output:
 
     def add(self, batch: Bytes) -> None:
         header = read_header(batch)
-        hop = Hop(
-            self._position,
-            header.size,
-            header.base_offset,
-            header.last_offset,
-            header.base_timestamp,
-            header.max_timestamp,
-        )
+        hop = Hop.over(header, self._position)
         self._position += header.size
         if self._position > _POSITION_MAX:
             raise StorageError(f"{self.segment.file.path} would be larger than a segment can be")

@@ -41,8 +41,9 @@ from forebay.storage.checkpoint import (
     write_topic_id,
 )
 from forebay.storage.disk import Disk, Lock, Locked
+from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log
-from forebay.storage.log.writer import LogConfig
+from forebay.storage.log.opening import open_log
 
 logger = logging.getLogger(__name__)
 
@@ -210,7 +211,7 @@ class DataDir:
             self.made.add(key)
             write_topic_id(self._disk, directory, topic_id)
         unchecked = self._read_unchecked(directory)
-        log = Log.open(
+        log = open_log(
             self._disk,
             directory,
             config,

@@ -120,7 +120,7 @@ async def test_timers_that_are_due_together_are_steps_of_their_own(tmp_path: Pat
         await eventually(lambda: len(machine.numbers) == len(names))
         assert machine.numbers == [name.encode() for name in names]
         log = cluster[1].partitions.get("__tally", 0).log
-        assert [header.record_count for _, header in log.scan(0)] == [1] * len(names)
+        assert [header.record_count for _, header in log.files.scan(0)] == [1] * len(names)
 
 
 @pytest.mark.parametrize("loads_to_fail", [1, 2])

@@ -45,7 +45,7 @@ ADDS_PARTITIONS = 12
 def _markers(cluster: LocalCluster, topic: str, partition: int) -> list[EndTxnMarker]:
     """All markers in a partition's log."""
     led = cluster[cluster.leader(topic, partition)].partitions.get(topic, partition)
-    found = [read_marker(batch) for batch, header in led.log.scan(0) if header.is_control]
+    found = [read_marker(batch) for batch, header in led.log.files.scan(0) if header.is_control]
     return [marker for marker in found if marker is not None]
 
 

@@ -175,7 +175,7 @@ async def test_all_decisions_are_in_one_batch_of_the_log(tmp_path: Path) -> None
         log = cluster[producers[0].home].partitions.get(TRANSACTIONS, HOME).log
         before = log.end_offset
         await end(producers)
-        headers = [header for _, header in log.scan(before)]
+        headers = [header for _, header in log.files.scan(before)]
         assert [header.record_count for header in headers] == [len(producers)]
 
 

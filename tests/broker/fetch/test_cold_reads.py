@@ -10,7 +10,7 @@ import pytest
 
 from forebay.broker.node import Node
 from forebay.errors import ErrorCode
-from forebay.storage.disk import RealDisk, RealFile
+from forebay.storage.real_disk import RealDisk, RealFile
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from support.brokers.local_broker import LocalBroker, local_broker
@@ -82,7 +82,7 @@ def delete_topic(broker: LocalBroker, _: str) -> None:
 
 def truncate(broker: LocalBroker, topic: str) -> None:
     def act(running: Node) -> None:
-        running.partitions.get(topic, 0).log.truncate_to(0)
+        running.partitions.get(topic, 0).log.files.truncate_to(0)
 
     broker.on_loop(act)
 

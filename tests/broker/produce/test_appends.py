@@ -16,13 +16,17 @@ from forebay.broker.telemetry.metrics import Metrics
 
 
 class _Synced:
-    """What a partition looks like to who waits for a sync of its disk; its own log as well."""
+    """What a partition looks like to who waits for a sync of its disk; its own log and files as well."""
 
     commits_at_once = True
     is_leader = True
 
     @property
     def log(self) -> _Synced:
+        return self
+
+    @property
+    def files(self) -> _Synced:
         return self
 
     def datasync(self) -> None:

@@ -21,8 +21,10 @@ from forebay.clock import ManualClock
 from forebay.config import TopicConfig, broker_config
 from forebay.core.cluster.image import PartitionState
 from forebay.errors import ErrorCode, KafkaError, StorageError
+from forebay.storage.log.config import LogConfig
 from forebay.storage.log.epochs import LeaderEpochs
-from forebay.storage.log.log import Log, LogConfig
+from forebay.storage.log.log import Log
+from forebay.storage.log.opening import open_log
 from forebay.storage.log.txn_index import AbortedTxn
 from forebay.wire.batch import TRANSACTIONAL, BatchHeader, EndTxnMarker, build_batch, read_marker
 from forebay.wire.records import Record
@@ -54,7 +56,7 @@ def history_of(log: Log, older: History) -> History:
     """Every batch there is and was: `older` is what was known before retention took some of it."""
     start = log.segments()[0].base_offset
     history = [entry for entry in older if entry[0].base_offset < start]
-    for data, header in log.scan(start):
+    for data, header in log.files.scan(start):
         history.append((header, read_marker(data) if header.is_control else None))
     return history
 
@@ -90,7 +92,7 @@ class Bench:
         self.partition = self.open(clean=False)
 
     def open(self, *, clean: bool) -> Partition:
-        log = Log.open(
+        log = open_log(
             self.disk,
             str(self.path),
             CONFIG,
@@ -153,7 +155,7 @@ class Bench:
 
     def sync(self) -> None:
         self.partition.write()
-        self.checkpoint = self.partition.log.datasync()
+        self.checkpoint = self.partition.log.files.datasync()
 
     def delete_front(self) -> None:
         self.sync()
@@ -346,7 +348,7 @@ def test_numbers_of_an_ended_transaction_stay_used_over_a_restart(bench: Bench, 
         bench.partition.write()
         if clean:
             save_producers(bench.partition.log, bench.partition.producers, sync=True)
-            bench.partition.log.close()
+            bench.partition.log.files.close()
             bench.checkpoint = bench.partition.log.recovery_point
         bench.unplug()
         bench.disk = FaultyDisk()
@@ -455,7 +457,7 @@ def test_a_snapshot_says_nothing_of_a_log_that_was_begun_anew(bench: Bench) -> N
     """As a follower does that has nothing of what its leader still has."""
     open_at_the_last_snapshot(bench)
     partition = bench.partition
-    partition.log.truncate_fully_and_start_at(100)
+    partition.log.files.truncate_fully_and_start_at(100)
     partition.epochs.forget_from(0)
     partition.producers = load_producers(partition.log, partition.epochs)
     partition.truncated()
@@ -511,7 +513,7 @@ def random_step(bench: Bench, chance: random.Random) -> None:
         bench.sync()
     elif kind < 0.85:
         bench.partition.write()
-        log.datasync()  # and the power may be lost before the checkpoint is written
+        log.files.datasync()  # and the power may be lost before the checkpoint is written
     elif kind < 0.9:
         log.roll()
     elif kind < 0.92:
@@ -545,7 +547,7 @@ def restart(bench: Bench, chance: random.Random) -> None:
     partition.write()
     if clean:
         save_producers(partition.log, partition.producers, sync=True)
-        partition.log.close()
+        partition.log.files.close()
         bench.checkpoint = partition.log.recovery_point
     elif chance.random() < 0.5:
         bench.disk.crash(lambda most: chance.randint(0, most))

@@ -82,7 +82,7 @@ async def test_a_new_replica_has_the_rest_of_a_batch_whose_beginning_was_deleted
     await cluster.in_sync(TOPIC)
     await eventually(lambda: starts(cluster) == [2, 2, 2])
     logs = [cluster[node].partitions.held(TOPIC, 0).log for node in (leader, follower)]
-    of_leader, of_follower = ([header for _, header in log.scan(2)] for log in logs)
+    of_leader, of_follower = ([header for _, header in log.files.scan(2)] for log in logs)
     assert [header.base_offset for header in of_leader] == [0]
     assert of_follower == of_leader
 

@@ -27,8 +27,8 @@ from forebay.errors import StorageError
 from forebay.sim.world.disk import SimDisk
 from forebay.sim.world.disk_handle import DiskHandle
 from forebay.storage.datadir import DataDir
+from forebay.storage.log.config import LogConfig
 from forebay.storage.log.epochs import LeaderEpochs
-from forebay.storage.log.log import LogConfig
 from forebay.wire.batch import (
     TRANSACTIONAL,
     BatchHeader,
@@ -88,7 +88,7 @@ class Follower:
         self.log = self.data.open_log(*KEY, CONFIG, clock=self.clock)
         self.epochs = LeaderEpochs(self.disk, self.log.directory)
         self.producers = load_producers(self.log, self.epochs)
-        self.log.before_sync = self.epochs.datasync
+        self.log.files.before_sync = self.epochs.datasync
         self.log.on_roll = lambda _: save_producers(self.log, self.producers)
         self.data.claim("cluster", 1)
         self.data.accept_power_loss()
@@ -139,7 +139,7 @@ class Follower:
 
     def sync(self) -> None:
         with suppress(StorageError):
-            end = self.log.datasync()
+            end = self.log.files.datasync()
             self.synced = [each for each in self.written if each[1].base_offset < end]
             self.uncut = None
 
@@ -162,11 +162,11 @@ class Follower:
         fully, before = self.chance.random() < 0.15, self.written
         offset = self.chance.randint(0, self.log.end_offset)
         try:
-            with self.data.lowered(*KEY, 0 if fully else self.log.end_below(offset)):
+            with self.data.lowered(*KEY, 0 if fully else self.log.files.end_below(offset)):
                 if fully:
-                    self.log.truncate_fully_and_start_at(0)
+                    self.log.files.truncate_fully_and_start_at(0)
                 else:
-                    self.log.truncate_to(offset)
+                    self.log.files.truncate_to(offset)
         except (OSError, StorageError):
             if self.log.offline_for_good:
                 self.uncut = before
@@ -198,7 +198,7 @@ class Follower:
             save_producers(self.log, self.producers, sync=True)
         is_clean = True
         try:
-            self.log.close()
+            self.log.files.close()
             if self.log.offline_for_good:
                 self.data.distrust(*KEY)
         except StorageError:
@@ -208,7 +208,7 @@ class Follower:
 
     def check(self, way: str) -> None:
         assert self.log.offline is None
-        found = [(bytes(batch), header) for batch, header in self.log.scan(0)]
+        found = [(bytes(batch), header) for batch, header in self.log.files.scan(0)]
         assert found[: len(self.synced)] == self.synced
         known = [each for each in (self.written, self.uncut) if each is not None]
         assert any(found == each[: len(found)] for each in known), "nothing is mixed"

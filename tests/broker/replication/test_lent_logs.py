@@ -17,7 +17,7 @@ from forebay.broker.cluster.peer_connection import PeerConnection
 from forebay.broker.net.sockets import SocketNetwork
 from forebay.broker.partition.partition import Partition
 from forebay.errors import ErrorCode, KafkaError
-from forebay.storage.disk import RealDisk
+from forebay.storage.real_disk import RealDisk
 from forebay.wire.batch import TRANSACTIONAL
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from forebay.wire.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -79,7 +79,7 @@ def held(cluster: LocalCluster, node: int, topic: str = TOPIC) -> Partition:
 
 
 def contents(cluster: LocalCluster, node: int, topic: str = TOPIC) -> bytes:
-    return b"".join(bytes(view) for view, _ in held(cluster, node, topic).log.scan(0))
+    return b"".join(bytes(view) for view, _ in held(cluster, node, topic).log.files.scan(0))
 
 
 def same_logs(cluster: LocalCluster) -> bool:

@@ -41,7 +41,7 @@ def held(cluster: LocalCluster, node: int) -> Partition:
 
 def offsets(cluster: LocalCluster, node: int) -> list[int]:
     """The base offset of every batch."""
-    return [header.base_offset for _, header in held(cluster, node).log.scan(0)]
+    return [header.base_offset for _, header in held(cluster, node).log.files.scan(0)]
 
 
 def damage_second_segment(directory: Path) -> None:

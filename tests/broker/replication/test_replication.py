@@ -76,7 +76,7 @@ def held(cluster: LocalCluster, node: int) -> Partition:
 def same_logs(cluster: LocalCluster, nodes: Sequence[int] = (1, 2, 3)) -> bool:
     logs = [held(cluster, node) for node in nodes]
     ends = {(each.log.end_offset, each.high_watermark) for each in logs}
-    contents = {b"".join(bytes(view) for view, _ in each.log.scan(0)) for each in logs}
+    contents = {b"".join(bytes(view) for view, _ in each.log.files.scan(0)) for each in logs}
     return len(ends) == 1 and len(contents) == 1
 
 

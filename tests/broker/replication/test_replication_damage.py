@@ -57,7 +57,7 @@ def held(cluster: LocalCluster, node: int) -> Partition:
 
 
 def contents(cluster: LocalCluster, node: int) -> bytes:
-    return b"".join(bytes(view) for view, _ in held(cluster, node).log.scan(0))
+    return b"".join(bytes(view) for view, _ in held(cluster, node).log.files.scan(0))
 
 
 def same_logs(cluster: LocalCluster) -> bool:
@@ -208,7 +208,7 @@ async def test_an_empty_log_beyond_the_end_of_the_leader_begins_anew(cluster: Lo
     await eventually(lambda: same_logs(cluster))
     cut_off(cluster, third)
     partition = held(cluster, third)
-    partition.log.truncate_fully_and_start_at(100)
+    partition.log.files.truncate_fully_and_start_at(100)
     partition.epochs.forget_from(0)
     partition.truncated()
     before = cluster.state(TOPIC).partition_epoch

@@ -8,7 +8,7 @@ import pytest
 
 from forebay.broker.node import Node
 from forebay.errors import ErrorCode
-from forebay.storage.disk import RealDisk
+from forebay.storage.real_disk import RealDisk
 from forebay.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,

@@ -106,7 +106,7 @@ def batches(broker: LocalBroker, topic: str) -> dict[int, bytes]:
     """The bytes of every batch that has records, by its offset, without what the broker owns of them."""
 
     def act(running: Node) -> dict[int, bytes]:
-        scan = running.partitions.get(topic, 0).log.scan(0)
+        scan = running.partitions.get(topic, 0).log.files.scan(0)
         return {header.base_offset: bytes(batch[16:]) for batch, header in scan if header.record_count}
 
     return broker.on_loop(act)

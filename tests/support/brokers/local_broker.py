@@ -15,7 +15,7 @@ from forebay.broker.broker import Broker
 from forebay.broker.system_ports import real_ports
 from forebay.clock import Clock
 from forebay.config import BrokerConfig
-from forebay.storage.disk import RealDisk
+from forebay.storage.real_disk import RealDisk
 from forebay.testing.embedded import BrokerThread
 from support.faults.held_threads import HeldThreads
 

@@ -24,7 +24,7 @@ from forebay.coordination.store import Compare, Delete, Event, KeyValue, Put, St
 from forebay.core.cluster.controller import plan
 from forebay.core.cluster.image import PartitionPut, PartitionState
 from forebay.errors import KafkaError
-from forebay.storage.disk import RealDisk
+from forebay.storage.real_disk import RealDisk
 from forebay.wire.fields import Request
 from support.brokers.memory_store import MemoryLease, MemoryStore
 

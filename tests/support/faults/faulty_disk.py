@@ -11,7 +11,8 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 
-from forebay.storage.disk import Buffer, RealDisk, RealFile
+from forebay.storage.disk import Buffer
+from forebay.storage.real_disk import RealDisk, RealFile
 
 
 class FaultyFile(RealFile):

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from forebay.storage.disk import RealDisk, RealFile
+from forebay.storage.real_disk import RealDisk, RealFile
 
 WAIT_SECONDS = 20.0
 

@@ -6,7 +6,7 @@ not catch the mistake in earnest either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -121,8 +121,8 @@ def serve_committed_readers_undecided_messages(patch: pytest.MonkeyPatch) -> Non
 
 
 def forget_what_coordinators_knew(patch: pytest.MonkeyPatch) -> None:
-    def nothing(*_: object) -> Iterator[None]:
-        return iter(())
+    async def nothing(*_: object) -> int:
+        return 0
 
     patch.setattr(loaded_shard.Shard, "replay_log", nothing)
 
@@ -142,13 +142,14 @@ def forget_commits_when_coordinators_move(patch: pytest.MonkeyPatch) -> None:
     """Whoever takes a group over learns its members from the log, and overlooks its offsets."""
     loading = loaded_shard.Shard.replay_log
 
-    def careless(self: Any, *rest: Any) -> Iterator[None]:
+    async def careless(self: Any, *rest: Any) -> int:
         offsets = getattr(self.machine, "offsets", None)
         if offsets is not None:
             offsets.replay = lambda *_: None
-        yield from loading(self, *rest)
+        count: int = await loading(self, *rest)
         if offsets is not None:
             del offsets.replay
+        return count
 
     patch.setattr(loaded_shard.Shard, "replay_log", careless)
 

@@ -83,10 +83,10 @@ def swap_in(log: Log, group: Sequence[Segment], new: Segment, at: Callable[[str]
     at("begin")
     assert log.begin_swap(group, new, generation=log.generation)
     at("adopt")
-    log.sync_names()
+    log.files.sync_names()
     assert log.adopt_swap()
     at("end")
-    log.sync_names()
+    log.files.sync_names()
     log.end_swap()
 
 
@@ -97,7 +97,7 @@ def compact(
     if task is None:
         return log.start_offset
     log.write_pending()
-    log.datasync()
+    log.files.datasync()
     cleaner = Cleaner(disk, log.directory, task)
     aborted = log.aborted_transactions(task.segments[0].base_offset, task.plan.end_offset)
     for group in cleaner.read_keys(aborted):

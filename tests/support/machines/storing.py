@@ -42,7 +42,7 @@ def read_all(log: Log, max_bytes: int = 1 << 20, *, start: int | None = None) ->
         if piece.range is None:
             return found
         assert piece.next_offset > offset
-        log.warm(piece)
+        log.files.warm(piece)
         found += bytes_of(piece.range)
         offset = piece.next_offset
 

@@ -12,6 +12,7 @@ from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.telemetry.metrics import Metrics
+from forebay.broker.worker_threads import WorkerThreads
 from forebay.coordination.metadata import Metadata
 
 
@@ -25,6 +26,8 @@ class CoordinatorHost:
     write_cycle: WriteCycle
     lease: HeldLease
     """Without a valid lease nothing can be committed, so requests are refused."""
+    readers: WorkerThreads
+    """Read the logs that machines are loaded from."""
     background: Background
     metrics: Metrics
     time: BrokerTime

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from forebay.broker.partition.partition import Partition
+from forebay.broker.worker_threads import WorkerThreads
 from forebay.core.step import Effect, Now, RequestInfo, StateRecord, Step
-from forebay.wire.batch import EndTxnMarker, read_marker, records
+from forebay.wire.batch import BatchHeader, EndTxnMarker, read_marker, records
 from forebay.wire.fields import Request, Response
+
+_BATCHES_PER_TURN = 64
+"""While loading, after this many batches the loop serves other requests."""
 
 
 class Machine(Protocol):
@@ -75,24 +81,45 @@ class Shard(Generic[M]):
         """Whether this broker leads the partition as it did when the shard was made."""
         return can_coordinate(self.partition) and self.partition.leader_epoch == self.leader_epoch
 
-    def replay_log(self, end_transaction: EndTransaction[M] | None) -> Iterator[None]:
-        """Rebuild the machine batch by batch, also from those that are appended meanwhile."""
-        log, machine = self.partition.log, self.machine
+    async def replay_log(
+        self, readers: WorkerThreads, end_transaction: EndTransaction[M] | None, goes_on: Callable[[], bool]
+    ) -> int:
+        """Rebuild the machine from its log, which threads read, also from what is appended meanwhile.
+
+        Returns the number of batches. Ends early when `goes_on`, asked after every read, denies it.
+        """
+        log, count = self.partition.log, 0
         offset, seen = log.start_offset, -1
         while seen < offset < log.end_offset:
             seen = offset
-            for batch, header in log.scan(offset):
-                offset = header.next_offset
-                # Compaction may have left a control batch without its marker.
-                marker = read_marker(batch) if header.is_control and header.record_count else None
-                if marker is None:
-                    producer = (header.producer_id,) if header.is_transactional else ()
-                    for record in records(batch):
-                        state = StateRecord(record.key or b"", record.value, record.offset)
-                        machine.replay(state, *producer)
-                elif end_transaction is not None:
-                    end_transaction(machine, marker)
-                yield
+            for stretch in log.stretches(offset):
+                batches = stretch.batches()
+                while (some := await readers.run(partial(_take, batches))) and goes_on():
+                    for batch, header in some:
+                        self._replay(batch, header, end_transaction)
+                        offset = header.next_offset
+                    count += len(some)
+                if not goes_on():
+                    return count
+        return count
+
+    def _replay(
+        self, batch: memoryview, header: BatchHeader, end_transaction: EndTransaction[M] | None
+    ) -> None:
+        # Compaction may have left a control batch without its marker.
+        marker = read_marker(batch) if header.is_control and header.record_count else None
+        if marker is None:
+            producer = (header.producer_id,) if header.is_transactional else ()
+            for record in records(batch):
+                state = StateRecord(record.key or b"", record.value, record.offset)
+                self.machine.replay(state, *producer)
+        elif end_transaction is not None:
+            end_transaction(self.machine, marker)
+
+
+def _take(batches: Iterator[tuple[memoryview, BatchHeader]]) -> list[tuple[memoryview, BatchHeader]]:
+    """Runs in a thread."""
+    return list(islice(batches, _BATCHES_PER_TURN))
 
 
 def can_coordinate(partition: Partition) -> bool:

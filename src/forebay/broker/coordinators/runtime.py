@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, NamedTuple
 
 from forebay.broker.coordinators.host import CoordinatorHost
@@ -38,8 +39,6 @@ from forebay.wire.hashing import partition_for
 
 log = logging.getLogger(__name__)
 
-_BATCHES_PER_TURN = 64
-"""While loading, after this many batches the loop serves other requests."""
 _RELOAD_S = 1.0
 _RELOAD_S_MAX = 30.0
 """How long to wait before a machine that failed is made anew: twice as long each time, up to the second."""
@@ -261,14 +260,9 @@ class Coordinator(Generic[M]):
     # -- loading -------------------------------------------------------------------------------------
 
     async def _load(self, shard: Shard[M]) -> None:
-        count = 0
         try:
-            for _ in shard.replay_log(self._end_transaction):
-                count += 1
-                if count % _BATCHES_PER_TURN == 0:
-                    await asyncio.sleep(0)
-                    if not self._is_current(shard):
-                        return
+            goes_on = partial(self._is_current, shard)
+            count = await shard.replay_log(self._host.readers, self._end_transaction, goes_on)
         except Exception as error:
             self._broken(shard, "loading", error)
             return

@@ -14,7 +14,8 @@ from concurrent.futures import Executor
 
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.errors import KafkaError, StorageError
-from forebay.storage.log.log import Log, LogSlice
+from forebay.storage.log.files import LogFiles
+from forebay.storage.log.segments import LogSlice
 
 log = logging.getLogger(__name__)
 
@@ -28,23 +29,23 @@ class ColdReads:
         self._metrics = metrics
         self._pool = pool
 
-    def load(self, slices: Sequence[tuple[Log, LogSlice]], done: Callable[[Outcomes], None]) -> None:
+    def load(self, slices: Sequence[tuple[LogFiles, LogSlice]], done: Callable[[Outcomes], None]) -> None:
         """Make slices ready to be sent, then call `done` on the loop, with what went wrong with each."""
         self._metrics.cold_reads += len(slices)
         self._pool.submit(self._load, slices, done)
 
-    def _load(self, slices: Sequence[tuple[Log, LogSlice]], done: Callable[[Outcomes], None]) -> None:
+    def _load(self, slices: Sequence[tuple[LogFiles, LogSlice]], done: Callable[[Outcomes], None]) -> None:
         """Runs in a thread."""
-        outcomes = [_warm(log_, found) for log_, found in slices]
+        outcomes = [_warm(files, found) for files, found in slices]
         self._loop.call_soon_threadsafe(done, outcomes)
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)
 
 
-def _warm(log_: Log, found: LogSlice) -> KafkaError | None:
+def _warm(files: LogFiles, found: LogSlice) -> KafkaError | None:
     try:
-        log_.warm(found)
+        files.warm(found)
     except KafkaError as error:
         return error
     except Exception as error:

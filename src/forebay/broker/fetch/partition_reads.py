@@ -16,7 +16,7 @@ from forebay.broker.partition.partition import Partition
 from forebay.core.cluster.image import NO_LEADER
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
 from forebay.errors import ErrorCode, KafkaError, StorageError
-from forebay.storage.log.log import LogSlice
+from forebay.storage.log.segments import LogSlice
 from forebay.wire.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -109,7 +109,7 @@ class Fetch(ABC):
                 log.exception("a fetch could not be answered")
                 reply.abort()
 
-        self._service.cold_reads.load([(p.log, found) for p, found in cold], done)
+        self._service.cold_reads.load([(p.log.files, found) for p, found in cold], done)
 
     def _give_up(self, partition: Partition, unread: LogSlice, error: KafkaError) -> None:
         """Bytes that are damaged, or gone with their log, are not sent: their partition has the error."""

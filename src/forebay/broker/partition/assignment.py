@@ -353,7 +353,7 @@ class Assignment:
                 if partition.log.end_offset and not partition.log.offline_for_good:
                     # For a log that is, the producers in memory may differ from those in it (truncation.py).
                     save_producers(partition.log, partition.producers, sync=True)
-                partition.log.close()
+                partition.log.files.close()
                 if partition.log.offline_for_good:
                     # What it wrote may be gone, or was never whole: an orderly stop does not change that.
                     self._data.distrust(partition.topic, partition.index)

@@ -92,7 +92,7 @@ class Partition:
         """What is known of the followers, while this broker leads."""
         self.log = log
         self.epochs = epochs
-        log.before_sync = epochs.datasync
+        log.files.before_sync = epochs.datasync
         log.on_start = epochs.forget_below
         epochs.forget_below(log.start_offset)
         self.producers = producers

@@ -31,7 +31,7 @@ def load_producers(log_: Log, epochs: LeaderEpochs) -> ProducerTable:
         offset, table = log_.begin_offset, ProducerTable()
     if offset < log_.end_offset:
         # Also batches before the log start offset: a marker there has ended its transaction.
-        for batch, header in log_.scan(offset):
+        for batch, header in log_.files.scan(offset):
             epochs.assign(header.partition_leader_epoch, header.base_offset)
             _replay(log_, table, batch, header)
     return table
@@ -41,14 +41,15 @@ def reload_producers(log_: Log) -> ProducerTable:
     """The same of a log that was cut, or could not be written, while it was in use. Blocks."""
     offset, table = _newest_snapshot(log_, log_.end_offset)
     if offset < log_.end_offset:
-        for batch, header in log_.scan(offset):
+        for batch, header in log_.files.scan(offset):
             _accept(table, batch, header)
     return table
 
 
 def save_producers(log_: Log, producers: ProducerTable, *, sync: bool = False) -> None:
     try:
-        log_.write_snapshot(producers.to_bytes(), sync=sync)
+        write = log_.files.write_snapshot if sync else log_.write_snapshot
+        write(producers.to_bytes())
     except OSError as error:
         # Only a short cut is lost: the state can be had from the log.
         log.warning("no producer snapshot", extra={"log": log_.directory, "reason": str(error)})
@@ -56,7 +57,7 @@ def save_producers(log_: Log, producers: ProducerTable, *, sync: bool = False) -
 
 def _newest_snapshot(log_: Log, offset_max: int) -> tuple[int, ProducerTable]:
     begin_offset = log_.begin_offset
-    for taken_at, data in log_.snapshots():
+    for taken_at, data in log_.files.snapshots():
         if not begin_offset <= taken_at <= max(offset_max, begin_offset):
             continue
         try:
@@ -69,7 +70,7 @@ def _newest_snapshot(log_: Log, offset_max: int) -> tuple[int, ProducerTable]:
 def _replay(log_: Log, table: ProducerTable, batch: memoryview, header: BatchHeader) -> None:
     aborted = _accept(table, batch, header)
     if aborted is not None:
-        log_.restore_aborted(aborted)
+        log_.files.restore_aborted(aborted)
 
 
 def _accept(table: ProducerTable, batch: memoryview, header: BatchHeader) -> AbortedTxn | None:

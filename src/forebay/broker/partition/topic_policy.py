@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.config import TopicConfig
 from forebay.core.partition.batch_rules import AppendPolicy
-from forebay.storage.log.writer import LogConfig
+from forebay.storage.log.config import LogConfig
 from forebay.wire.compression import Codec
 
 _CODECS: dict[str, int | None] = {

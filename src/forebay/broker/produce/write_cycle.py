@@ -229,7 +229,7 @@ class WriteCycle:
 
     def _sync(self, partition: Partition, done: Callable[[KafkaError | None], None]) -> None:
         self.unsynced.pop(partition, None)
-        self._flush.wait(partition.log, done)
+        self._flush.wait(partition.log.files, done)
 
     def sync_alone(self, partition: Partition) -> None:
         """Flush what no other replica has, and then commit it if no other replica has to have it."""
@@ -291,4 +291,4 @@ class WriteCycle:
         Also where nothing more can be written now: what was acknowledged before must not wait for room.
         """
         unsynced, self.unsynced = self.unsynced, {}
-        self._flush.sync_soon([each.log for each in unsynced if not each.log.offline_for_good])
+        self._flush.sync_soon([each.log.files for each in unsynced if not each.log.offline_for_good])

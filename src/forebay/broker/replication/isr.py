@@ -77,14 +77,14 @@ class InSyncReplicas:
         self._wanted[partition] = None
         self._work.set()
 
-    def flush_failed(self, log_: Syncable) -> None:
+    def flush_failed(self, files: Syncable) -> None:
         """A log that is offline is a reason to let other replicas lead, without waiting for the next check.
 
         A log that may be flushed later is considered then: its leader, when alone, would at once flush it
         again. It is flushed with the others, at their next turn.
         """
         for partition in self._partitions.all():
-            if partition.log is log_:
+            if partition.log.files is files:
                 if partition.log.offline is not None:
                     self.consider(partition)
                 if not partition.log.offline_for_good:
@@ -227,7 +227,7 @@ class InSyncReplicas:
             if not synced.done():
                 synced.set_result(error)
 
-        self._flush.wait(partition.log, done)
+        self._flush.wait(partition.log.files, done)
         return await synced is None
 
     def note_outcome(self, changes: list[Change], failed: list[Change]) -> None:

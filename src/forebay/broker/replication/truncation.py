@@ -10,7 +10,7 @@ Who owns what while the log is lent:
   lowers first and under whose lock it cuts (`DataDir.lowered`). It returns a new table of producers.
 - The loop: the partition itself. The loop takes it out of use before (no fetch, append, retention or
   compaction finds it) and puts it back afterwards, with the table and the new end.
-- The flush thread may sync the log at any time; `LogWriter.datasync` is safe for that.
+- The flush thread may sync the log at any time; `LogFiles.datasync` is safe for that.
 
 The leader may change in that time, even to this broker. What an earlier leader made this one truncate was not
 committed, so the truncation is finished, and the partition then takes the role that the image gives it. A
@@ -138,9 +138,9 @@ class Truncation:
 
 def _truncate(data: DataDir, partition: Partition, offset: int) -> ProducerTable:
     log_ = partition.log
-    end_offset = log_.end_below(offset)
+    end_offset = log_.files.end_below(offset)
     with data.lowered(partition.topic, partition.index, end_offset):
-        log_.truncate_to(end_offset)
+        log_.files.truncate_to(end_offset)
     return _reload(partition)
 
 
@@ -149,7 +149,7 @@ def _start_anew(
 ) -> ProducerTable:
     log_ = partition.log
     with data.lowered(partition.topic, partition.index, 0):
-        log_.truncate_fully_and_start_at(offset)
+        log_.files.truncate_fully_and_start_at(offset)
     partition.epochs.forget_from(0)
     if first is not None:
         batch, header = first

@@ -158,7 +158,7 @@ class ShareFetch(ShareCall):
                 self._wait_for(delivery.share, delivery.found.write, written)
             if not log_.is_warm(records):
                 loaded = self._pend(partial(self._delivery_loaded, delivery))
-                self._service.cold_reads.load([(log_, records)], partial(_tell_first, loaded))
+                self._service.cold_reads.load([(log_.files, records)], partial(_tell_first, loaded))
 
     def _delivery_written(self, delivery: _Delivery, error: KafkaError | None) -> None:
         """A redelivery is persisted now. Its locks may have run out meanwhile."""

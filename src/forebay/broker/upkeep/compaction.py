@@ -32,8 +32,9 @@ from forebay.errors import StorageError
 from forebay.storage.compaction import Cleaner, CleaningTask
 from forebay.storage.datadir import DataDir
 from forebay.storage.disk import Disk
+from forebay.storage.log.batch_file import CorruptBatch
 from forebay.storage.log.log import Log
-from forebay.storage.log.segment import CorruptBatch, Segment
+from forebay.storage.log.segment import Segment
 
 log = logging.getLogger(__name__)
 
@@ -193,7 +194,7 @@ class Compactor:
         task = self._task(partition, plan, segments)
         cleaner = Cleaner(self._disk, log_.directory, task, pace.spend)
         # A later message may only take the place of an earlier one when it cannot be lost any more.
-        await self._in_thread(log_.datasync)
+        await self._in_thread(log_.files.datasync)
         await self._in_thread(self._checkpoint)
         aborted = await self._in_thread(
             partial(log_.aborted_transactions, segments[0].base_offset, plan.end_offset)
@@ -243,10 +244,10 @@ class Compactor:
 
     async def _end_swap(self, partition: Partition) -> None:
         log_ = partition.log
-        await self._in_thread(log_.sync_names)
+        await self._in_thread(log_.files.sync_names)
         if partition.closed or not log_.adopt_swap():
             raise Stopped
-        await self._in_thread(log_.sync_names)
+        await self._in_thread(log_.files.sync_names)
         if partition.closed:
             raise Stopped
         log_.end_swap()

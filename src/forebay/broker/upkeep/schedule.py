@@ -157,7 +157,7 @@ class Upkeep:
         )
         for partition in offline:
             try:
-                await self._workers.run(partition.log.probe)
+                await self._workers.run(partition.log.files.probe)
                 if not partition.closed:
                     partition.log.come_back()
                     self._isr.consider(partition)

@@ -71,7 +71,7 @@ class Invariants:
             return
         committed = self._committed.setdefault(key, {})
         try:
-            for _, header in partition.log.scan(start):
+            for _, header in partition.log.files.scan(start):
                 if header.next_offset > partition.high_watermark:
                     break
                 found = (header.crc, header.partition_leader_epoch)

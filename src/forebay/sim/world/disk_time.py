@@ -3,9 +3,8 @@
 The files of a story are small and stand for large ones: a byte here costs what thousands cost in life. What a
 loop may read in one turn of one file does not grow with the file (a few headers, found by the index), so that
 much is free; a scan of a whole segment on the loop is charged in full. Giving bytes to the page
-cache, and from there to a socket, costs nothing worth counting. Coordinators go through their logs on the
-loop, a chunk at a time, and yield after a few batches: that is free, too. So is what a broker reads before
-it serves: no client waits for its loop, and a start may check every byte that it has.
+cache, and from there to a socket, costs nothing worth counting. What a broker reads before it serves is free:
+no client waits for its loop, and a start may check every byte that it has.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ _BLOCK_S = 0.2
 """Reading batches was measured at 70 MB/s; a block here stands for 14 MB."""
 _BOUNDED_BLOCKS = 18
 _SYNC_S = 0.02
-_COORDINATORS = ("/__consumer_offsets-", "/__transaction_state-")
 
 
 class DiskTime(UseOfTime):
@@ -33,7 +31,7 @@ class DiskTime(UseOfTime):
         """By path: which blocks the loop has read in this turn."""
 
     def read(self, path: str, position: int, size: int) -> None:
-        if not (self._loop.busy and self._serves()) or any(name in path for name in _COORDINATORS):
+        if not (self._loop.busy and self._serves()):
             return
         if self._turn != self._loop.turns_count:
             self._turn = self._loop.turns_count

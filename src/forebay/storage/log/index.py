@@ -15,7 +15,7 @@ are, an end that was never trimmed.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from struct import Struct
 
 from forebay.storage.disk import File
@@ -31,10 +31,10 @@ Entry = tuple[int, int]
 
 
 class SparseIndex:
-    __slots__ = ("_entry", "_file", "_keys", "_last_stored", "_stored", "_values")
+    __slots__ = ("_entry", "_keys", "_last_stored", "_stored", "_values", "file")
 
     def __init__(self, file: File, entry: Struct) -> None:
-        self._file = file
+        self.file = file
         self._entry = entry
         self._stored = -1  # not looked at yet
         self._last_stored: Entry | None = None  # the last entry in the file, once it is known
@@ -48,10 +48,6 @@ class SparseIndex:
     def full_chunk(self) -> bool:
         """Whether enough entries have gathered to be worth a write."""
         return len(self._keys) >= FLUSH_ENTRIES
-
-    @property
-    def file(self) -> File:
-        return self._file
 
     def append(self, key: int, value: int) -> None:
         self._keys.append(key)
@@ -95,7 +91,7 @@ class SparseIndex:
         if self._keys:
             self._load()
             pack = self._entry.pack
-            self._file.appendv([b"".join(map(pack, self._keys, self._values))])
+            self.file.appendv([b"".join(map(pack, self._keys, self._values))])
             self._stored += len(self._keys)
             self._last_stored = self._keys[-1], self._values[-1]
             self._forget_gathered()
@@ -109,30 +105,17 @@ class SparseIndex:
     def cut(self, value: int) -> None:
         """Drop the entries of `value` and above, gathered and stored: what they point at is cut off."""
         self.drop_from_value(value)
-        kept = self._count_below(value)
+        kept = bisect_left(range(self._load()), value, key=lambda number: self._read(number)[1])
         if kept < self._stored:
-            self._file.truncate(kept * self._entry.size)
+            self.file.truncate(kept * self._entry.size)
             self._stored, self._last_stored = kept, None
 
-    def _count_below(self, value: int) -> int:
-        low, high = 0, self._load()
-        while low < high:
-            middle = (low + high) // 2
-            if self._read(middle)[1] < value:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
     def clear(self) -> None:
-        if self._file.size():
-            self._file.truncate(0)
+        if self.file.size():
+            self.file.truncate(0)
         self._stored = 0
         self._last_stored = None
         self._forget_gathered()
-
-    def close(self) -> None:
-        self._file.close()
 
     def _forget_gathered(self) -> None:
         del self._keys[:]
@@ -151,9 +134,9 @@ class SparseIndex:
     def _floor_in_block(self, low: int, high: int, column: int, target: int) -> Entry | None:
         """As `floor`, among few entries that one read brings into memory."""
         size, unpack_from = self._entry.size, self._entry.unpack_from
-        block = self._file.pread((high - low) * size, low * size)
+        block = self.file.pread((high - low) * size, low * size)
         if len(block) < (high - low) * size:
-            raise OSError(f"{self._file.path} is shorter than it was")
+            raise OSError(f"{self.file.path} is shorter than it was")
         at = bisect_right(range(high - low), target, key=lambda n: unpack_from(block, n * size)[column])
         if not at:
             return None
@@ -162,29 +145,19 @@ class SparseIndex:
 
     def _read(self, number: int) -> Entry:
         size = self._entry.size
-        data = self._file.pread(size, number * size)
+        data = self.file.pread(size, number * size)
         if len(data) < size:
-            raise OSError(f"{self._file.path} is shorter than it was")
+            raise OSError(f"{self.file.path} is shorter than it was")
         key, value = self._entry.unpack(data)
         return key, value
 
     def _load(self) -> int:
         if self._stored < 0:
             size = self._entry.size
-            count = self._file.size() // size
+            count = self.file.size() // size
             if count and self._read(count - 1) == (0, 0):
-                count = self._first_zero(count)
-            if count * size != self._file.size():
-                self._file.truncate(count * size)
+                count = bisect_left(range(count), True, key=lambda number: self._read(number) == (0, 0))
+            if count * size != self.file.size():
+                self.file.truncate(count * size)
             self._stored = count
         return self._stored
-
-    def _first_zero(self, count: int) -> int:
-        low, high = 0, count
-        while low < high:
-            middle = (low + high) // 2
-            if self._read(middle) == (0, 0):
-                high = middle
-            else:
-                low = middle + 1
-        return low

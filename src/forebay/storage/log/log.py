@@ -1,125 +1,53 @@
-"""The log of one partition: batches appended at the end, read as ranges of files.
+"""The log of one partition, for the event loop that owns it: batches appended, read as file ranges.
 
-The event loop owns a log. Reading never copies: `read` answers with a `FileRange` for sendfile, of whole
-batches in one segment. Consumers at the end of the log are found by a few remembered places (`_hints`),
-all others by the offset index. Bytes that were on the disk before this process began are checked against
-their CRC before they are first served, off the loop: a range is sent when `is_warm` says so, and after
-`warm` (any thread) otherwise, which also brings it into the page cache.
+Nothing here waits for the device for long. What does is in `LogFiles`, which is another object (`Log.files`)
+so that a call says where it belongs: into a thread.
 
-May block: `open`, `datasync`, `close`, `end_below`, `truncate_*`, `scan`, `warm`, and the walks of a search
-by time. Only `datasync` and `warm` may be called from another thread while the owner uses the log. `open`
-may run in any thread that then hands the log over; `end_below`, `truncate_*` and `scan` may run in any
-thread to which the owner has lent the log: it makes no call of its own until it gets the log back.
+Reading never copies: `read` answers with a `FileRange` for sendfile, of whole batches in one segment.
+Consumers at the end of the log are found by a few remembered places (`_hints`), all others by the offset
+index. Bytes that were on the disk before this process began are checked against their CRC before they are
+first served: a range is sent when `is_warm` says so, and after `LogFiles.warm` otherwise, which also brings
+it into the page cache. A scan of many batches and a search by time find on the loop where to read, and leave
+the reading to a thread (`stretches`, timestamps.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
-from forebay.clock import Clock, SystemClock, monotonic_ms
+from forebay.clock import Clock, monotonic_ms
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.disk import Disk
-from forebay.storage.log.recovery import OpenOptions, open_segments
+from forebay.storage.log.config import LogConfig
+from forebay.storage.log.files import LogFiles
+from forebay.storage.log.recovery import Opened
 from forebay.storage.log.segment import Segment
-from forebay.storage.log.segments import SegmentInfo
+from forebay.storage.log.segments import LogSlice, SegmentInfo
+from forebay.storage.log.swap import SwappingLog
 from forebay.storage.log.timestamps import Search, TimestampSearch
-from forebay.storage.log.truncation import TruncatingLog
 from forebay.storage.log.txn_index import AbortedTxn
-from forebay.storage.log.writer import HINTS_MAX, LogConfig
+from forebay.storage.log.unreadable import UnreadableBatches
+from forebay.storage.log.writer import HINTS_MAX
 from forebay.wire.batch import HEADER_SIZE, BatchHeader, read_header
 from forebay.wire.parts import FileRange
 
-__all__ = ["Log", "LogConfig", "LogSlice"]
-
 _HOPS_MAX = 256
-_WARM_BYTES = 1 << 20
-_PROBE = "probe.tmp"
-_PROBE_BYTES = 64 * 1024
 
 
-class LogSlice(NamedTuple):
-    """What a read found: whole batches in one file, and the offset to go on from."""
+class Log(SwappingLog):
+    __slots__ = ("discarded", "files", "on_start", "report", "unreadable")
 
-    range: FileRange | None
-    next_offset: int
-    segment: Segment | None = None
-    more: bool = False
-    """Whether batches that may be read follow: the size wanted, or the end of a segment, left them out."""
-
-
-class Log(TruncatingLog):
-    __slots__ = ()
-
-    @classmethod
-    def open(
-        cls,
-        disk: Disk,
-        directory: str,
-        config: LogConfig | None = None,
-        *,
-        clock: Clock | None = None,
-        start_offset: int = 0,
-        recovery_point: int = 0,
-        clean: bool = False,
-        power_lost: bool = True,
-    ) -> Log:
-        """The log in a directory, made if need be; unless `clean`, checked and repaired. Blocks.
-
-        `power_lost`: unless the stop was clean, what was not synced may be gone.
-        """
-        config = config or LogConfig()
-        disk.mkdirs(directory)
-        options = OpenOptions(
-            start_offset=start_offset,
-            recovery_point=recovery_point,
-            clean=clean,
-            power_lost=power_lost,
-            index_interval_bytes=config.index_interval_bytes,
-        )
-        opened = open_segments(disk, directory, options)
-        log = cls(disk, directory, config, clock or SystemClock(), opened)
-        log._refuse_if_lossy()
-        if log.end_offset < start_offset and log.offline is None:
-            # Deleted messages were lost with the power. Their offsets must not be given out again.
-            log.truncate_fully_and_start_at(start_offset)
-        log.start_offset = min(max(start_offset, log._segments[0].base_offset), log.end_offset)
-        if log.report.missing_offsets:
-            # It stays on record: the log must not come back as if nothing had happened.
-            log.recovery_point = recovery_point
-        else:
-            log.recovery_point = log.end_offset if clean else min(recovery_point, log.end_offset)
-        log._drop_unsynced_aborted()
-        if not clean:
-            # The log will grow past them again, with other batches.
-            log._snapshots.remove_beyond(log.end_offset)
-        return log
-
-    def _refuse_if_lossy(self) -> None:
-        missing = self.report.missing_offsets
-        if missing:
-            self.take_offline(
-                f"{self.directory} ends at offset {self.end_offset}, but {missing} more offsets were synced: "
-                "its files were damaged or cut. Restore them, or delete recovery-point-offset-checkpoint to "
-                "accept the loss"
-            )
-
-    def close(self) -> None:
-        """Write, sync and close everything, so that the next open need not look. Blocks."""
-        try:
-            self.settle()
-            self._write_early()
-            if self.offline is not None and not self._final:
-                self._cut_torn()
-            self._active.seal()
-            if not self._final:
-                self.datasync()
-        except OSError as error:
-            raise StorageError(f"cannot close {self.directory}: {error}") from error
-        finally:
-            self.forget_swap()
-            self._segments.close()
+    def __init__(self, disk: Disk, directory: str, config: LogConfig, clock: Clock, opened: Opened) -> None:
+        super().__init__(disk, directory, config, clock, opened)
+        self.files = LogFiles(self)
+        """What blocks: for threads."""
+        self.report = opened.report
+        self.discarded = False
+        """Deleted or given up: nothing that is known of it may be written down any more."""
+        self.on_start: Callable[[int], None] | None = None
+        """Called with the start offset when messages were deleted from the front."""
+        self.unreadable = UnreadableBatches(directory)
 
     def discard(self) -> None:
         """Close without writing anything: the log is being deleted, or cannot be used."""
@@ -130,16 +58,6 @@ class Log(TruncatingLog):
         self._segments.close()
 
     # --- coming back ---------------------------------------------------------------------------------------
-
-    def probe(self) -> None:
-        """Find out whether the disk takes data again, else raise OSError. Blocks; any thread."""
-        path = f"{self.directory}/{_PROBE}"
-        file = self._disk.open(path, create=True)
-        try:
-            file.appendv([bytes(_PROBE_BYTES)])
-        finally:
-            file.close()
-            self._disk.remove(path)
 
     def come_back(self) -> None:
         """Take appends again after a `probe`, unless the log is offline for good. Raises StorageError."""
@@ -209,24 +127,8 @@ class Log(TruncatingLog):
         except OSError:
             return False  # `warm` will tell what is wrong
 
-    def warm(self, found: LogSlice) -> None:
-        """Read a slice into the page cache and check its CRCs if need be. Blocks; any thread."""
-        part, segment = found.range, found.segment
-        if part is None or segment is None:
-            return
-        try:
-            if segment.trusts(part.position, part.length):
-                for position in range(part.position, part.position + part.length, _WARM_BYTES):
-                    part.file.pread(_WARM_BYTES, position)
-            else:
-                segment.verify(part.position, part.length)
-        except OSError as error:
-            raise StorageError(f"cannot read {self.directory}: {error}") from error
-
     def _write_for_read(self) -> None:
-        with suppress(
-            StorageError
-        ):  # write_pending will tell; what was written before can be read all the same
+        with suppress(StorageError):  # `write_pending` will tell; what was written before can be read
             self._write_early()
 
     def _out_of_range(self, offset: int) -> KafkaError:
@@ -289,21 +191,6 @@ class Log(TruncatingLog):
             if len(self._hints) > HINTS_MAX:
                 self._old_hints, self._hints = self._hints, {}
 
-    def scan(self, from_offset: int) -> Iterator[tuple[memoryview, BatchHeader]]:
-        """Every batch from the one that holds the offset, in chunks of bounded size. Blocks.
-
-        Raises StorageError when the disk does not give them.
-        """
-        self._write_early()
-        for segment in self._segments.from_offset(from_offset):
-            try:
-                first = segment.find(from_offset)
-                if first is not None:
-                    for _, batch, header in segment.batches(first.position):
-                        yield batch, header
-            except OSError as error:
-                raise StorageError(f"cannot read {self.directory}: {error}") from error
-
     # --- aborted transactions ------------------------------------------------------------------------------
 
     def aborted_transactions(self, offset: int, upper_offset: int) -> list[AbortedTxn]:
@@ -322,21 +209,6 @@ class Log(TruncatingLog):
             raise StorageError(f"cannot read {self.directory}: {error}") from error
         return found
 
-    def restore_aborted(self, aborted: AbortedTxn) -> None:
-        """Enter a transaction found while the log is read again after a crash, unless it is there. Blocks."""
-        index = self._segments.from_offset(aborted.last_offset)[0].txn_index
-        last = index.last()
-        if last is None or last.last_offset < aborted.last_offset:
-            index.append([aborted])
-            self.has_aborted = True
-
-    def _drop_unsynced_aborted(self) -> None:
-        """What was not synced is not believed; it will be restored from the log."""
-        offset = min(self.recovery_point, self.end_offset)
-        for segment in self._segments.from_offset(offset):
-            if segment.txn_index.file.size():
-                segment.txn_index.keep_below(offset)
-
     # --- by time -------------------------------------------------------------------------------------------
 
     def search_timestamp(self, timestamp: int) -> Search:
@@ -352,11 +224,6 @@ class Log(TruncatingLog):
         return TimestampSearch(list(self._segments), self.start_offset, self.unreadable)
 
     # --- the front and the back ----------------------------------------------------------------------------
-
-    @property
-    def begin_offset(self) -> int:
-        """Where the first segment begins: at `start_offset`, or before it if only a part of it is deleted."""
-        return self._segments[0].base_offset
 
     def segments(self) -> list[SegmentInfo]:
         return [
@@ -392,7 +259,7 @@ class Log(TruncatingLog):
     def _delete(self, count: int) -> None:
         if count:
             self._hints, self._old_hints = {}, {}
-            self._segments.delete_front(count, monotonic_ms(self._clock) + self._config.file_delete_delay_ms)
+            self._segments.delete_front(count, monotonic_ms(self._clock) + self.config.file_delete_delay_ms)
 
     def reap(self) -> list[str]:
         """Files of deleted segments that no reader should still use; the caller removes them, in any
@@ -401,10 +268,9 @@ class Log(TruncatingLog):
 
     # --- producer snapshots --------------------------------------------------------------------------------
 
-    def write_snapshot(self, data: bytes, *, sync: bool = False) -> None:
-        """Keep the producers' state as of the end of the log, and of the older ones what may be needed."""
-        self._snapshots.write(self.end_offset, data, sync=sync, recovery_point=self.recovery_point)
+    def write_snapshot(self, data: bytes) -> None:
+        """Keep the producers' state as of the end of the log, and of the older ones what may be needed.
 
-    def snapshots(self) -> Iterator[tuple[int, bytes]]:
-        """(offset, state) of the snapshots not beyond the end, newest first: take the first that is whole."""
-        return self._snapshots.newest_first(self.end_offset)
+        It is not synced: a snapshot that a loss of power damages is passed over.
+        """
+        self._snapshots.write(self.end_offset, data, sync=False, recovery_point=self.recovery_point)

@@ -35,9 +35,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from forebay.storage.disk import Disk
-from forebay.storage.log.segment import NO_NEXT, CorruptBatch, Hop, Segment, Tail
+from forebay.storage.log.batch_file import NO_NEXT, CorruptBatch, Hop
+from forebay.storage.log.segment import Segment, Tail
 from forebay.storage.log.swap_recovery import complete_swaps
-from forebay.wire.batch import HEADER_SIZE, MAGIC, crc_ok, read_header
+from forebay.wire.batch import HEADER_SIZE, MAGIC, read_header
 
 log = logging.getLogger(__name__)
 
@@ -76,10 +77,6 @@ class RecoveryReport:
         """
         beyond_a_crash = self.removed_segments or self.damaged_end
         return bool(self.missing_offsets or (beyond_a_crash and not self.power_lost))
-
-    @property
-    def lossless(self) -> bool:
-        return not self.damage and not self.missing_offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,19 +260,8 @@ class _Recovery:
 
 def _whole_batches(segment: Segment, position: int, next_offset: int) -> Iterator[Hop]:
     """Batches whose headers fit and whose CRCs are right; raises CorruptBatch at the first other one."""
-    for at, batch, header in segment.batches(position, min_offset=next_offset):
-        if not crc_ok(batch, 0, header.size):
-            raise CorruptBatch(
-                segment.file.path, at, f"the batch at offset {header.base_offset} fails its CRC"
-            )
-        yield Hop(
-            at,
-            header.size,
-            header.base_offset,
-            header.last_offset,
-            header.base_timestamp,
-            header.max_timestamp,
-        )
+    for at, _, header in segment.checked_batches(position, min_offset=next_offset):
+        yield Hop.over(header, at)
 
 
 def _is_cut_short(segment: Segment, position: int) -> bool:

@@ -1,61 +1,25 @@
-"""One segment of a log: a run of record batches in a `.log` file and the two sparse indexes beside it.
+"""One segment of a log: a run of record batches in a `.log` file and the sparse indexes beside it.
 
-Batches are found by hopping from header to header, beginning at the place the offset index names. Every
-hop is checked (magic, lengths, growing offsets), so a damaged file or a wrong index shows as
-`CorruptBatch` and never as bytes that begin in the middle of a batch. A wrong index is rebuilt on the
-spot: it holds nothing that the log does not.
-
-Bytes that this process has not checked itself (`trusted_from` says where its own begin) are checked
-against their CRC before they are first served: `verify`.
+Batches are found by hopping from header to header (batch_file.py), beginning at the place the offset index
+names. A wrong index is rebuilt on the spot: it holds nothing that the log does not.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from struct import Struct
 from typing import NamedTuple
 
-from forebay.errors import ErrorCode, StorageError
 from forebay.storage.disk import Disk, File
+from forebay.storage.log.batch_file import NO_NEXT, BatchFile, CorruptBatch, Hop
 from forebay.storage.log.index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 from forebay.storage.log.txn_index import TxnIndex
-from forebay.wire.batch import HEADER_SIZE, MAGIC, BatchHeader, crc_ok, read_header
+from forebay.wire.batch import HEADER_SIZE
 
 log = logging.getLogger(__name__)
 
 NO_TIMESTAMP = -1
 UNKNOWN_TIMESTAMP = -2
-MAX_RELATIVE_OFFSET = 2**31 - 1
-NO_NEXT = 2**63
-"""The active segment has no segment after it: no offset reaches this."""
-
 DELETED = ".deleted"
-
-_PREFIX = Struct(">qiibIhiqq")
-_LENGTH_PREFIX = 12
-_HOP_CHUNK_BYTES = 8 << 10
-_READ_CHUNK_BYTES = 1 << 20
-
-
-class CorruptBatch(StorageError):
-    """The file holds something else than the batch that should be there."""
-
-    def __init__(self, path: str, position: int, why: str) -> None:
-        super().__init__(f"{path} is damaged at byte {position}: {why}")
-        self.code = ErrorCode.CORRUPT_MESSAGE
-        self.position = position
-
-
-class Hop(NamedTuple):
-    """What must be known of a batch to pass over it."""
-
-    position: int
-    size: int
-    base_offset: int
-    last_offset: int
-    base_timestamp: int
-    max_timestamp: int
 
 
 class Tail(NamedTuple):
@@ -71,21 +35,15 @@ def segment_name(base_offset: int) -> str:
     return f"{base_offset:020d}"
 
 
-class Segment:
+class Segment(BatchFile):
     __slots__ = (
-        "base_offset",
-        "file",
         "index",
         "largest",
         "max_timestamp",
         "max_timestamp_offset",
-        "next_base",
         "older",
-        "size",
         "time_index",
-        "trusted_from",
         "txn_index",
-        "verified",
     )
 
     def __init__(
@@ -93,18 +51,12 @@ class Segment:
     ) -> None:
         stem = f"{directory}/{segment_name(base_offset)}"
         if create:
-            disk.remove(f"{stem}.index{suffix}")
-            disk.remove(f"{stem}.timeindex{suffix}")
-            disk.remove(f"{stem}.txnindex{suffix}")
-        self.base_offset = base_offset
-        self.next_base = NO_NEXT
-        self.file: File = disk.open(f"{stem}.log{suffix}", create=create)
+            for kind in ("index", "timeindex", "txnindex"):
+                disk.remove(f"{stem}.{kind}{suffix}")
+        super().__init__(disk.open(f"{stem}.log{suffix}", create=create), base_offset)
         self.index = SparseIndex(disk.open(f"{stem}.index{suffix}"), OFFSET_ENTRY)
         self.time_index = SparseIndex(disk.open(f"{stem}.timeindex{suffix}"), TIME_ENTRY)
         self.txn_index = TxnIndex(disk.open(f"{stem}.txnindex{suffix}"), base_offset)
-        self.size = self.file.size()
-        self.trusted_from = self.size
-        self.verified = (0, 0)
         self.max_timestamp = NO_TIMESTAMP if create else UNKNOWN_TIMESTAMP
         self.max_timestamp_offset = base_offset
         self.older = (0, NO_NEXT)
@@ -113,62 +65,6 @@ class Segment:
         self.largest: tuple[int, tuple[int, int] | None] | None = None
         """Also (bytes, result): the time and offset of the record with the largest time in the first that
         many bytes."""
-
-    # --- walking -------------------------------------------------------------------------------------------
-
-    def hops(self, position: int = 0, min_offset: int | None = None) -> Iterator[Hop]:
-        """Batch after batch to the written end, headers only. Raises CorruptBatch where they do not fit."""
-        expected = self.base_offset if min_offset is None else min_offset
-        end = self.size
-        chunk, chunk_start = b"", position
-        while position < end:
-            at = position - chunk_start
-            if at + HEADER_SIZE > len(chunk):
-                chunk, chunk_start, at = self._pread(_HOP_CHUNK_BYTES, position), position, 0
-            hop = self._hop(chunk, at, position, expected)
-            yield hop
-            position += hop.size
-            expected = hop.last_offset + 1
-
-    def _hop(self, chunk: bytes | memoryview, at: int, position: int, expected: int) -> Hop:
-        if len(chunk) - at < HEADER_SIZE:
-            raise CorruptBatch(self.file.path, position, "a batch header is cut short")
-        base_offset, length, _, magic, _, _, last_offset_delta, base_timestamp, max_timestamp = (
-            _PREFIX.unpack_from(chunk, at)
-        )
-        size = length + _LENGTH_PREFIX
-        if magic != MAGIC or size < HEADER_SIZE or last_offset_delta < 0 or position + size > self.size:
-            raise CorruptBatch(self.file.path, position, "this is not the header of a whole batch")
-        last_offset = base_offset + last_offset_delta
-        too_far = last_offset >= self.next_base or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
-        if base_offset < expected or too_far:
-            raise CorruptBatch(self.file.path, position, f"offset {base_offset} does not belong here")
-        return Hop(position, size, base_offset, last_offset, base_timestamp, max_timestamp)
-
-    def batches(
-        self, position: int = 0, *, end: int | None = None, min_offset: int | None = None
-    ) -> Iterator[tuple[int, memoryview, BatchHeader]]:
-        """Whole batches with their bytes, a chunk in memory at a time. Headers are checked, CRCs are not."""
-        end = self.size if end is None else end
-        expected = self.base_offset if min_offset is None else min_offset
-        chunk, chunk_start = memoryview(b""), position
-        while position < end:
-            at = position - chunk_start
-            header_there = at + HEADER_SIZE <= len(chunk)
-            size = self._hop(chunk, at, position, expected).size if header_there else 0
-            if not header_there or at + size > len(chunk):
-                wanted = max(_READ_CHUNK_BYTES, size)
-                chunk, chunk_start = memoryview(self._pread(wanted, position)), position
-                if len(chunk) < max(size, HEADER_SIZE):
-                    raise CorruptBatch(self.file.path, position, "a batch is cut short")
-                continue
-            header = read_header(chunk, at)
-            yield position, chunk[at : at + size], header
-            position += size
-            expected = header.last_offset + 1
-
-    def _pread(self, length: int, position: int) -> bytes:
-        return self.file.pread(min(length, self.size - position), position)
 
     # --- finding -------------------------------------------------------------------------------------------
 
@@ -230,7 +126,7 @@ class Segment:
             return None
         data = self.file.pread(HEADER_SIZE, position)
         try:
-            hop = self._hop(data, 0, position, self.base_offset)
+            hop = self.hop_at(data, 0, position, self.base_offset)
         except CorruptBatch:
             return None
         return position if hop.last_offset - self.base_offset == relative else None
@@ -359,29 +255,6 @@ class Segment:
             for file in (self.index.file, self.time_index.file):
                 if file.size():
                     file.datasync()
-
-    # --- trust ---------------------------------------------------------------------------------------------
-
-    def trusts(self, position: int, length: int) -> bool:
-        """Whether these bytes were written or checked by this process."""
-        if position >= self.trusted_from:
-            return True
-        start, end = self.verified
-        return start <= position and min(position + length, self.trusted_from) <= end
-
-    def verify(self, position: int, length: int) -> None:
-        """Check the CRC of every batch in the range, once. Blocks; any thread."""
-        end = min(position + length, self.trusted_from)
-        for at, batch, header in self.batches(position, end=end):
-            if not crc_ok(batch, 0, header.size):
-                raise CorruptBatch(
-                    self.file.path, at, f"the batch at offset {header.base_offset} fails its CRC"
-                )
-        start, known = self.verified
-        if position <= known and start <= position:
-            self.verified = (start, max(known, end))
-        else:
-            self.verified = (position, end)
 
     # --- the files -----------------------------------------------------------------------------------------
 

@@ -12,7 +12,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from forebay.storage.log.segment import NO_NEXT, Segment
+from forebay.storage.log.batch_file import NO_NEXT
+from forebay.storage.log.segment import Segment
+from forebay.wire.parts import FileRange
 
 
 class SegmentInfo(NamedTuple):
@@ -22,6 +24,16 @@ class SegmentInfo(NamedTuple):
     next_offset: int
     size: int
     largest_timestamp: int
+
+
+class LogSlice(NamedTuple):
+    """What a read found: whole batches in one file, and the offset to go on from."""
+
+    range: FileRange | None
+    next_offset: int
+    segment: Segment | None = None
+    more: bool = False
+    """Whether batches that may be read follow: the size wanted, or the end of a segment, left them out."""
 
 
 class SegmentList:

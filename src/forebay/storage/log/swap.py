@@ -9,42 +9,54 @@ The files of the new segment pass through three names:
    while its `.swap` exists every index of a final name belongs to the old segments.
 
 Every rename happens on the loop, which owns the log, and waits for no device; between the steps a thread
-makes the directory durable (`sync_names`). The log can be cut or deleted in between: `settle` then ends
-the swap one way or the other first. A step that the disk refuses changes nothing and can be taken again: the
+makes the directory durable (`LogFiles.sync_names`). The log can be cut or closed in between, which first ends
+the swap one way or the other. A step that the disk refuses changes nothing and can be taken again: the
 swap is `swap_pending` until its last step has been, and no other begins before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from forebay.clock import Clock, monotonic_ms
+from forebay.errors import StorageError
 from forebay.storage.disk import Disk
+from forebay.storage.log.batch_file import Stretch
+from forebay.storage.log.config import LogConfig
 from forebay.storage.log.recovery import Opened
 from forebay.storage.log.segment import Segment
 from forebay.storage.log.swap_recovery import CLEANED, SWAP, remove_files
-from forebay.storage.log.writer import LogConfig, LogWriter
+from forebay.storage.log.writer import LogWriter
 
 
 class SwappingLog(LogWriter):
     __slots__ = ("_adopted", "_swap")
 
-    _swap: tuple[list[Segment], Segment] | None
-    """The old segments and the new one, from `begin_swap` on."""
-    _adopted: bool
-
     def __init__(self, disk: Disk, directory: str, config: LogConfig, clock: Clock, opened: Opened) -> None:
         super().__init__(disk, directory, config, clock, opened)
-        self._swap = None
+        self._swap: tuple[list[Segment], Segment] | None = None
+        """The old segments and the new one, from `begin_swap` on."""
         self._adopted = False
+        """Whether the log has the new segment already, and cannot go back."""
 
     def sealed_segments(self, end_offset: int) -> list[Segment]:
         """The segments below an offset, never the active one."""
         return [s for s in self._segments if s is not self._active and s.next_base <= end_offset]
 
     def first_timestamp_from(self, offset: int) -> int | None:
-        """When the segment began that holds an offset, or the next one. Reads a header: may block."""
-        return next(iter(self._segments.from_offset(offset))).first_timestamp()
+        """When the segment began that holds an offset, or the next one. Reads a header."""
+        return self._segments.from_offset(offset)[0].first_timestamp()
+
+    def stretches(self, from_offset: int) -> Iterator[Stretch]:
+        """Where the batches lie, from the one that holds the offset on. Raises StorageError."""
+        self._write_early()
+        for segment in self._segments.from_offset(from_offset):
+            try:
+                first = segment.find(from_offset)
+            except OSError as error:
+                raise StorageError(f"cannot read {self.directory}: {error}") from error
+            if first is not None:
+                yield Stretch(segment, first.position, segment.size)
 
     @property
     def swap_pending(self) -> bool:
@@ -56,7 +68,7 @@ class SwappingLog(LogWriter):
 
         Nor if the log was cut since that generation: messages may be gone that others were left out for.
         """
-        stale = generation != self._generation or not self._segments.holds(old) or self._active in old
+        stale = generation != self.generation or not self._segments.holds(old) or self._active in old
         if self._final or self._swap is not None or stale:
             remove_files(self._disk, new)
             return False
@@ -69,10 +81,6 @@ class SwappingLog(LogWriter):
         self._swap, self._adopted = (list(old), new), False
         return True
 
-    def sync_names(self) -> None:
-        """Make the renames so far survive a loss of power. Blocks; any thread."""
-        self._disk.fsync_dir(self.directory)
-
     def adopt_swap(self) -> bool:
         """Read from the new segment from now on; the old ones stay for readers in flight."""
         if self._swap is None:
@@ -82,9 +90,9 @@ class SwappingLog(LogWriter):
             if not self._segments.holds(old):
                 self._abandon()
                 return False
-            with self._sync_lock:
+            with self._unsynced.lock:
                 self._hints, self._old_hints = {}, {}
-                self._unsynced = [segment for segment in self._unsynced if segment not in old]
+                self._unsynced.forget(old)
                 self._segments.replace(old, new)
             self._adopted = True
         for segment in old:
@@ -102,21 +110,10 @@ class SwappingLog(LogWriter):
             if file.path.endswith(SWAP):  # else it was deleted meanwhile
                 file.rename(file.path.removesuffix(SWAP))
         # Not before: until here, files of the old segments may have the names that the new one's now have.
-        self._segments.retire(old, monotonic_ms(self._clock) + self._config.file_delete_delay_ms)
+        self._segments.retire(old, monotonic_ms(self._clock) + self.config.file_delete_delay_ms)
         self._swap = None
-        with self._sync_lock:
-            self._new_files = True
-
-    def settle(self) -> None:
-        """Before the log is cut: leave no swap that opening would complete. Blocks."""
-        if self._swap is None:
-            return
-        if self._adopted:
-            self.sync_names()
-            self.end_swap()
-        else:
-            self._abandon()
-        self.sync_names()
+        with self._unsynced.lock:
+            self._unsynced.new_names = True
 
     def forget_swap(self) -> None:
         """The log is being deleted with all its files, or closed."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 
 from forebay.storage.disk import Disk
-from forebay.storage.log.segment import CorruptBatch, Segment, segment_name
+from forebay.storage.log.batch_file import CorruptBatch
+from forebay.storage.log.segment import Segment, segment_name
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from forebay.errors import ProtocolError
-from forebay.storage.log.segment import NO_TIMESTAMP, CorruptBatch, Segment
+from forebay.storage.log.batch_file import CorruptBatch
+from forebay.storage.log.segment import NO_TIMESTAMP, Segment
 from forebay.storage.log.unreadable import UnreadableBatches
 from forebay.wire.batch import BatchHeader, crc_ok
 from forebay.wire.compression import MAX_OUTPUT_BYTES

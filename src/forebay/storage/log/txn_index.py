@@ -14,6 +14,7 @@ log; the others are made anew from the log after a crash (`keep_below`, then `ap
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
@@ -36,25 +37,21 @@ class AbortedTxn(NamedTuple):
 
 
 class TxnIndex:
-    __slots__ = ("_base_offset", "_file", "_unsynced")
+    __slots__ = ("_base_offset", "_unsynced", "file")
 
     def __init__(self, file: File, base_offset: int) -> None:
-        self._file = file
+        self.file = file
         self._base_offset = base_offset
         self._unsynced = file.size() > 0
         """True for existing content too: the process that wrote it may not have synced it."""
 
     def __len__(self) -> int:
-        return self._file.size() // _ENTRY.size
-
-    @property
-    def file(self) -> File:
-        return self._file
+        return self.file.size() // _ENTRY.size
 
     def append(self, entries: Sequence[AbortedTxn]) -> None:
         """Enter transactions whose markers come after all those that are there; all of them or none."""
         self._unsynced = True
-        self._file.appendv([b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)])
+        self.file.appendv([b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)])
 
     def last(self) -> AbortedTxn | None:
         count = len(self)
@@ -95,34 +92,27 @@ class TxnIndex:
                 kept += 1
         except StorageError:
             pass  # from here on the file was still on its way to the disk
-        if self._file.size() != kept * _ENTRY.size:
+        if self.file.size() != kept * _ENTRY.size:
             self._cut(kept)
 
     def _cut(self, kept: int) -> None:
         """Keep the first entries. Also that has to be synced: the log will grow past those that are gone."""
         self._unsynced = True
-        self._file.truncate(kept * _ENTRY.size)
+        self.file.truncate(kept * _ENTRY.size)
 
     def datasync(self) -> None:
         """Make what was written and cut so far survive a loss of power. Blocks; any thread."""
         if self._unsynced:
             self._unsynced = False
             try:
-                self._file.datasync()
+                self.file.datasync()
             except OSError:
                 self._unsynced = True
                 raise
 
     def _first_ending_from(self, offset: int) -> int:
         """The number of the first entry whose marker is at this offset or after it."""
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if self._entry(middle).last_offset < offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(range(len(self)), offset, key=lambda number: self._entry(number).last_offset)
 
     def _entry(self, number: int) -> AbortedTxn:
         return self._checked(number, self._rows(number, 1)[0], self._base_offset)
@@ -130,13 +120,13 @@ class TxnIndex:
     def _rows(self, number: int, count: int) -> list[tuple[int, ...]]:
         size = _ENTRY.size
         wanted = min(count, len(self) - number) * size
-        data = self._file.pread(wanted, number * size)
+        data = self.file.pread(wanted, number * size)
         if len(data) != wanted:
-            raise StorageError(f"{self._file.path} is shorter than it was")
+            raise StorageError(f"{self.file.path} is shorter than it was")
         return list(_ENTRY.iter_unpack(data))
 
     def _checked(self, number: int, row: tuple[int, ...], last_offset_min: int) -> AbortedTxn:
         entry = AbortedTxn._make(row[1:])
         if row[0] != _VERSION or entry.last_offset < last_offset_min:
-            raise StorageError(f"{self._file.path} is damaged at entry {number}")
+            raise StorageError(f"{self.file.path} is damaged at entry {number}")
         return entry

@@ -1,4 +1,4 @@
-"""The writing half of a log: queue, write, roll, sync, and fail without losing what is there.
+"""The writing half of a log: queue, write, roll, and fail without losing what is there.
 
 `append` only queues: the batch is a view of the buffer that the request was received into, and one
 `write_pending` at the end of the read event writes everything queued since the last. Whatever else has
@@ -7,33 +7,26 @@ to see the bytes (a read, a roll) writes them first.
 When a write fails, what was queued is forgotten, the file keeps its whole batches, `offline` says why, and
 `append` or `write_pending` raises StorageError. If another call had to write, `write_pending` raises it
 later, so no queued batch is taken for stored. Reads go on. One append per second tries again, so a disk that
-has room again needs no restart; it first cuts off what the failed write may have left. A failed fdatasync is
-final: the kernel may have dropped the bytes, and a second call would report success.
-
-`datasync` is the one call that another thread may make while the owner appends. It takes note of the end
-first, syncs every file that can hold something below that end, and only then moves the recovery point. If the
-log was truncated in the meantime (`_generation`), that end is invalid, and it starts again.
+has room again needs no restart; it first cuts off what the failed write may have left. A failed sync is
+final (files.py).
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import PurePath
-from zlib import crc32
 
 from forebay.clock import Clock
 from forebay.errors import StorageError
-from forebay.storage.disk import Disk, File, FileClosed
+from forebay.storage.disk import Disk, File
+from forebay.storage.log.batch_file import MAX_RELATIVE_OFFSET
+from forebay.storage.log.config import LogConfig
 from forebay.storage.log.producer_snapshots import Snapshots
-from forebay.storage.log.recovery import Opened, RecoveryReport
-from forebay.storage.log.segment import MAX_RELATIVE_OFFSET, Segment, Tail
+from forebay.storage.log.recovery import Opened
+from forebay.storage.log.segment import Segment, Tail
 from forebay.storage.log.segments import SegmentList
 from forebay.storage.log.txn_index import AbortedTxn
-from forebay.storage.log.unreadable import UnreadableBatches
+from forebay.storage.log.unsynced import Unsynced
 from forebay.wire.batch import BatchHeader
 
 logger = logging.getLogger(__name__)
@@ -45,42 +38,19 @@ _CLOSED = -1
 """As a limit of bytes: every append must stop and ask whether it may go on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogConfig:
-    """The topic settings that storage obeys."""
-
-    segment_bytes: int = 1 << 30
-    segment_ms: int = 7 * 24 * 3600 * 1000
-    segment_jitter_ms: int = 0
-    """Segments close up to this much earlier, so that the logs of a topic do not all roll at once."""
-    index_interval_bytes: int = 4096
-    segment_index_bytes: int = 10 << 20
-    file_delete_delay_ms: int = 60_000
-
-    def age_max_ms(self, directory: str, base_offset: int) -> int:
-        """How long a segment stays open: the same on every replica, and after a restart."""
-        spread = min(self.segment_jitter_ms, self.segment_ms)
-        if not spread:
-            return self.segment_ms
-        return self.segment_ms - crc32(f"{PurePath(directory).name}/{base_offset}".encode()) % spread
-
-
 class LogWriter:
     __slots__ = (
         "_aborted",
         "_active",
         "_clock",
-        "_config",
         "_disk",
         "_file",
         "_final",
         "_first_timestamp",
         "_flush_due",
-        "_generation",
         "_hints",
         "_index_at",
         "_lost",
-        "_new_files",
         "_old_hints",
         "_pending",
         "_position",
@@ -90,21 +60,16 @@ class LogWriter:
         "_roll_timestamp",
         "_segments",
         "_snapshots",
-        "_sync_lock",
         "_unsynced",
         "_written_end",
-        "before_sync",
+        "config",
         "directory",
-        "discarded",
         "end_offset",
         "has_aborted",
         "offline",
         "on_roll",
-        "on_start",
         "recovery_point",
-        "report",
         "start_offset",
-        "unreadable",
     )
 
     _active: Segment
@@ -127,14 +92,11 @@ class LogWriter:
 
     def __init__(self, disk: Disk, directory: str, config: LogConfig, clock: Clock, opened: Opened) -> None:
         self._disk = disk
-        self._config = config
+        self.config = config
         self._clock = clock
         self._segments = SegmentList(opened.segments)
         self._snapshots = Snapshots(disk, directory)
-        self._sync_lock = threading.Lock()
-        self._unsynced: list[Segment] = list(opened.unsynced)
-        self._generation = 0
-        self._new_files = opened.unsynced_names
+        self._unsynced = Unsynced(opened.unsynced, new_names=opened.unsynced_names)
         self._pending: list[memoryview] = []
         self._aborted: list[AbortedTxn] = []
         """Ended by markers that are queued: they enter the index together."""
@@ -142,17 +104,9 @@ class LogWriter:
         self._retry_at = 0.0
         self._final = False
         self.directory = directory
-        self.discarded = False
-        """Deleted or given up: nothing that is known of it may be written down any more."""
-        self.report: RecoveryReport = opened.report
         self.offline: str | None = None
-        self.before_sync: Callable[[], None] | None = None
-        """Called before the files are synced, in the same thread: what must be on the disk before them."""
         self.on_roll: Callable[[int], None] | None = None
         """Called with the end offset when a new segment begins, before anything is in it."""
-        self.on_start: Callable[[int], None] | None = None
-        """Called with the start offset when messages were deleted from the front."""
-        self.unreadable = UnreadableBatches(directory)
         self.recovery_point = 0
         self.start_offset = 0
         self.has_aborted = any(len(segment.txn_index) for segment in self._segments)
@@ -164,16 +118,17 @@ class LogWriter:
         return self._segments.size + self._position - self._active.size
 
     @property
-    def generation(self) -> int:
-        """Changes whenever the end of the log is cut."""
-        return self._generation
+    def begin_offset(self) -> int:
+        """Where the first segment begins: at `start_offset`, or before it if only a part of it is deleted."""
+        return self._segments[0].base_offset
 
     @property
-    def config(self) -> LogConfig:
-        return self._config
+    def generation(self) -> int:
+        """Changes whenever the end of the log is cut."""
+        return self._unsynced.generation
 
     def configure(self, config: LogConfig) -> None:
-        self._config = config
+        self.config = config
         self._set_limits(self._first_timestamp)
 
     # --- appending -----------------------------------------------------------------------------------------
@@ -261,8 +216,8 @@ class LogWriter:
         """Before the markers, so that no reader can see the end of a transaction and miss that it aborted."""
         index = self._active.txn_index
         if not len(index):
-            with self._sync_lock:
-                self._new_files = True
+            with self._unsynced.lock:
+                self._unsynced.new_names = True
         index.append(self._aborted)
         self._aborted.clear()
         self.has_aborted = True
@@ -289,7 +244,8 @@ class LogWriter:
             self._write_early()
             self._roll(self._base_for(last_offset))
         elif out_of_range:
-            self._start_anew(self._base_for(last_offset), keep=len(self._segments) - 1)
+            with self._unsynced.lock:
+                self._begin_anew(self._base_for(last_offset), keep=len(self._segments) - 1)
         if not self._position:
             self._set_limits(max_timestamp)
 
@@ -309,9 +265,9 @@ class LogWriter:
             segment = Segment(self._disk, self.directory, base_offset, create=True)
         except OSError as error:
             raise self._fail(error) from error
-        with self._sync_lock:
-            self._unsynced.append(sealed)
-            self._new_files = True
+        with self._unsynced.lock:
+            self._unsynced.segments.append(sealed)
+            self._unsynced.new_names = True
             self._segments.push(segment)
             self._activate(Tail(base_offset, 0, None))
         if self.on_roll is not None:
@@ -322,7 +278,7 @@ class LogWriter:
         self._active = self._segments[-1]
         self._file = self._active.file
         self._position = self._active.size
-        self._index_at = tail.indexed_position + self._config.index_interval_bytes
+        self._index_at = tail.indexed_position + self.config.index_interval_bytes
         self._flush_due = False
         self.end_offset = tail.next_offset
         self._written_end = tail.next_offset
@@ -332,21 +288,21 @@ class LogWriter:
 
     def _set_limits(self, first_timestamp: int | None) -> None:
         self._first_timestamp = first_timestamp
-        self._roll_bytes = _CLOSED if self.offline is not None else self._config.segment_bytes
+        self._roll_bytes = _CLOSED if self.offline is not None else self.config.segment_bytes
         self._roll_offset = self._active.base_offset + MAX_RELATIVE_OFFSET
         # An empty segment stops its first batch, whose timestamp begins the segment's clock.
         self._roll_timestamp = (
             -_NO_LIMIT
             if first_timestamp is None
-            else first_timestamp + self._config.age_max_ms(self.directory, self._active.base_offset)
+            else first_timestamp + self.config.age_max_ms(self.directory, self._active.base_offset)
         )
 
     def _add_index_entry(self, last_offset: int, position: int) -> None:
         segment = self._active
         segment.add_entry(last_offset, position)
-        self._index_at = position + self._config.index_interval_bytes
+        self._index_at = position + self.config.index_interval_bytes
         self._flush_due = segment.index.full_chunk
-        if len(segment.index) * 8 >= self._config.segment_index_bytes - 8:
+        if len(segment.index) * 8 >= self.config.segment_index_bytes - 8:
             self._roll_bytes = _CLOSED
 
     def _flush_index(self) -> None:
@@ -357,15 +313,10 @@ class LogWriter:
             logger.warning("index not written", extra={"path": self._file.path, "error": str(error)})
         self._flush_due = False
 
-    def _start_anew(self, base_offset: int, *, keep: int) -> None:
-        """Drop all but the first `keep` segments and go on in a new one."""
-        with self._sync_lock:
-            self._begin_anew(base_offset, keep=keep)
-
     def _begin_anew(self, base_offset: int, *, keep: int) -> None:
-        """The same, under the lock."""
-        self._generation += 1
-        self._new_files = True
+        """Drop all but the first `keep` segments and go on in a new one. Under the lock."""
+        self._unsynced.generation += 1
+        self._unsynced.new_names = True
         while len(self._segments) > keep:
             self._drop_last()
         self._segments.push(Segment(self._disk, self.directory, base_offset, create=True))
@@ -374,7 +325,7 @@ class LogWriter:
     def _drop_last(self) -> None:
         dropped = self._segments.pop()
         dropped.close()
-        self._unsynced = [segment for segment in self._unsynced if segment is not dropped]
+        self._unsynced.forget([dropped])
         for file in dropped.files():
             self._disk.remove(file.path)
 
@@ -387,70 +338,6 @@ class LogWriter:
     def offline_for_good(self) -> bool:
         """Whether no append will be tried again before the log is opened anew."""
         return self._final
-
-    # --- syncing -------------------------------------------------------------------------------------------
-
-    def datasync(self) -> int:
-        """Make all that was written survive a loss of power; returns the recovery point. Any thread."""
-        if self._final:
-            raise StorageError(self.offline or "the log is offline")
-        with self._sync_lock:
-            generation = self._generation
-            end = self._written_end
-            active = self._active
-            sealed = tuple(self._unsynced)
-            new_files, self._new_files = self._new_files, False
-        if end <= self.recovery_point and not new_files:
-            return self.recovery_point
-        unprepared = self._prepare_sync(new_files)
-        try:
-            self._sync_files(active, sealed, new_files)
-        except OSError as error:
-            if self._changed_since(generation, new_files):
-                return self.datasync()  # what could not be synced may have been cut off
-            self.take_offline(f"cannot sync {active.file.path}: {error}")
-            logger.error("log offline for good", extra={"directory": self.directory, "error": str(error)})
-            raise StorageError(f"cannot sync {active.file.path}: {error}") from error
-        if unprepared is not None:
-            raise unprepared
-        with self._sync_lock:
-            if self._generation == generation:
-                self._unsynced = [segment for segment in self._unsynced if segment not in sealed]
-                self.recovery_point = max(self.recovery_point, end)
-                return self.recovery_point
-            self._new_files |= new_files
-        return self.datasync()
-
-    def _changed_since(self, generation: int, new_files: bool) -> bool:
-        """Whether the log was cut while it was being synced; then the names have to be synced again too."""
-        with self._sync_lock:
-            self._new_files |= new_files
-            return self._generation != generation
-
-    def _prepare_sync(self, new_files: bool) -> StorageError | None:
-        """What went wrong with the files beside the log, on a full disk for instance.
-
-        The log's own files are synced all the same, so that a loss of power takes nothing; but the next start
-        looks through them, and another sync is tried.
-        """
-        try:
-            if self.before_sync is not None:
-                self.before_sync()
-        except OSError as error:
-            with self._sync_lock:
-                self._new_files |= new_files
-            return StorageError(f"cannot prepare to sync {self.directory}: {error}")
-        return None
-
-    def _sync_files(self, active: Segment, sealed: tuple[Segment, ...], new_files: bool) -> None:
-        for segment in sealed:
-            with suppress(FileClosed):  # deleted meanwhile: there is nothing left to keep
-                segment.datasync(indexes=True)
-        with suppress(FileClosed):
-            active.datasync(indexes=False)
-        if new_files:
-            self._disk.fsync_dir(self.directory)
-            self._disk.fsync_dir(str(PurePath(self.directory).parent))
 
     # --- failing -------------------------------------------------------------------------------------------
 
@@ -470,8 +357,8 @@ class LogWriter:
         self._position = segment.size
         self.end_offset = self._written_end
         try:
-            tail = segment.load_tail(self._config.index_interval_bytes)
-            self._index_at = tail.indexed_position + self._config.index_interval_bytes
+            tail = segment.load_tail(self.config.index_interval_bytes)
+            self._index_at = tail.indexed_position + self.config.index_interval_bytes
             self._set_limits(tail.first_timestamp)
         except (OSError, StorageError):
             # The limits stay those of the batches that were not written: at worst a roll comes early.

@@ -1,0 +1,25 @@
+"""The topic settings that storage obeys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePath
+from zlib import crc32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    segment_jitter_ms: int = 0
+    """Segments close up to this much earlier, so that the logs of a topic do not all roll at once."""
+    index_interval_bytes: int = 4096
+    segment_index_bytes: int = 10 << 20
+    file_delete_delay_ms: int = 60_000
+
+    def age_max_ms(self, directory: str, base_offset: int) -> int:
+        """How long a segment stays open: the same on every replica, and after a restart."""
+        spread = min(self.segment_jitter_ms, self.segment_ms)
+        if not spread:
+            return self.segment_ms
+        return self.segment_ms - crc32(f"{PurePath(directory).name}/{base_offset}".encode()) % spread

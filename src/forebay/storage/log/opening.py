@@ -1,0 +1,53 @@
+"""Opening a log: in any thread, which then hands it over to the loop that will own it."""
+
+from __future__ import annotations
+
+from forebay.clock import Clock, SystemClock
+from forebay.storage.disk import Disk
+from forebay.storage.log.config import LogConfig
+from forebay.storage.log.log import Log
+from forebay.storage.log.recovery import OpenOptions, open_segments
+
+
+def open_log(
+    disk: Disk,
+    directory: str,
+    config: LogConfig | None = None,
+    *,
+    clock: Clock | None = None,
+    start_offset: int = 0,
+    recovery_point: int = 0,
+    clean: bool = False,
+    power_lost: bool = True,
+) -> Log:
+    """The log in a directory, made if need be; unless `clean`, checked and repaired. Blocks.
+
+    `power_lost`: unless the stop was clean, what was not synced may be gone.
+    """
+    config = config or LogConfig()
+    disk.mkdirs(directory)
+    options = OpenOptions(
+        start_offset=start_offset,
+        recovery_point=recovery_point,
+        clean=clean,
+        power_lost=power_lost,
+        index_interval_bytes=config.index_interval_bytes,
+    )
+    log = Log(disk, directory, config, clock or SystemClock(), open_segments(disk, directory, options))
+    if log.report.missing_offsets:
+        log.take_offline(
+            f"{directory} ends at offset {log.end_offset}, but {log.report.missing_offsets} more offsets "
+            "were synced: its files were damaged or cut. Restore them, or delete "
+            "recovery-point-offset-checkpoint to accept the loss"
+        )
+    if log.end_offset < start_offset and log.offline is None:
+        # Deleted messages were lost with the power. Their offsets must not be given out again.
+        log.files.truncate_fully_and_start_at(start_offset)
+    log.start_offset = min(max(start_offset, log.begin_offset), log.end_offset)
+    if log.report.missing_offsets:
+        # It stays on record: the log must not come back as if nothing had happened.
+        log.recovery_point = recovery_point
+    else:
+        log.recovery_point = log.end_offset if clean else min(recovery_point, log.end_offset)
+    log.files.forget_unsynced(snapshots=not clean)
+    return log

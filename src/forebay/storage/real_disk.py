@@ -1,0 +1,313 @@
+"""The disk of the operating system.
+
+A descriptor never means another file. One thread, the owner, opens, evicts and closes the shared descriptors,
+so what `fileno()` gave it stays true until it lets go. Any other thread works on a descriptor of its own for
+the length of one call; when it closes a `File`, the owner closes the shared descriptor before it opens its
+next.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import get_ident
+
+from forebay.storage.disk import Buffer, FileClosed, Lock, Locked
+
+_IOV_MAX = 1024
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_RWF_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+
+
+class RealFile:
+    """A file of the operating system; made by `RealDisk.open`."""
+
+    __slots__ = ("_closed", "_disk", "_exists", "_fd", "_size", "path", "recent")
+
+    def __init__(self, disk: RealDisk, path: str) -> None:
+        self._disk = disk
+        self.path = path
+        self._fd = -1
+        self._closed = False
+        self.recent = False
+        try:
+            self._size = os.stat(path).st_size  # noqa: PTH116 - strings all the way, this runs per segment
+            self._exists = True
+        except FileNotFoundError:
+            self._size = 0
+            self._exists = False
+
+    def fileno(self) -> int:
+        self.recent = True
+        fd = self._fd
+        return fd if fd >= 0 else self._open_shared()
+
+    def size(self) -> int:
+        return self._size
+
+    def appendv(self, views: Sequence[Buffer]) -> None:
+        if get_ident() == self._disk.owner:
+            self._append(self.fileno(), views)
+        else:
+            with self._private() as fd:
+                self._append(fd, views)
+
+    def _append(self, fd: int, views: Sequence[Buffer]) -> None:
+        start = self._size
+        total = sum(map(len, views))
+        try:
+            if len(views) == 1:
+                written = os.pwrite(fd, views[0], start)
+            else:
+                written = _write_vectors(fd, views, start)
+            if written != total:
+                _write_rest(fd, b"".join(views)[written:], start + written)
+        except OSError:
+            self._cut(fd, start)
+            raise
+        self._size = start + total
+
+    def pread(self, length: int, position: int) -> bytes:
+        if not self._exists and not self._closed:
+            return b""
+        if get_ident() == self._disk.owner:
+            return os.pread(self.fileno(), length, position)
+        with self._private() as fd:
+            return os.pread(fd, length, position)
+
+    def cached(self, position: int, length: int) -> bool:
+        if _RWF_NOWAIT is None:
+            return True
+        fd = self.fileno()
+        probe = [bytearray(1)]
+        try:
+            os.preadv(fd, probe, position, _RWF_NOWAIT)
+            os.preadv(fd, probe, position + length - 1, _RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # the file system cannot tell
+        return True
+
+    def datasync(self) -> None:
+        with self._private() as fd:
+            os.fdatasync(fd)
+
+    def truncate(self, size: int) -> None:
+        with self._private() as fd:
+            os.ftruncate(fd, size)
+        self._size = size
+
+    def rename(self, path: str) -> None:
+        with self._disk.lock_fds:
+            if self._exists:
+                os.rename(self.path, path)  # noqa: PTH104
+            self.path = path
+
+    def close(self) -> None:
+        self._closed = True
+        self.evict()
+
+    def evict(self) -> None:
+        """Give the shared descriptor back."""
+        with self._disk.lock_fds:
+            fd = self.let_go()
+            if fd >= 0 and get_ident() != self._disk.owner:
+                self._disk.left_open.append(fd)  # the owner may be about to use it
+                return
+        if fd >= 0:
+            os.close(fd)
+
+    def let_go(self) -> int:
+        """Forget the shared descriptor, which is then the caller's to close; -1 for none. Under the lock."""
+        fd, self._fd = self._fd, -1
+        self._disk.opened.pop(self, None)
+        return fd
+
+    def _open_shared(self) -> int:
+        disk = self._disk
+        if get_ident() != disk.owner:
+            raise RuntimeError(f"{self.path}: only the thread that owns the disk may use its descriptors")
+        disk.make_room()
+        fd = self._open()
+        with disk.lock_fds:
+            self._fd = fd
+            disk.opened[self] = None
+        self.recent = False  # one use earns nothing: a pass over many files must not push out the busy ones
+        return fd
+
+    @contextmanager
+    def _private(self) -> Iterator[int]:
+        """A descriptor of the calling thread's own."""
+        with self._disk.lock_fds:
+            fd = os.dup(self._fd) if self._fd >= 0 else self._open()
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _open(self) -> int:
+        if self._closed:
+            raise FileClosed(self.path)
+        # Only the first opening may create: a name that has vanished since is an error, not an empty file.
+        flags = os.O_RDWR | os.O_CLOEXEC | (0 if self._exists else os.O_CREAT)
+        fd = os.open(self.path, flags, 0o644)
+        self._exists = True
+        return fd
+
+    def _cut(self, fd: int, size: int) -> None:
+        try:
+            os.ftruncate(fd, size)
+        except OSError:
+            # The next append writes over the torn bytes, and recovery cuts them off if there is none.
+            return
+
+
+def _write_vectors(fd: int, views: Sequence[Buffer], position: int) -> int:
+    """How many bytes were written before a write came out short."""
+    written = 0
+    for first in range(0, len(views), _IOV_MAX):
+        vector = views[first : first + _IOV_MAX]
+        expected = sum(map(len, vector))
+        got = os.pwritev(fd, vector, position + written)
+        written += got
+        if got != expected:
+            break
+    return written
+
+
+def _write_rest(fd: int, rest: bytes, position: int) -> None:
+    """A short write says that something is wrong but not what: go on until it is done or an errno comes."""
+    while rest:
+        written = os.pwrite(fd, rest, position)
+        if written == 0:
+            raise OSError(errno.EIO, "the device takes no more bytes")
+        rest = rest[written:]
+        position += written
+
+
+class _FileLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class RealDisk:
+    """The disk of the operating system. The thread that makes it owns it; `adopt` hands it to another."""
+
+    def __init__(self, max_open_files: int = 512) -> None:
+        if max_open_files < 1:
+            raise ValueError("max_open_files must be at least 1")
+        self._max_open_files = max_open_files
+        self.owner = get_ident()
+        self.lock_fds = threading.Lock()
+        self.opened: OrderedDict[RealFile, None] = OrderedDict()
+        self.left_open: list[int] = []
+        """Descriptors of files that other threads have closed."""
+
+    def adopt(self) -> None:
+        """Make the calling thread the owner. No other thread may use the disk during the call."""
+        self.owner = get_ident()
+
+    def open_files(self) -> int:
+        return len(self.opened) + len(self.left_open)
+
+    def make_room(self) -> None:
+        """Close what has not been used since the last look until one more file may open (second chance)."""
+        opened = self.opened
+        with self.lock_fds:
+            closing, self.left_open = self.left_open, []
+            while len(opened) >= self._max_open_files:
+                oldest = next(iter(opened))
+                if oldest.recent:
+                    oldest.recent = False
+                    opened.move_to_end(oldest)
+                else:
+                    closing.append(oldest.let_go())
+        for fd in closing:
+            os.close(fd)
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        if create:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
+        return RealFile(self, path)
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))  # noqa: PTH208
+
+    def mkdirs(self, path: str) -> None:
+        Path(path).mkdir(parents=True, exist_ok=True)
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size  # noqa: PTH116
+
+    def rename(self, path: str, new_path: str) -> None:
+        os.rename(path, new_path)  # noqa: PTH104
+
+    def remove(self, path: str) -> None:
+        Path(path).unlink(missing_ok=True)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def fsync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def read_bytes(self, path: str) -> bytes:
+        return Path(path).read_bytes()
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        temporary = path + ".tmp"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            _write_rest(fd, data, 0)
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)  # noqa: PTH105
+        if sync:
+            self.fsync_dir(str(Path(path).parent))
+
+    def usage(self, path: str) -> tuple[int, int]:
+        usage = shutil.disk_usage(path)
+        return usage.total, usage.free
+
+    def lock(self, path: str, text: str) -> Lock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, text.encode(), 0)
+        except BlockingIOError:
+            holder = os.pread(fd, 200, 0).decode(errors="replace").strip()
+            os.close(fd)
+            raise Locked(path, holder) from None
+        except OSError:
+            os.close(fd)
+            raise
+        return _FileLock(fd)
+
+    def boot_id(self) -> str:
+        try:
+            return Path(_BOOT_ID).read_text().strip()
+        except OSError:
+            return ""
