@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from forebay.sim.simulation import Ending, Story, simulate
+from support.brokers.loop_guard import loops_guarded
 
 _SEEDS = int(os.environ.get("SIM_SEEDS", "40"))
 _FIRST = int(os.environ.get("SIM_FIRST_SEED", "1000"))
@@ -32,7 +33,12 @@ def tell() -> Iterator[Tell]:
     # Forking would copy whatever threads the tests before this one have left running.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=os.cpu_count(), mp_context=context) as pool:
-        yield lambda stories: list(pool.map(simulate, stories))
+        yield lambda stories: list(pool.map(simulate_guarded, stories))
+
+
+def simulate_guarded(story: Story) -> Ending:
+    with loops_guarded():
+        return simulate(story)
 
 
 def check(endings: Iterable[Ending]) -> None:

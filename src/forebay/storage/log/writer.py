@@ -7,8 +7,7 @@ to see the bytes (a read, a roll) writes them first.
 When a write fails, what was queued is forgotten, the file keeps its whole batches, `offline` says why, and
 `append` or `write_pending` raises StorageError. If another call had to write, `write_pending` raises it
 later, so no queued batch is taken for stored. Reads go on. One append per second tries again, so a disk that
-has room again needs no restart; it first cuts off what the failed write may have left. A failed sync is
-final (files.py).
+has room again needs no restart; it first cuts off what the failed write left. A failed sync is final.
 """
 
 from __future__ import annotations
