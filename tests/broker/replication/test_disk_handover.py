@@ -64,3 +64,34 @@ async def test_disks_that_were_full_everywhere_need_no_restart(tmp_path: Path) -
             disk.repair()
         assert await retried(attempt, *passing, ErrorCode.NOT_ENOUGH_REPLICAS) == ErrorCode.NONE
         await cluster.in_sync(TOPIC)
+
+
+async def test_a_broken_disk_is_not_handed_over_to_a_broker_that_is_only_registered(tmp_path: Path) -> None:
+    """Its disk may be lost. It would be the only one in sync, and everything would be gone with it."""
+    settings = {**NEVER_LOOKED_AT, "min.insync.replicas": "1"}
+    async with local_cluster(tmp_path, settings, make_disk=FaultyDisk) as cluster:
+        (made,) = (await cluster.ask(1, create_topic(TOPIC), CREATE_TOPICS)).topics
+        assert made.error_code == ErrorCode.NONE
+        await cluster.in_sync(TOPIC)
+        assert (await append(cluster, -1)).error_code == ErrorCode.NONE
+        first, last, silent = cluster.state(TOPIC).replicas
+        await cluster.kill(silent)
+        await cluster.kill(first)
+        await cluster.bury(first)
+        assert cluster.leader(TOPIC) == last
+        assert silent in cluster.state(TOPIC).isr
+        disk = cluster[last].disk
+        assert isinstance(disk, FaultyDisk)
+        disk.break_path("append", f"{TOPIC}-0")
+        assert (await append(cluster, 1)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        await cluster.settle()
+        assert cluster.leader(TOPIC) == last
+        disk.repair()
+        await cluster.bury(silent)
+        await eventually(lambda: cluster.state(TOPIC).isr == (last,))
+
+        async def attempt() -> tuple[int, int]:
+            code = (await append(cluster, -1)).error_code
+            return code, code
+
+        assert await retried(attempt, ErrorCode.KAFKA_STORAGE_ERROR) == ErrorCode.NONE

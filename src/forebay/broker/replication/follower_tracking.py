@@ -93,5 +93,5 @@ class Followers:
         self._write_cycle.advance(partition)
         if partition.deletions:
             partition.settle_deletions()
-        if leadership.may_join(follower, partition.high_watermark):
+        if leadership.may_join(follower, partition.high_watermark) or partition.log.offline is not None:
             self._isr.consider(partition)

@@ -166,7 +166,10 @@ class InSyncReplicas:
             return None
         minimum = partition.config.min_insync_replicas
         if partition.log.offline is not None:
-            return hand_over(state, self._node_id, image.brokers, minimum=minimum)
+            # A broker that has lost its disk is registered until its lease ends. If it led, it would be the
+            # only one in sync, and all would be lost with it: so only those take over that fetch from here.
+            heard = [node for node in image.brokers if self._heard_of_lately(node)]
+            return hand_over(state, self._node_id, heard, minimum=minimum)
         after = with_isr(state, self._isr(partition, leadership), minimum)
         # While it is unknown whether a replica has joined, the same state is written again to find out.
         if after != state or leadership.joining:
