@@ -229,9 +229,10 @@ def test_a_broker_tells_its_own_clients_that_it_ends_transactions_together(softw
             answer = client.call(request, version)
             levels = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
             assert levels.pop(END_TOGETHER, None) == ((1, 2) if software == "forebay" else None)
-            expected = {"group.version": (0, 1), "transaction.version": (0, 2)}
+            expected = {"group.version": (0, 1), "share.version": (0, 1), "transaction.version": (0, 2)}
             assert levels == (expected if version == 4 else {})
             assert [(each.name, each.max_version_level) for each in answer.finalized_features] == [
                 ("group.version", 1),
+                ("share.version", 1),
                 ("transaction.version", 2),
             ]
