@@ -9,6 +9,7 @@ each is a log of its own; the count is fixed when the topic is created.
 
 from __future__ import annotations
 
+from forebay.config.keys.group_bound import bound_key
 from forebay.config.keys.share import ShareGroupsConfig
 from forebay.config.settings_group import settings_group, subgroup
 from forebay.config.values import INT_MAX, Value, int_key, list_key, long_key
@@ -45,30 +46,10 @@ class GroupsConfig:
     consumer_heartbeat_interval_ms: int = int_key(
         "group.consumer.heartbeat.interval.ms", 5_000, "How often members of such a group report.", 1
     )
-    consumer_min_session_timeout_ms: int = int_key(
-        "group.consumer.min.session.timeout.ms",
-        1_000,
-        "The shortest consumer.session.timeout.ms that may be set for such a group.",
-        1,
-    )
-    consumer_max_session_timeout_ms: int = int_key(
-        "group.consumer.max.session.timeout.ms",
-        60_000,
-        "The longest consumer.session.timeout.ms that may be set for such a group.",
-        1,
-    )
-    consumer_min_heartbeat_interval_ms: int = int_key(
-        "group.consumer.min.heartbeat.interval.ms",
-        100,
-        "The shortest consumer.heartbeat.interval.ms that may be set for such a group.",
-        1,
-    )
-    consumer_max_heartbeat_interval_ms: int = int_key(
-        "group.consumer.max.heartbeat.interval.ms",
-        15_000,
-        "The longest consumer.heartbeat.interval.ms that may be set for such a group.",
-        1,
-    )
+    consumer_min_session_timeout_ms: int = bound_key("group.consumer.min.session.timeout.ms", 1_000, 1)
+    consumer_max_session_timeout_ms: int = bound_key("group.consumer.max.session.timeout.ms", 60_000, 1)
+    consumer_min_heartbeat_interval_ms: int = bound_key("group.consumer.min.heartbeat.interval.ms", 100, 1)
+    consumer_max_heartbeat_interval_ms: int = bound_key("group.consumer.max.heartbeat.interval.ms", 15_000, 1)
     consumer_max_size: int = int_key(
         "group.consumer.max.size", INT_MAX, "The most members of such a group.", 1
     )

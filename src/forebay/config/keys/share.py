@@ -7,6 +7,7 @@ once: Kafka waits for a second to spare large groups a few assignments.
 
 from __future__ import annotations
 
+from forebay.config.keys.group_bound import bound_key
 from forebay.config.offset_reset import check_offset_reset
 from forebay.config.settings_group import settings_group
 from forebay.config.values import Value, bool_key, int_key, text_key
@@ -28,33 +29,13 @@ class ShareGroupsConfig:
         "A member of a share group is dropped when silent for this long.",
         1,
     )
-    min_session_timeout_ms: int = int_key(
-        "group.share.min.session.timeout.ms",
-        1_000,
-        "The shortest share.session.timeout.ms that may be set for a group.",
-        1,
-    )
-    max_session_timeout_ms: int = int_key(
-        "group.share.max.session.timeout.ms",
-        60_000,
-        "The longest share.session.timeout.ms that may be set for a group.",
-        1,
-    )
+    min_session_timeout_ms: int = bound_key("group.share.min.session.timeout.ms", 1_000, 1)
+    max_session_timeout_ms: int = bound_key("group.share.max.session.timeout.ms", 60_000, 1)
     heartbeat_interval_ms: int = int_key(
         "group.share.heartbeat.interval.ms", 5_000, "How often members of a share group report.", 1
     )
-    min_heartbeat_interval_ms: int = int_key(
-        "group.share.min.heartbeat.interval.ms",
-        100,
-        "The shortest share.heartbeat.interval.ms that may be set for a group.",
-        1,
-    )
-    max_heartbeat_interval_ms: int = int_key(
-        "group.share.max.heartbeat.interval.ms",
-        15_000,
-        "The longest share.heartbeat.interval.ms that may be set for a group.",
-        1,
-    )
+    min_heartbeat_interval_ms: int = bound_key("group.share.min.heartbeat.interval.ms", 100, 1)
+    max_heartbeat_interval_ms: int = bound_key("group.share.max.heartbeat.interval.ms", 15_000, 1)
     max_size: int = int_key("group.share.max.size", 200, "The most members of a share group.", 1, 1_000)
     max_share_sessions: int = int_key(
         "group.share.max.share.sessions",
@@ -68,18 +49,8 @@ class ShareGroupsConfig:
         "The least time between two assignments of a share group; 0 makes one at each change.",
         0,
     )
-    min_assignment_interval_ms: int = int_key(
-        "group.share.min.assignment.interval.ms",
-        0,
-        "The shortest share.assignment.interval.ms that may be set for a group.",
-        0,
-    )
-    max_assignment_interval_ms: int = int_key(
-        "group.share.max.assignment.interval.ms",
-        15_000,
-        "The longest share.assignment.interval.ms that may be set for a group.",
-        0,
-    )
+    min_assignment_interval_ms: int = bound_key("group.share.min.assignment.interval.ms", 0, 0)
+    max_assignment_interval_ms: int = bound_key("group.share.max.assignment.interval.ms", 15_000, 0)
     initialize_retry_interval_ms: int = int_key(
         "group.share.initialize.retry.interval.ms",
         30_000,
@@ -93,37 +64,17 @@ class ShareGroupsConfig:
         1_000,
         _HOUR_MS,
     )
-    min_record_lock_duration_ms: int = int_key(
-        "group.share.min.record.lock.duration.ms",
-        1_000,
-        "The shortest share.record.lock.duration.ms that may be set for a group.",
-        1_000,
-        _HOUR_MS,
+    min_record_lock_duration_ms: int = bound_key(
+        "group.share.min.record.lock.duration.ms", 1_000, 1_000, _HOUR_MS
     )
-    max_record_lock_duration_ms: int = int_key(
-        "group.share.max.record.lock.duration.ms",
-        60_000,
-        "The longest share.record.lock.duration.ms that may be set for a group.",
-        1_000,
-        _HOUR_MS,
+    max_record_lock_duration_ms: int = bound_key(
+        "group.share.max.record.lock.duration.ms", 60_000, 1_000, _HOUR_MS
     )
     delivery_count_limit: int = int_key(
         "group.share.delivery.count.limit", 5, "How often a record is delivered before it is given up.", 2, 25
     )
-    min_delivery_count_limit: int = int_key(
-        "group.share.min.delivery.count.limit",
-        2,
-        "The smallest share.delivery.count.limit that may be set for a group.",
-        2,
-        25,
-    )
-    max_delivery_count_limit: int = int_key(
-        "group.share.max.delivery.count.limit",
-        10,
-        "The largest share.delivery.count.limit that may be set for a group.",
-        2,
-        25,
-    )
+    min_delivery_count_limit: int = bound_key("group.share.min.delivery.count.limit", 2, 2, 25)
+    max_delivery_count_limit: int = bound_key("group.share.max.delivery.count.limit", 10, 2, 25)
     partition_max_record_locks: int = int_key(
         "group.share.partition.max.record.locks",
         2_000,
@@ -131,19 +82,11 @@ class ShareGroupsConfig:
         100,
         10_000,
     )
-    min_partition_max_record_locks: int = int_key(
-        "group.share.min.partition.max.record.locks",
-        100,
-        "The smallest share.partition.max.record.locks that may be set for a group.",
-        100,
-        10_000,
+    min_partition_max_record_locks: int = bound_key(
+        "group.share.min.partition.max.record.locks", 100, 100, 10_000
     )
-    max_partition_max_record_locks: int = int_key(
-        "group.share.max.partition.max.record.locks",
-        4_000,
-        "The largest share.partition.max.record.locks that may be set for a group.",
-        100,
-        10_000,
+    max_partition_max_record_locks: int = bound_key(
+        "group.share.max.partition.max.record.locks", 4_000, 100, 10_000
     )
 
 

@@ -14,72 +14,34 @@ from forebay.core.groups.offset_fetch import NO_OFFSET, as_groups, as_response
 from forebay.core.step import RequestInfo
 from forebay.errors import ErrorCode
 from forebay.wire.fields import Request, Response
-from forebay.wire.messages import consumer_group_describe, describe_groups, share_group_describe
-from forebay.wire.messages.alter_share_group_offsets import (
-    AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsResponse,
-)
-from forebay.wire.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
-from forebay.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from forebay.wire.messages.delete_groups import (
-    DeletableGroupResult,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-)
-from forebay.wire.messages.delete_share_group_offsets import (
-    DeleteShareGroupOffsetsRequest,
-    DeleteShareGroupOffsetsResponse,
-)
-from forebay.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from forebay.wire.messages.describe_share_group_offsets import (
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsResponse,
-    DescribeShareGroupOffsetsResponseGroup,
+from forebay.wire.messages import (
+    api,
+    consumer_group_describe,
+    delete_groups,
+    describe_groups,
+    describe_share_group_offsets,
+    offset_commit,
+    offset_fetch,
+    share_group_describe,
+    txn_offset_commit,
 )
 from forebay.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from forebay.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from forebay.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-from forebay.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from forebay.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
-from forebay.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from forebay.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
-)
-from forebay.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
-from forebay.wire.messages.share_group_heartbeat import (
-    ShareGroupHeartbeatRequest,
-    ShareGroupHeartbeatResponse,
-)
-from forebay.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from forebay.wire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
 
 _GROUP_ERROR_FROM = 2
 """The first version of OffsetFetch that has an error for the whole group."""
 
 
 def failure(request: Request, info: RequestInfo, code: ErrorCode) -> Response:
-    return _FAILURES[type(request)](request, info, code)
+    return _FAILURES.get(type(request), _plain)(request, info, code)
+
+
+def _plain(request: Request, _: RequestInfo, code: ErrorCode) -> Response:
+    """Most responses have one error for all."""
+    response: Any = api(request.API_KEY).response
+    failed: Response = response(error_code=code)
+    return failed
 
 
 def _join(request: JoinGroupRequest, _: RequestInfo, code: ErrorCode) -> Response:
@@ -104,39 +66,47 @@ def _leave(request: LeaveGroupRequest, info: RequestInfo, code: ErrorCode) -> Re
     return left(results, info)
 
 
-def _offset_commit(request: OffsetCommitRequest, _: RequestInfo, code: ErrorCode) -> Response:
+def _offset_commit(request: offset_commit.OffsetCommitRequest, _: RequestInfo, code: ErrorCode) -> Response:
     topics = [
-        OffsetCommitResponseTopic(
+        offset_commit.OffsetCommitResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
             partitions=[
-                OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                offset_commit.OffsetCommitResponsePartition(
+                    partition_index=each.partition_index, error_code=code
+                )
                 for each in topic.partitions
             ],
         )
         for topic in request.topics
     ]
-    return OffsetCommitResponse(topics=topics)
+    return offset_commit.OffsetCommitResponse(topics=topics)
 
 
-def _txn_offset_commit(request: TxnOffsetCommitRequest, _: RequestInfo, code: ErrorCode) -> Response:
+def _txn_offset_commit(
+    request: txn_offset_commit.TxnOffsetCommitRequest, _: RequestInfo, code: ErrorCode
+) -> Response:
     topics = [
-        TxnOffsetCommitResponseTopic(
+        txn_offset_commit.TxnOffsetCommitResponseTopic(
             name=topic.name,
             partitions=[
-                TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                txn_offset_commit.TxnOffsetCommitResponsePartition(
+                    partition_index=each.partition_index, error_code=code
+                )
                 for each in topic.partitions
             ],
         )
         for topic in request.topics
     ]
-    return TxnOffsetCommitResponse(topics=topics)
+    return txn_offset_commit.TxnOffsetCommitResponse(topics=topics)
 
 
-def _offset_fetch(request: OffsetFetchRequest, info: RequestInfo, code: ErrorCode) -> OffsetFetchResponse:
+def _offset_fetch(
+    request: offset_fetch.OffsetFetchRequest, info: RequestInfo, code: ErrorCode
+) -> offset_fetch.OffsetFetchResponse:
     per_partition = info.api_version < _GROUP_ERROR_FROM
     groups = [
-        OffsetFetchResponseGroup(
+        offset_fetch.OffsetFetchResponseGroup(
             group_id=group.group_id,
             topics=_failed_topics(group.topics or [], code) if per_partition else [],
             error_code=code,
@@ -147,13 +117,13 @@ def _offset_fetch(request: OffsetFetchRequest, info: RequestInfo, code: ErrorCod
 
 
 def _failed_topics(
-    topics: list[OffsetFetchRequestTopics], code: ErrorCode
-) -> list[OffsetFetchResponseTopics]:
+    topics: list[offset_fetch.OffsetFetchRequestTopics], code: ErrorCode
+) -> list[offset_fetch.OffsetFetchResponseTopics]:
     return [
-        OffsetFetchResponseTopics(
+        offset_fetch.OffsetFetchResponseTopics(
             name=topic.name,
             partitions=[
-                OffsetFetchResponsePartitions(
+                offset_fetch.OffsetFetchResponsePartitions(
                     partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=code
                 )
                 for index in topic.partition_indexes
@@ -163,61 +133,58 @@ def _failed_topics(
     ]
 
 
-def _describe(request: DescribeGroupsRequest, _: RequestInfo, code: ErrorCode) -> Response:
+def _describe(request: describe_groups.DescribeGroupsRequest, _: RequestInfo, code: ErrorCode) -> Response:
     groups = [describe_groups.DescribedGroup(group_id=each, error_code=code) for each in request.groups]
-    return DescribeGroupsResponse(groups=groups)
+    return describe_groups.DescribeGroupsResponse(groups=groups)
 
 
-def _delete(request: DeleteGroupsRequest, _: RequestInfo, code: ErrorCode) -> Response:
-    results = [DeletableGroupResult(group_id=each, error_code=code) for each in request.groups_names]
-    return DeleteGroupsResponse(results=results)
+def _delete(request: delete_groups.DeleteGroupsRequest, _: RequestInfo, code: ErrorCode) -> Response:
+    results = [
+        delete_groups.DeletableGroupResult(group_id=each, error_code=code) for each in request.groups_names
+    ]
+    return delete_groups.DeleteGroupsResponse(results=results)
 
 
-def _consumer_describe(request: ConsumerGroupDescribeRequest, _: RequestInfo, code: ErrorCode) -> Response:
+def _consumer_describe(
+    request: consumer_group_describe.ConsumerGroupDescribeRequest, _: RequestInfo, code: ErrorCode
+) -> Response:
     groups = [
         consumer_group_describe.DescribedGroup(group_id=each, error_code=code) for each in request.group_ids
     ]
-    return ConsumerGroupDescribeResponse(groups=groups)
+    return consumer_group_describe.ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _share_describe(request: ShareGroupDescribeRequest, _: RequestInfo, code: ErrorCode) -> Response:
+def _share_describe(
+    request: share_group_describe.ShareGroupDescribeRequest, _: RequestInfo, code: ErrorCode
+) -> Response:
     groups = [
         share_group_describe.DescribedGroup(group_id=each, error_code=code) for each in request.group_ids
     ]
-    return ShareGroupDescribeResponse(groups=groups)
+    return share_group_describe.ShareGroupDescribeResponse(groups=groups)
 
 
-def _share_offsets(request: DescribeShareGroupOffsetsRequest, _: RequestInfo, code: ErrorCode) -> Response:
+def _share_offsets(
+    request: describe_share_group_offsets.DescribeShareGroupOffsetsRequest, _: RequestInfo, code: ErrorCode
+) -> Response:
     groups = [
-        DescribeShareGroupOffsetsResponseGroup(group_id=each.group_id, error_code=code)
+        describe_share_group_offsets.DescribeShareGroupOffsetsResponseGroup(
+            group_id=each.group_id, error_code=code
+        )
         for each in request.groups
     ]
-    return DescribeShareGroupOffsetsResponse(groups=groups)
+    return describe_share_group_offsets.DescribeShareGroupOffsetsResponse(groups=groups)
 
 
 _FAILURES: dict[type[Request], Callable[[Any, RequestInfo, ErrorCode], Response]] = {
     JoinGroupRequest: _join,
-    SyncGroupRequest: lambda _request, _info, code: SyncGroupResponse(error_code=code),
     HeartbeatRequest: _heartbeat,
     LeaveGroupRequest: _leave,
-    OffsetCommitRequest: _offset_commit,
-    TxnOffsetCommitRequest: _txn_offset_commit,
-    OffsetFetchRequest: _offset_fetch,
-    OffsetDeleteRequest: lambda _request, _info, code: OffsetDeleteResponse(error_code=code),
-    DescribeGroupsRequest: _describe,
-    ListGroupsRequest: lambda _request, _info, code: ListGroupsResponse(error_code=code),
-    DeleteGroupsRequest: _delete,
-    ConsumerGroupHeartbeatRequest: lambda _request, _info, code: ConsumerGroupHeartbeatResponse(
-        error_code=code
-    ),
-    ConsumerGroupDescribeRequest: _consumer_describe,
-    ShareGroupHeartbeatRequest: lambda _request, _info, code: ShareGroupHeartbeatResponse(error_code=code),
-    ShareGroupDescribeRequest: _share_describe,
-    DescribeShareGroupOffsetsRequest: _share_offsets,
-    AlterShareGroupOffsetsRequest: lambda _request, _info, code: AlterShareGroupOffsetsResponse(
-        error_code=code
-    ),
-    DeleteShareGroupOffsetsRequest: lambda _request, _info, code: DeleteShareGroupOffsetsResponse(
-        error_code=code
-    ),
+    offset_commit.OffsetCommitRequest: _offset_commit,
+    txn_offset_commit.TxnOffsetCommitRequest: _txn_offset_commit,
+    offset_fetch.OffsetFetchRequest: _offset_fetch,
+    describe_groups.DescribeGroupsRequest: _describe,
+    delete_groups.DeleteGroupsRequest: _delete,
+    consumer_group_describe.ConsumerGroupDescribeRequest: _consumer_describe,
+    share_group_describe.ShareGroupDescribeRequest: _share_describe,
+    describe_share_group_offsets.DescribeShareGroupOffsetsRequest: _share_offsets,
 }
