@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from forebay.config.broker import BrokerConfig, NodeConfig, broker_config
+from forebay.config.broker import BrokerConfig, broker_config
 from forebay.config.describe import (
     ConfigEntry,
-    Synonym,
     describe_all_brokers,
     describe_broker,
     describe_group,
     describe_topic,
 )
 from forebay.config.group_settings import GroupSettings, ShareGroupSettings, check_group_overrides
-from forebay.config.keys.broker import FetchConfig, SocketConfig, StorageConfig, TopicDefaults
-from forebay.config.keys.cleaner import CleanerConfig
+from forebay.config.keys.broker import SocketConfig
 from forebay.config.keys.cluster import ClusterConfig
 from forebay.config.keys.controller import DRAINED, ControllerConfig
 from forebay.config.keys.group import GroupsConfig
@@ -21,7 +19,7 @@ from forebay.config.keys.replication import ReplicationConfig
 from forebay.config.keys.share import ShareGroupsConfig
 from forebay.config.keys.share_coordinator import ShareCoordinatorConfig
 from forebay.config.keys.transaction import TransactionsConfig
-from forebay.config.listeners import Listener, parse_listener
+from forebay.config.listeners import Listener
 from forebay.config.lookup import (
     broker_definition,
     group_definition,
@@ -32,20 +30,15 @@ from forebay.config.lookup import (
 from forebay.config.offset_reset import OffsetReset
 from forebay.config.sources import load
 from forebay.config.topic import TopicConfig, is_throttled
-from forebay.config.values import ConfigType, Definition, Source, Value, format_value
+from forebay.config.values import ConfigType, Definition, Source, format_value
 
 __all__ = [
     "load",
     "broker_config",
-    "CleanerConfig",
     "ClusterConfig",
     "ReplicationConfig",
     "BrokerConfig",
-    "NodeConfig",
     "SocketConfig",
-    "FetchConfig",
-    "TopicDefaults",
-    "StorageConfig",
     "ControllerConfig",
     "DRAINED",
     "GroupsConfig",
@@ -53,7 +46,6 @@ __all__ = [
     "ShareCoordinatorConfig",
     "TransactionsConfig",
     "Listener",
-    "parse_listener",
     "TopicConfig",
     "is_throttled",
     "broker_definition",
@@ -70,10 +62,8 @@ __all__ = [
     "describe_all_brokers",
     "describe_group",
     "ConfigEntry",
-    "Synonym",
     "ConfigType",
     "Definition",
     "Source",
-    "Value",
     "format_value",
 ]
