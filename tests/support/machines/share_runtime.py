@@ -189,10 +189,9 @@ def check_targets(group: ShareGroup) -> None:
     state = group.state
     for member_id, target in state.targets.items():
         assert {topic for topic, _ in target} <= group.topic_ids(state.members[member_id]) | _gone(group)
-    by_subscription: dict[frozenset[bytes], list[int]] = {}
+    by_subscription: dict[frozenset[str], list[int]] = {}
     for member_id, member in state.members.items():
-        counts = by_subscription.setdefault(group.topic_ids(member), [])
-        counts.append(len(state.target(member_id)))
+        by_subscription.setdefault(member.topic_names, []).append(len(state.target(member_id)))
     for counts in by_subscription.values():
         assert max(counts) - min(counts) <= 1, "members that subscribe alike have as many"
 
