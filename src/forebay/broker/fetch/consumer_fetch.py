@@ -18,7 +18,7 @@ from forebay.broker.net.replies import Reply
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.partition import Partition
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
-from forebay.core.partition.follower_progress import closest_replica
+from forebay.core.partition.read_replica import closest_replica
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.fetch import AbortedTransaction, FetchRequest, FetchResponse, PartitionData
 

@@ -20,9 +20,9 @@ from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.replication.isr import InSyncReplicas
 from forebay.broker.upkeep.compaction import Compactor
+from forebay.broker.upkeep.offline_logs import bring_back, may_come_back
 from forebay.broker.upkeep.retention import Retention
 from forebay.broker.worker_threads import WorkerThreads
-from forebay.errors import StorageError
 from forebay.storage.disk import Disk
 
 _CHECKPOINT_INTERVAL_MS = 10_000
@@ -146,23 +146,9 @@ class Upkeep:
         await self._workers.run(self._assignment.checkpoint)
 
     async def bring_back(self) -> None:
-        """Look whether logs that could not be written can be written now.
-
-        An append would find out too. But where a leader is left alone, because the disks of all replicas were
-        full, acks=all is refused before anything is appended, and no replica could ever join it again.
-        """
         offline: list[Partition] = []
-        await self._for_each(
-            "bring_back", lambda each: offline.append(each) if _may_come_back(each) else None
-        )
-        for partition in offline:
-            try:
-                await self._workers.run(partition.log.files.probe)
-                if not partition.closed:
-                    partition.log.come_back()
-                    self._isr.consider(partition)
-            except (OSError, StorageError):
-                continue  # it is known to be offline
+        await self._for_each("bring_back", lambda each: offline.append(each) if may_come_back(each) else None)
+        await bring_back(offline, self._workers, self._isr)
 
     async def close_idle(self) -> None:
         self._close_idle()
@@ -173,7 +159,3 @@ class Upkeep:
         await self._for_each(
             "expire_producers", lambda partition: partition.producers.expire(now_ms, expiration_ms)
         )
-
-
-def _may_come_back(partition: Partition) -> bool:
-    return partition.log.offline is not None and not partition.log.offline_for_good

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from forebay.core.cluster.image import ClusterImage, PartitionState
+from forebay.core.cluster.image import PartitionState
 from forebay.core.cluster.isr_changes import commits
 
 UNKNOWN_OFFSET = -1
@@ -166,18 +166,3 @@ class Leadership:
     def isr_without(self, nodes: Iterable[int]) -> tuple[int, ...]:
         gone = set(nodes) - {self.me}
         return tuple(node for node in self.isr if node not in gone)
-
-
-def closest_replica(
-    image: ClusterImage, state: PartitionState, *, rack: str, leadership: Leadership, offset: int
-) -> int | None:
-    """The in-sync follower in the client's rack that has what it asks for (KIP-392); None: the leader."""
-    brokers = image.brokers
-    own = brokers.get(leadership.me)
-    if not rack or (own is not None and own.rack == rack):
-        return None
-    for node in state.isr:
-        broker, follower = brokers.get(node), leadership.followers.get(node)
-        if broker is not None and broker.rack == rack and follower and follower.end_offset >= offset:
-            return node
-    return None
