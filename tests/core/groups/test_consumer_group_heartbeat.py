@@ -220,7 +220,7 @@ def test_a_pattern_takes_in_topics_as_they_come(runtime: ConsumerRuntime) -> Non
 def test_a_pattern_that_is_none_is_refused(runtime: ConsumerRuntime) -> None:
     response = runtime.enter_group("a", topics=None, regex="orders(")
     assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
-    assert "without its )" in (response.error_message or "")
+    assert "orders(" in (response.error_message or "")
 
 
 def test_topics_grow_go_and_come_back_as_others(runtime: ConsumerRuntime) -> None:

@@ -22,8 +22,8 @@ from forebay.core.groups.consumer.members import (
     write_partitions,
 )
 from forebay.core.groups.consumer.migration import can_be_classic, to_classic
+from forebay.core.groups.consumer.patterns import Pattern
 from forebay.core.groups.consumer.state import Draft
-from forebay.core.groups.consumer.subscriptions import pattern
 from forebay.core.groups.timers import TimerKey
 from forebay.core.step import Now, RequestInfo, Step, Ticket
 from forebay.errors import ErrorCode, KafkaError
@@ -167,7 +167,7 @@ def check_heartbeat(
         )
     if request.subscribed_topic_regex:
         try:
-            pattern(request.subscribed_topic_regex)
+            Pattern(request.subscribed_topic_regex)
         except ValueError as error:
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
 

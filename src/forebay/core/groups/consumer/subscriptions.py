@@ -7,18 +7,12 @@ the topics of the cluster change, because every new target assignment needs them
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from hashlib import blake2b
 
 from forebay.core.cluster.topics import INTERNAL_TOPICS
 from forebay.core.groups.consumer.members import ConsumerMember
-from forebay.core.groups.consumer.patterns import Pattern, compile_pattern
+from forebay.core.groups.consumer.patterns import Pattern
 from forebay.core.groups.group import Context, TopicsView
-
-
-@lru_cache(maxsize=256)
-def pattern(text: str) -> Pattern:
-    return compile_pattern(text)
 
 
 class Subscriptions:
@@ -44,7 +38,7 @@ class Subscriptions:
             self._matches.clear()
         found = self._matches.get(text)
         if found is None:
-            matches = pattern(text).matches
+            matches = Pattern(text).matches
             names = (name for name in self._context.topics if name not in INTERNAL_TOPICS)
             found = self._matches[text] = frozenset(name for name in names if matches(name))
         return found
