@@ -38,10 +38,10 @@ def acquire(share: LiveShare, member_id: str, demand: Demand, *, max_bytes: int,
     machine, partition = share.machine, share.partition
     assert machine is not None
     log = partition.log
-    machine.log_start(log.start_offset)
+    share.follow_log()
     for _ in range(_READS_MAX):
         offset = machine.next_fetch_offset()
-        end = partition.last_stable_offset if share.settings.is_read_committed else partition.high_watermark
+        end = share.end_offset
         if offset is None or offset >= end:
             return None
         part = log.read(offset, max_bytes, upper_offset=end)

@@ -3,7 +3,9 @@
 The machine (`core/shares/partition.py`) decides. This part has its state read and written, calls it when a
 lock or a backoff is over, and wakes fetches when there may be something to acquire. When the share
 coordinator says that another leader has taken over, or this broker stops leading, the share is dropped:
-waiters get an error, and the next fetch makes it anew from the persisted state.
+waiters get an error, and the next fetch makes it anew from the persisted state. A share is also dropped when
+its group has no session here and nothing would be lost: its offsets may be reset then, and the next member
+must not get what the old state says.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
@@ -18,6 +21,8 @@ from forebay.broker.partition.long_polls import Arrivals, FetchWait, release
 from forebay.broker.partition.partition import Partition
 from forebay.broker.shares.state_store import ShareStateStore
 from forebay.config import ShareGroupSettings
+from forebay.core.shares.acknowledgements import AcknowledgeType
+from forebay.core.shares.acquisition import Acquired
 from forebay.core.shares.coordinator_key import coordinator_key
 from forebay.core.shares.partition import SharePartition
 from forebay.core.shares.persisted_state import ShareKey
@@ -25,6 +30,7 @@ from forebay.core.shares.settings import ShareSettings
 from forebay.core.shares.transitions import RecordState
 from forebay.core.shares.writes import StateRange, StateWrite
 from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.messages.share_fetch import AcknowledgementBatch
 
 NOT_RESOLVED = -1
 """The start offset of a share partition from which nothing was read yet."""
@@ -60,9 +66,12 @@ class LiveShare:
         partition: Partition,
         settings: ShareGroupSettings,
         host: ShareHost,
+        *,
         dropped: Callable[[LiveShare], None],
+        is_used: Callable[[], bool],
     ) -> None:
-        """`dropped` is called once, when the share is given up."""
+        """`dropped` is called once, when the share is given up; `is_used` tells whether its group has a
+        session here."""
         self.key = key
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
@@ -70,8 +79,11 @@ class LiveShare:
         self.machine: SharePartition | None = None
         """None until its state is loaded."""
         self.waits: dict[FetchWait, None] = {}
+        self.failure: KafkaError | None = None
+        """Why it was dropped, if its state could not be read or written."""
         self._host = host
         self._dropped = dropped
+        self._is_used = is_used
         self._pending: list[PendingWrite] = []
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -88,43 +100,64 @@ class LiveShare:
         )
 
     @property
-    def is_idle(self) -> bool:
+    def end_offset(self) -> int:
+        """Where what the group may read ends."""
+        partition = self.partition
+        return partition.last_stable_offset if self.settings.is_read_committed else partition.high_watermark
+
+    @property
+    def _is_idle(self) -> bool:
         """Whether dropping it would lose nothing: no lock, no backoff, no write under way."""
         machine = self.machine
-        return machine is not None and machine.deadline_ms is None and machine.written == machine.changes
+        return (
+            machine is not None
+            and machine.written == machine.changes
+            and not machine.window.totals[RecordState.ACQUIRED]
+            and not machine.window.waiting
+        )
 
     # -- loading ---------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        doing = f"loading the share partition {coordinator_key(self.key)}"
-        self._host.background.spawn(self._load(), doing)
+        self._spawn(self._load, "loading")
 
     async def _load(self) -> None:
-        try:
-            found = await self._host.store.read(self.key, self.leader_epoch, lambda: self.is_current)
-            start_offset = found.start_offset
-            if start_offset == NOT_RESOLVED:
-                start_offset = await self._host.resolve_start(self.partition, self.settings)
-            machine = SharePartition(
-                share_settings(self.settings),
-                start_offset=start_offset,
-                persisted_start_offset=found.start_offset,
-                ranges=[
-                    StateRange(b.first_offset, b.last_offset, RecordState(b.delivery_state), b.delivery_count)
-                    for b in found.state_batches
-                ],
-                leader_epoch=self.leader_epoch,
-                state_epoch=found.state_epoch,
-            )
-        except KafkaError as error:
-            self.drop(error)
-            return
+        found = await self._host.store.read(self.key, self.leader_epoch, lambda: self.is_current)
+        start_offset = found.start_offset
+        if start_offset == NOT_RESOLVED:
+            start_offset = await self._host.resolve_start(self.partition, self.settings)
+        machine = SharePartition(
+            share_settings(self.settings),
+            start_offset=start_offset,
+            persisted_start_offset=found.start_offset,
+            ranges=[
+                StateRange(b.first_offset, b.last_offset, RecordState(b.delivery_state), b.delivery_count)
+                for b in found.state_batches
+            ],
+            leader_epoch=self.leader_epoch,
+            state_epoch=found.state_epoch,
+        )
         if not self.is_current:
             self.drop()
             return
         self.machine = machine
         machine.log_start(self.partition.log.start_offset)
         self.changed()
+        self.drop_if_unused()
+
+    def _spawn(self, work: Callable[[], Awaitable[None]], doing: str) -> None:
+        doing = f"{doing} the share partition {coordinator_key(self.key)}"
+        self._host.background.spawn(self._or_drop(work, doing), doing)
+
+    async def _or_drop(self, work: Callable[[], Awaitable[None]], doing: str) -> None:
+        """A share that could not be loaded or written cannot go on: its waiters would wait for ever."""
+        try:
+            await work()
+        except KafkaError as error:
+            self.drop(error)
+        except Exception:
+            self.drop(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{doing} failed"))
+            raise
 
     def configure(self, settings: ShareGroupSettings) -> None:
         if settings == self.settings:
@@ -140,13 +173,47 @@ class LiveShare:
         """To be called after each operation on the machine: writes, sets the timer, and wakes fetches."""
         machine, host = self.machine, self._host
         assert machine is not None
+        if self._closed:
+            return
         write = machine.take_write()
         if write is not None:
-            host.background.spawn(self._write(machine, write), f"writing {coordinator_key(self.key)}")
+            self._spawn(partial(self._write, machine, write), "writing")
         self._schedule(machine.deadline_ms)
-        if self.waits and machine.next_fetch_offset() is not None:
+        if self.waits and self._may_deliver(machine):
             host.arrivals.note(self, 1)
             host.loop.call_soon(host.arrivals.wake)
+
+    def _may_deliver(self, machine: SharePartition) -> bool:
+        offset = machine.next_fetch_offset()
+        return offset is not None and offset < self.end_offset
+
+    def follow_log(self) -> None:
+        """Take over where the log begins now."""
+        machine = self.machine
+        assert machine is not None
+        before = machine.changes
+        machine.log_start(self.partition.log.start_offset)
+        if machine.changes != before:
+            self.changed()
+
+    def still_held(self, member_id: str, ranges: list[Acquired]) -> list[Acquired]:
+        """What of a delivery the member still holds."""
+        if self.machine is None or self._closed:
+            return []
+        return self.machine.still_held(member_id, ranges)
+
+    def give_back(self, member_id: str, ranges: list[Acquired]) -> None:
+        """Release what a member was to get, and did not."""
+        held = self.still_held(member_id, ranges)
+        if self.machine is None or not held:
+            return
+        now_ms = self._host.time.uptime_ms()
+        for first, last, _ in held:
+            batch = AcknowledgementBatch(
+                first_offset=first, last_offset=last, acknowledge_types=[AcknowledgeType.RELEASE]
+            )
+            self.machine.acknowledge(member_id, [batch], is_renew_request=False, now_ms=now_ms)
+        self.changed()
 
     def await_write(self, number: int, done: Callable[[KafkaError | None], None]) -> None:
         """Call `done` once the write of this number is persisted, at once if it is already."""
@@ -158,17 +225,13 @@ class LiveShare:
             self._pending.append(PendingWrite(number, done))
 
     async def _write(self, machine: SharePartition, write: StateWrite) -> None:
-        try:
-            await self._host.store.write(
-                self.key,
-                write,
-                state_epoch=machine.state_epoch,
-                leader_epoch=machine.leader_epoch,
-                wanted=lambda: self.is_current,
-            )
-        except KafkaError as error:
-            self.drop(error)
-            return
+        await self._host.store.write(
+            self.key,
+            write,
+            state_epoch=machine.state_epoch,
+            leader_epoch=machine.leader_epoch,
+            wanted=lambda: self.is_current,
+        )
         if self._closed:
             return
         machine.write_done()
@@ -177,6 +240,7 @@ class LiveShare:
         for each in reached:
             each.done(None)
         self.changed()
+        self.drop_if_unused()
 
     # -- time ------------------------------------------------------------------------------------------
 
@@ -193,8 +257,14 @@ class LiveShare:
         if self.machine is not None and not self._closed:
             self.machine.expire(self._host.time.uptime_ms())
             self.changed()
+            self.drop_if_unused()
 
     # -- the end ---------------------------------------------------------------------------------------
+
+    def drop_if_unused(self) -> None:
+        """Forget what nobody uses, if that loses nothing."""
+        if self._is_idle and not self._is_used():
+            self.drop()
 
     def drop(self, error: KafkaError | None = None) -> None:
         """Forget everything: another leads, or the state cannot be had. Waiters have to ask again."""
@@ -203,10 +273,14 @@ class LiveShare:
         self._closed = True
         self._schedule(None)
         self._dropped(self)
-        code = ErrorCode.NOT_LEADER_OR_FOLLOWER if error is None else _as_answered(error.code)
+        answer = KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, "the share partition is led by another, or gone"
+        )
+        if error is not None:
+            answer = self.failure = KafkaError(_as_answered(error.code), error.message)
         pending, self._pending = self._pending, []
         for each in pending:
-            each.done(KafkaError(code, "the share partition is led by another, or gone"))
+            each.done(answer)
         release(self)
 
 

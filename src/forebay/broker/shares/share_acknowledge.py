@@ -18,6 +18,9 @@ class ShareAcknowledge(ShareCall):
         self._acknowledge_all()
         return self._answer()
 
+    def _abandoned(self) -> None:
+        """What was acknowledged stays so."""
+
     def _response(self) -> ShareAcknowledgeResponse:
         topics: dict[bytes, list[PartitionData]] = {}
         for at, error in self._acknowledged.items():

@@ -7,6 +7,8 @@ an error, and the next leader or a later write decides what becomes of it.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,6 +22,8 @@ from forebay.core.shares.sessions import SessionPartition, ShareRequest
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import Response
 from forebay.wire.messages.share_fetch import AcknowledgementBatch, LeaderIdAndEpoch, NodeEndpoint
+
+log = logging.getLogger(__name__)
 
 Written = Callable[[KafkaError | None], None]
 """Called with what went wrong with a write."""
@@ -46,6 +50,8 @@ class ShareCall(ABC):
         self._assembled = False
         """Whether everything that the response waits for is known."""
         self._reply: Reply | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        """When to give up the wait for writes."""
 
     # -- acknowledgements ------------------------------------------------------------------------------
 
@@ -108,24 +114,34 @@ class ShareCall(ABC):
             self._complete()
         else:
             timeout_s = self._service.settings.current.share_coordinator.write_timeout_ms / 1000
-            self._service.loop.call_later(timeout_s, self._give_up)
+            self._timer = self._service.loop.call_later(timeout_s, self._give_up)
         return self._reply
 
     def _give_up(self) -> None:
         """The share coordinator takes too long."""
         pending, self._pending = self._pending, {}
-        if not pending:
-            return
         late = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the share coordinator does not answer")
         for then in pending.values():
             then(late)
         self._complete()
 
     def _complete(self) -> None:
-        """Everything that the response waited for is done."""
+        """Everything that the response waited for is done. Called by others, so it does not raise."""
         assert self._reply is not None
-        if not self._reply.abandoned:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._reply.abandoned:
+            self._abandoned()
+            return
+        try:
             self._reply.resolve(self._response())
+        except Exception:
+            log.exception("a request of a share group's member could not be answered")
+            self._reply.abort()
+
+    @abstractmethod
+    def _abandoned(self) -> None:
+        """The client has gone before its answer was complete."""
 
     @abstractmethod
     def _response(self) -> Response: ...

@@ -73,6 +73,8 @@ class ShareFetch(ShareCall):
         self._request = request
         self._deliveries: dict[SessionPartition, _Delivery] = {}
         self._errors: dict[SessionPartition, KafkaError] = {}
+        self._shares: dict[SessionPartition, LiveShare] = {}
+        """Those that were last looked at."""
 
     def start(self) -> Response | Reply:
         self._acknowledge_all()
@@ -91,6 +93,8 @@ class ShareFetch(ShareCall):
         """Look at the partitions of the session; whether there is something to answer."""
         session, request, now_ms = self._seen.session, self._request, self._service.time.uptime_ms()
         assert session is not None
+        if session.has_ended:
+            return True
         self._errors.clear()
         left = request.max_records
         max_bytes = self._max_bytes() // max(len(session.partitions), 1)
@@ -99,7 +103,7 @@ class ShareFetch(ShareCall):
                 break
             demand = Demand(left, max(request.batch_size, 1), request.share_acquire_mode == RECORD_LIMIT)
             try:
-                share = self._service.shares.get(self._seen.key.group_id, at)
+                share = self._share(at)
                 if share.machine is None:
                     continue  # it is being loaded, and wakes this request when it is there
                 found = acquire(share, self._seen.key.member_id, demand, max_bytes=max_bytes, now_ms=now_ms)
@@ -111,27 +115,42 @@ class ShareFetch(ShareCall):
                 left -= sum(each.last - each.first + 1 for each in found.ranges)
         return bool(self._deliveries) or bool(self._errors)
 
+    def _share(self, at: SessionPartition) -> LiveShare:
+        """Raises KafkaError, also when the share that this request waited for has failed."""
+        share = self._shares.get(at)
+        if share is not None and share.failure is not None:
+            raise share.failure
+        self._shares[at] = self._service.shares.get(self._seen.key.group_id, at)
+        return self._shares[at]
+
     def _max_bytes(self) -> int:
         return min(self._request.max_bytes, self._service.settings.current.fetch.max_bytes)
 
     def _wait(self) -> Reply:
+        """Nothing was found, so all partitions of the session have been looked at."""
         self._reply = self._context.defer()
+        shares = self._shares.values()
+        watched: list[Watched] = [*shares, *(share.partition for share in shares)]
         wait = FetchWait(
-            self._watched(),
+            watched,
             bytes_missing=1,
             complete=self._woken,
             loop=self._service.loop,
             timeout_s=self._request.max_wait_ms / 1000,
-            recount=lambda *_: 0 if self._deliveries or self._fetch() else 1,
+            recount=self._missing,
         )
         self._reply.on_abandoned = wait.finish
         return self._reply
 
-    def _watched(self) -> list[Watched]:
-        session, shares = self._seen.session, self._service.shares
-        assert session is not None
-        found = [shares.get(self._seen.key.group_id, at) for at in session.partitions]
-        return [*found, *(share.partition for share in found)]
+    def _missing(self, *_: object) -> int:
+        """Bytes to wait for: none once there is something to answer. Others wait behind it: no exceptions."""
+        assert self._reply is not None
+        try:
+            return 0 if self._deliveries or self._fetch() else 1
+        except Exception:
+            log.exception("a share fetch could not look at its partitions")
+            self._reply.abort()
+            return 0
 
     def _woken(self) -> None:
         """There is something to answer, or the time is up, or a partition has changed hands."""
@@ -161,19 +180,27 @@ class ShareFetch(ShareCall):
                 self._service.cold_reads.load([(log_.files, records)], partial(_tell_first, loaded))
 
     def _delivery_written(self, delivery: _Delivery, error: KafkaError | None) -> None:
-        """A redelivery is persisted now. Its locks may have run out meanwhile."""
-        machine = delivery.share.machine
-        if error is not None or machine is None:
-            delivery.ranges = []
-        else:
-            delivery.ranges = machine.still_held(self._seen.key.member_id, delivery.ranges)
+        """A redelivery is persisted now, or that took too long: then others may have it."""
+        if error is not None:
+            delivery.share.give_back(self._seen.key.member_id, delivery.ranges)
+        self._keep_held(delivery)
+
+    def _keep_held(self, delivery: _Delivery) -> None:
+        """Locks may have run out while the delivery waited."""
+        delivery.ranges = delivery.share.still_held(self._seen.key.member_id, delivery.ranges)
 
     def _delivery_loaded(self, delivery: _Delivery, error: KafkaError | None) -> None:
         """Its bytes are in memory and checked. Damaged ones are not sent; their locks run out."""
+        self._keep_held(delivery)
         if error is not None:
             delivery.ranges = []
             at = SessionPartition(delivery.share.key.topic_id, delivery.share.key.partition)
             self._errors[at] = error
+
+    def _abandoned(self) -> None:
+        """Nobody reads the answer. If the session went on elsewhere, its end does not release the records."""
+        for delivery in self._deliveries.values():
+            delivery.share.give_back(self._seen.key.member_id, delivery.ranges)
 
     # -- answering -------------------------------------------------------------------------------------
 

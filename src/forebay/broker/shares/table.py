@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.shares.live_share import LiveShare, ShareHost
@@ -39,22 +40,25 @@ class ShareTable:
             share = None
         if share is None:
             key = ShareKey(group_id, at.topic_id, at.partition)
-            share = LiveShare(key, partition, self._settings_of(group_id), self._host, self._forget)
+            share = LiveShare(
+                key,
+                partition,
+                self._settings_of(group_id),
+                self._host,
+                dropped=self._forget,
+                is_used=partial(self._sessions.has_group, group_id),
+            )
             self._groups.setdefault(group_id, {})[at] = share
             share.load()
         return share
 
     def session_ended(self, key: SessionKey) -> None:
         """Release what a member has acquired. Once no member is left, what is idle is forgotten."""
-        shares = list(self._groups.get(key.group_id, {}).values())
-        for share in shares:
+        for share in list(self._groups.get(key.group_id, {}).values()):
             if share.machine is not None:
                 share.machine.release(key.member_id, self._host.time.uptime_ms())
                 share.changed()
-        if not self._sessions.of_group(key.group_id):
-            for share in shares:
-                if share.is_idle:
-                    share.drop()
+                share.drop_if_unused()
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
         """Drop what this broker does not lead any more; take over changed settings."""

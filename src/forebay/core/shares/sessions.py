@@ -17,6 +17,7 @@ member has acquired. A member that came back on another connection is not distur
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -53,6 +54,8 @@ class ShareSession:
     partitions: dict[SessionPartition, bool] = field(default_factory=dict)
     """What to fetch from, the one that gave records last at the end; whether it must be answered although
     there is nothing to say of it: it is new, or had an error."""
+    has_ended: bool = False
+    """A request that still waits acquires nothing any more: its answer may reach nobody."""
 
     def answered(self, partition: SessionPartition, *, records: bool, error: bool) -> None:
         """Note what a response says of a partition."""
@@ -83,12 +86,14 @@ class ShareSessions:
         self._sessions_max = sessions_max
         self._sessions: dict[SessionKey, ShareSession] = {}
         self._by_connection: dict[Hashable, dict[SessionKey, ShareSession]] = {}
+        self._by_group: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def of_group(self, group_id: str) -> list[ShareSession]:
-        return [session for key, session in self._sessions.items() if key.group_id == group_id]
+    def has_group(self, group_id: str) -> bool:
+        """Whether a member of this group has a session."""
+        return group_id in self._by_group
 
     def fetch(self, request: ShareFetchRequest, connection: Hashable) -> ShareRequest:
         """Raises KafkaError with the code to answer with; then nothing has changed."""
@@ -124,10 +129,10 @@ class ShareSessions:
 
     def connection_closed(self, connection: Hashable) -> list[SessionKey]:
         """End the sessions of a connection; the members whose records are to be released."""
-        ended = self._by_connection.pop(connection, {})
-        for key in ended:
-            del self._sessions[key]
-        return list(ended)
+        ended = list(self._by_connection.get(connection, {}).values())
+        for session in ended:
+            self._end(session)
+        return [session.key for session in ended]
 
     def _open(self, key: SessionKey, connection: Hashable) -> ShareSession:
         before = self._sessions.get(key)
@@ -139,6 +144,7 @@ class ShareSessions:
         if before is not None:
             self._end(before)
         session = self._sessions[key] = ShareSession(key, connection)
+        self._by_group[key.group_id] += 1
         self._by_connection.setdefault(connection, {})[key] = session
         return session
 
@@ -164,7 +170,11 @@ class ShareSessions:
         return session
 
     def _end(self, session: ShareSession) -> None:
+        session.has_ended = True
         del self._sessions[session.key]
+        self._by_group[session.key.group_id] -= 1
+        if not self._by_group[session.key.group_id]:
+            del self._by_group[session.key.group_id]
         self._forget_connection(session)
 
     def _forget_connection(self, session: ShareSession) -> None:
