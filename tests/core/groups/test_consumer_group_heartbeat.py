@@ -9,6 +9,7 @@ import pytest
 from forebay.core.groups.consumer.members import MemberState, Partitions
 from forebay.core.groups.shard import TopicInfo
 from forebay.errors import ErrorCode
+from forebay.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from forebay.wire.messages.delete_groups import DeleteGroupsRequest
 from forebay.wire.messages.list_groups import ListGroupsRequest
 from forebay.wire.messages.offset_fetch import (
@@ -543,3 +544,17 @@ def test_new_settings_count_from_the_next_heartbeat_on(runtime: ConsumerRuntime)
     assert runtime.beat("a", epoch).heartbeat_interval_ms == 300
     runtime.advance(2_000)
     assert runtime.consumers().is_empty
+
+
+def test_a_member_whose_metadata_was_written_again_survives_compaction() -> None:
+    """Compaction leaves the newest record of each key: the member's assignment then comes before the member."""
+    runtime = ConsumerRuntime()
+    runtime.enter_group("a")
+    again = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=1)
+    runtime.ask("consumer_group_heartbeat", again, 1, client_id="another client id")
+    epoch, assigned = runtime.consumers().state.members["a"].epoch, runtime.consumers().state.owners
+    runtime.compact()
+    runtime.crash()
+    assert runtime.consumers().state.members["a"].epoch == epoch == 1
+    assert runtime.consumers().state.owners == assigned
+    assert runtime.beat("a", 1).error_code == ErrorCode.NONE

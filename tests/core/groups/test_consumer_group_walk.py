@@ -94,6 +94,10 @@ class Walk(RuleBasedStateMachine):
         self.runtime.see_topics(topics)
 
     @rule()
+    def compact(self) -> None:
+        self.runtime.compact()
+
+    @rule()
     def crash(self) -> None:
         self.runtime.crash()
 

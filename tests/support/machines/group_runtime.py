@@ -141,6 +141,22 @@ class Runtime:
         self.shard = self.fresh()
         self.carry_out(self.shard.loaded(self.now))
 
+    def compact(self) -> None:
+        """Leave only the newest record of each key, where it is; what is part of a transaction stays."""
+        newest = {
+            record.key: record
+            for entry in self.log
+            if not isinstance(entry, EndTxnMarker)
+            for record in entry[1]
+        }
+        self.log = [
+            entry
+            if isinstance(entry, EndTxnMarker) or entry[0] >= 0
+            else (entry[0], [record for record in entry[1] if newest[record.key] is record])
+            for entry in self.log
+        ]
+        self.check()
+
     def lose_from(self, length: int) -> None:
         """What was appended since the log had this length never reached the disk; crash afterwards."""
         del self.log[length:]

@@ -119,10 +119,13 @@ class ConsumerState:
 
     def _apply_current(self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
         old = self.members.get(member_id)
-        if old is None:
+        if old is None and value is None:
             return  # the rest of a member whose metadata is deleted already
-        self._disown(old)
-        member = old.with_current(value or ConsumerMember(member_id=member_id).current())
+        # Compaction leaves this record before the member's own, if that was written again later.
+        new = ConsumerMember(member_id=member_id)
+        if old is not None:
+            self._disown(old)
+        member = (old or new).with_current(value or new.current())
         self.members[member_id] = member
         for partition in member.assigned | member.revoking:
             self.owners[partition] = member_id
