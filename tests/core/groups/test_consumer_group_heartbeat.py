@@ -547,7 +547,7 @@ def test_new_settings_count_from_the_next_heartbeat_on(runtime: ConsumerRuntime)
 
 
 def test_a_member_whose_metadata_was_written_again_survives_compaction() -> None:
-    """Compaction leaves the newest record of each key: the member's assignment then comes before the member."""
+    """Compaction leaves the newest record of each key: the assignment of a member then comes before it."""
     runtime = ConsumerRuntime()
     runtime.enter_group("a")
     again = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=1)
