@@ -19,7 +19,7 @@ from forebay.errors import ForebayError
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+    from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, ShareConsumer
     from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 BOOTSTRAP_VARIABLE = "FOREBAY_BOOTSTRAP_SERVERS"
@@ -57,6 +57,11 @@ class Client:
         from confluent_kafka import Consumer
 
         return self._connected(Consumer, settings)
+
+    def share_consumer(self, settings: Mapping[str, Any]) -> ShareConsumer:
+        from confluent_kafka import ShareConsumer
+
+        return self._connected(ShareConsumer, settings)
 
     def _connected(self, kind: Callable[[dict[str, Any]], T], settings: Mapping[str, Any]) -> T:
         from confluent_kafka import KafkaException

@@ -24,6 +24,7 @@ VERBS = {
     "produce": "forebay.cli.messages.produce:produce",
     "consume": "forebay.cli.messages.consume:consume",
     "group": "forebay.cli.group.commands:group",
+    "share": "forebay.cli.share.commands:share",
     "config": "forebay.cli.config:config",
     "cluster": "forebay.cli.cluster.commands:cluster",
     "pipeline": "forebay.cli.pipeline.commands:pipeline",

@@ -7,20 +7,16 @@ message per lagging partition is read, by a consumer that joins nothing and comm
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from forebay.cli.client import REQUEST_SECONDS, Client, settle
 from forebay.cli.log_offsets import Place, ends_of
+from forebay.cli.message_ages import message_ages
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, TopicPartition
     from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, ConsumerGroupListing
-
-_AGES_SECONDS_MAX = 5.0
-"""After this time, partitions without an answer are shown without an age."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,71 +86,11 @@ def group_lag(
         )
         for topic, partition in places
     ]
-    ages = _ages(client, [each for each in lags if each.lag])
+    behind = {(each.topic, each.partition): each.position or 0 for each in lags if each.lag}
+    ages = message_ages(client, behind)
     return [_with_age(each, ages) for each in lags]
 
 
 def _with_age(lag: PartitionLag, ages: Mapping[Place, float]) -> PartitionLag:
     age = 0.0 if lag.lag == 0 else ages.get((lag.topic, lag.partition))
     return replace(lag, lag_seconds=age)
-
-
-def _ages(client: Client, behind: Sequence[PartitionLag]) -> dict[Place, float]:
-    """Seconds since the first message that was not committed was made."""
-    from confluent_kafka import TopicPartition
-
-    if not behind:
-        return {}
-    consumer = client.consumer(_peeking())
-    try:
-        starts = [TopicPartition(each.topic, each.partition, each.position or 0) for each in behind]
-        consumer.assign(starts)
-        return _first_ages(consumer, starts)
-    finally:
-        consumer.close()
-
-
-def _first_ages(consumer: Consumer, starts: Sequence[TopicPartition]) -> dict[Place, float]:
-    """Where only markers of transactions are left, nothing is waiting: no seconds."""
-    from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
-
-    waiting = {(place.topic, place.partition) for place in starts}
-    ages: dict[Place, float] = {}
-    now_s = time.time()
-    deadline = time.monotonic() + _AGES_SECONDS_MAX
-    while waiting and time.monotonic() < deadline:
-        for message in consumer.consume(500, 0.1):
-            place = (message.topic() or "", message.partition() or 0)
-            error = message.error()
-            if place not in waiting or (error is not None and error.code() != KafkaError._PARTITION_EOF):
-                continue
-            waiting.discard(place)
-            kind, timestamp_ms = message.timestamp()
-            if error is not None:
-                ages[place] = 0.0
-            elif kind != TIMESTAMP_NOT_AVAILABLE:
-                ages[place] = max(0.0, round(now_s - timestamp_ms / 1000, 3))
-            consumer.incremental_unassign([_at(place)])
-    return ages
-
-
-def _at(place: Place) -> TopicPartition:
-    from confluent_kafka import TopicPartition
-
-    return TopicPartition(*place)
-
-
-def _peeking() -> dict[str, object]:
-    return {
-        # The client library insists on a group; without subscription or commit it is never joined.
-        "group.id": "forebay-cli",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "auto.offset.reset": "earliest",
-        "isolation.level": "read_uncommitted",
-        "check.crcs": False,
-        "fetch.wait.max.ms": 50,
-        # One message is wanted; the broker sends one batch in any case.
-        "fetch.message.max.bytes": 1024,
-        "queued.max.messages.kbytes": 1024,
-    }

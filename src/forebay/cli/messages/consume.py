@@ -1,7 +1,8 @@
-"""`forebay consume TOPIC`: messages to standard output, without joining a group.
+"""`forebay consume TOPIC`: messages to standard output, without joining a group unless --share names one.
 
 The partitions are assigned by hand and nothing is committed, so looking into a topic never disturbs its
-consumers. Ctrl-C and a reader that went away are ordinary ends: exit code 0.
+consumers. With --share the messages are taken from a queue (`share_reader.py`). Ctrl-C and a reader that went
+away are ordinary ends: exit code 0.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
 from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, failed
-from forebay.cli.messages.formats import TOKEN_HELP, Line, compile_format, json_line
+from forebay.cli.messages.formats import TOKEN_HELP, Line, compile_format, json_line, line_of
 from forebay.cli.messages.positions import (
     POSITION_HELP,
     Beginning,
@@ -25,6 +26,7 @@ from forebay.cli.messages.positions import (
     Time,
     parse_position,
 )
+from forebay.cli.messages.share_reader import read_share
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -63,6 +65,12 @@ BATCH_MESSAGES = 500
 @click.option(
     "--read-uncommitted", is_flag=True, help="Also messages of transactions that are open or aborted."
 )
+@click.option(
+    "--share",
+    "share_group",
+    metavar="GROUP",
+    help="Take messages as a member of this share group: each is accepted when it is printed.",
+)
 @client_options
 def consume(
     topic: str,
@@ -75,6 +83,7 @@ def consume(
     as_json: bool,
     text: str | None,
     read_uncommitted: bool,
+    share_group: str | None,
     client: Client,
 ) -> None:
     """Print the messages of TOPIC and wait for more; Ctrl-C ends.
@@ -83,16 +92,27 @@ def consume(
       forebay consume orders --from 5m
       forebay consume orders --exit-at-end --json | jq .value
       forebay consume orders -f '%p %o %k %v\\n'
+      forebay consume jobs --share thumbnails -n 1
     """
     if as_json and text is not None:
         raise click.UsageError("--json and --format exclude each other")
     if from_beginning and start != "beginning":
         raise click.UsageError("--from and --from-beginning exclude each other")
+    if share_group is not None and (
+        start != "beginning" or from_beginning or only or exit_at_end or read_uncommitted
+    ):
+        raise click.UsageError(
+            "--share goes with --count, --timeout, --json and --format only: where a share group begins and "
+            "what it may see are its settings share.auto.offset.reset and share.isolation.level"
+        )
     try:
         position = parse_position(start, time.time_ns() // 1_000_000)
         writer = json_line if as_json else compile_format(r"%v\n" if text is None else text)
     except CommandError as error:
         raise click.UsageError(str(error)) from None
+    if share_group is not None:
+        read_share(client, topic, share_group, writer, count=count, timeout_s=timeout_s)
+        return
     consumer = client.consumer(_settings(read_uncommitted))
     try:
         starts = _starts(consumer, topic, _chosen(client, consumer, topic, only), position)
@@ -238,7 +258,7 @@ class Reader:
             if error is not None:
                 self._note(error, message)
             elif self._wanted(message):
-                lines.append(_line(message))
+                lines.append(line_of(message))
         if self._left is not None:
             self._left -= len(lines)
         return lines
@@ -272,19 +292,3 @@ class Reader:
             KafkaError._TRANSPORT,
         ):
             raise CommandError(f"{error.str().rstrip('.')} ({error.name()})")
-
-
-def _line(message: Message) -> Line:
-    from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
-
-    kind, timestamp_ms = message.timestamp()
-    headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
-    return Line(
-        topic=message.topic() or "",
-        partition=message.partition() or 0,
-        offset=message.offset() or 0,
-        timestamp_ms=-1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
-        key=message.key(),
-        value=message.value(),
-        headers=tuple(headers),
-    )

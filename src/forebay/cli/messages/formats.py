@@ -11,9 +11,12 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from forebay.cli.client import CommandError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
 
 class Line(NamedTuple):
@@ -107,3 +110,19 @@ def iso_time(timestamp_ms: int) -> str:
     except (ValueError, OverflowError, OSError):
         return str(timestamp_ms)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def line_of(message: Message) -> Line:
+    from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
+
+    kind, timestamp_ms = message.timestamp()
+    headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+    return Line(
+        topic=message.topic() or "",
+        partition=message.partition() or 0,
+        offset=message.offset() or 0,
+        timestamp_ms=-1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
+        key=message.key(),
+        value=message.value(),
+        headers=tuple(headers),
+    )

@@ -1,0 +1,148 @@
+"""Where groups of any kind go on after a reset: the options that say it, and the plan made from them.
+
+A plan is made from where the group is now and from both ends of each log; every new offset is brought within
+them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from forebay.cli.client import Client, CommandError
+from forebay.cli.log_offsets import LogOffsets, Place, ends_of, log_offsets
+from forebay.cli.messages.positions import TIME_HELP
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+    from confluent_kafka.admin import AdminClient
+
+_OFFSET_MAX = 2**63 - 1
+
+
+class Logs(NamedTuple):
+    """What a new offset is computed from."""
+
+    current: Mapping[Place, int]
+    """Where the group is now."""
+    starts: Mapping[Place, int]
+    ends: Mapping[Place, int]
+    at_time: Mapping[Place, int]
+    gone: Set[Place]
+    """Partitions that are there no more: their topic was deleted."""
+
+
+class NewOffset(NamedTuple):
+    topic: str
+    partition: int
+    current: int | None
+    new_offset: int
+    lag: int
+
+
+Target = Callable[[Logs, Place], int]
+
+
+def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that say where to go; `target` reads them."""
+    options = (
+        click.option("--to-earliest", is_flag=True, help="To the first message there is."),
+        click.option("--to-latest", is_flag=True, help="To the end: only what comes from now on."),
+        click.option(
+            "--to-offset",
+            metavar="N",
+            type=click.IntRange(0, _OFFSET_MAX),
+            help="To this offset, in every partition.",
+        ),
+        click.option("--to-time", metavar="WHEN", help=f"To the first message at or after {TIME_HELP}."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def target(to: Mapping[str, Any], **more: Target) -> Target:
+    """The wanted offset, not yet within bounds. `more` are the targets of further options."""
+    targets: dict[str, Target] = {
+        "to_earliest": lambda logs, place: logs.starts[place],
+        "to_latest": lambda logs, place: logs.ends[place],
+        "to_offset": lambda _logs, _place: int(to["to_offset"]),
+        "to_time": lambda logs, place: logs.at_time.get(place, logs.ends[place]),
+        **more,
+    }
+    given = [option for option, value in to.items() if value is not None and value is not False]
+    if len(given) != 1:
+        options = ", ".join(f"--{option.replace('_', '-')}" for option in targets)
+        raise click.UsageError(f"give one of {options}")
+    return targets[given[0]]
+
+
+def chosen_partitions(client: Client, admin: AdminClient, topics: Iterable[str]) -> list[Place]:
+    """What TOPIC and TOPIC:0,1 stand for."""
+    chosen: set[Place] = set()
+    for text in topics:
+        match = re.fullmatch(r"([^:]+)(?::(\d+(?:,\d+)*))?", text)
+        if match is None:
+            raise click.UsageError(f"{text!r} is not TOPIC or TOPIC:0,1")
+        known = client.partitions(admin, match[1])
+        numbers = [int(number) for number in match[2].split(",")] if match[2] else known
+        for number in numbers:
+            if number not in known:
+                raise CommandError(f"topic {match[1]} has no partition {number}: it has 0 to {known[-1]}")
+        chosen |= {(match[1], number) for number in numbers}
+    return sorted(chosen)
+
+
+def look_at_logs(
+    admin: AdminClient, places: Sequence[Place], current: Mapping[Place, int], timestamp_ms: int | None
+) -> Logs:
+    from confluent_kafka.admin import OffsetSpec
+
+    starts, ends = ends_of(admin, places)
+    at_time = LogOffsets({}, {})
+    if timestamp_ms is not None:
+        at_time = log_offsets(admin, places, OffsetSpec.for_timestamp(timestamp_ms))
+    gone = _check(starts.problems | ends.problems | at_time.problems)
+    return Logs(current, starts.found, ends.found, at_time.found, gone)
+
+
+def _check(problems: Mapping[Place, KafkaError]) -> set[Place]:
+    """Those that are there no more. Any other problem ends the command: a part of a reset is none."""
+    from confluent_kafka import KafkaError
+
+    gone = {place for place, error in problems.items() if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART}
+    unknown = [
+        f"{topic}-{partition}: {error.str().rstrip('.')} ({error.name()})"
+        for (topic, partition), error in sorted(problems.items())
+        if (topic, partition) not in gone
+    ]
+    if unknown:
+        raise CommandError(
+            "\n".join(
+                ["nothing was changed, these partitions cannot be asked for their offsets now:", *unknown]
+            )
+        )
+    return gone
+
+
+def plan(places: Sequence[Place], logs: Logs, wanted: Target) -> list[NewOffset]:
+    """A new offset for each partition that is still there; the others are named on stderr."""
+    for topic, partition in sorted(logs.gone):
+        click.echo(f"left out: {topic}-{partition} is there no more", err=True)
+    planned = []
+    for place in places:
+        if place not in logs.gone:
+            new_offset = min(max(wanted(logs, place), logs.starts[place]), logs.ends[place])
+            lag = logs.ends[place] - new_offset
+            planned.append(NewOffset(*place, logs.current.get(place), new_offset, lag))
+    return planned
+
+
+def report_reset(name: str, count: int, executed: bool) -> None:
+    if executed:
+        click.echo(f"reset {count} partitions of group {name}", err=True)
+    else:
+        click.echo("nothing was changed: add --execute to do it", err=True)

@@ -1,0 +1,132 @@
+"""`forebay share describe`: members, how far the group has come, and the settings that shape deliveries.
+
+The lag in messages is what the broker counts: records from the start offset on that are not finished. The lag
+in seconds is the age of the record at the start offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from forebay.cli.client import Client, client_options
+from forebay.cli.config import read_configs
+from forebay.cli.log_offsets import Place
+from forebay.cli.message_ages import message_ages
+from forebay.cli.output import json_option, print_json, print_table
+from forebay.cli.share.share_admin import Progress, ShareAdmin
+from forebay.wire.messages.share_group_describe import DescribedGroup, Member
+
+SETTINGS = (
+    "share.record.lock.duration.ms",
+    "share.delivery.count.limit",
+    "share.partition.max.record.locks",
+    "forebay.share.retry.backoff.ms",
+    "forebay.share.retry.backoff.max.ms",
+    "share.isolation.level",
+    "share.auto.offset.reset",
+    "errors.deadletterqueue.topic.name",
+)
+"""Those that answer "why does this message come now, again, or not at all?". A broker may know fewer."""
+
+
+@click.command()
+@click.argument("name")
+@json_option
+@client_options
+def describe(name: str, as_json: bool, client: Client) -> None:
+    """Show the members of a share group, how far it is behind, and its settings."""
+    with ShareAdmin(client) as admin:
+        found = admin.describe(name)
+        progress = admin.progress(name)
+    behind = {
+        place: each.start_offset
+        for place, each in progress.items()
+        if each.lag and each.start_offset is not None
+    }
+    described = _as_dict(found, progress, message_ages(client, behind), _settings(client, name))
+    if as_json:
+        print_json(described)
+    else:
+        _print_description(described)
+
+
+def _settings(client: Client, name: str) -> dict[str, str | None]:
+    known = {entry["name"]: entry["value"] for entry in read_configs(client.admin(), "group", name)}
+    return {key: known[key] for key in SETTINGS if key in known}
+
+
+def _as_dict(
+    found: DescribedGroup,
+    progress: Mapping[Place, Progress],
+    ages: Mapping[Place, float],
+    settings: Mapping[str, str | None],
+) -> dict[str, Any]:
+    partitions = [
+        {
+            "topic": topic,
+            "partition": partition,
+            "start_offset": each.start_offset,
+            "lag": each.lag,
+            "lag_seconds": 0.0 if each.lag == 0 else ages.get((topic, partition)),
+            "members": sum((topic, partition) in _assigned(member) for member in found.members),
+            "problem": each.problem,
+        }
+        for (topic, partition), each in progress.items()
+    ]
+    seconds = [each["lag_seconds"] for each in partitions if each["lag_seconds"] is not None]
+    return {
+        "group": found.group_id,
+        "state": found.group_state,
+        "assignor": found.assignor_name or None,
+        "members": [
+            {
+                "member": member.member_id,
+                "client": member.client_id,
+                "host": member.client_host,
+                "partitions": [f"{topic}-{partition}" for topic, partition in sorted(_assigned(member))],
+            }
+            for member in found.members
+        ],
+        "partitions": partitions,
+        "lag": sum(each.lag or 0 for each in progress.values()),
+        "lag_seconds": max(seconds, default=None),
+        "settings": settings,
+    }
+
+
+def _assigned(member: Member) -> set[Place]:
+    return {
+        (topic.topic_name, partition)
+        for topic in member.assignment.topic_partitions
+        for partition in topic.partitions
+    }
+
+
+def _print_description(group: Mapping[str, Any]) -> None:
+    click.echo(f"share group {group['group']}  {group['state']}")
+    if group["members"]:
+        rows = [[*list(each.values())[:3], ",".join(each["partitions"]) or None] for each in group["members"]]
+        print_table(("MEMBER", "CLIENT", "HOST", "PARTITIONS"), rows)
+        click.echo()
+    rows = [
+        [*list(each.values())[:4], _seconds(each["lag_seconds"]), each["members"]]
+        for each in group["partitions"]
+    ]
+    print_table(("TOPIC", "PARTITION", "START", "LAG", "SECONDS", "MEMBERS"), rows)
+    for each in group["partitions"]:
+        if each["problem"]:
+            click.echo(f"{each['topic']}-{each['partition']}: {each['problem']}", err=True)
+    click.echo(f"total lag: {_amount(group)}\n")
+    print_table(("SETTING", "VALUE"), [(key, value or None) for key, value in group["settings"].items()])
+
+
+def _amount(group: Mapping[str, Any]) -> str:
+    messages = f"{group['lag']:,} message{'' if group['lag'] == 1 else 's'}"
+    return messages if group["lag_seconds"] is None else f"{messages}, {_seconds(group['lag_seconds'])} s"
+
+
+def _seconds(value: float | None) -> str | None:
+    return None if value is None else f"{value:.1f}"
