@@ -3,9 +3,11 @@
 The machine (`core/shares/partition.py`) decides. This part has its state read and written, calls it when a
 lock or a backoff is over, and wakes fetches when there may be something to acquire. When the share
 coordinator says that another leader has taken over, or this broker stops leading, the share is dropped:
-waiters get an error, and the next fetch makes it anew from the persisted state. A share is also dropped when
-its group has no session here and nothing would be lost: its offsets may be reset then, and the next member
-must not get what the old state says.
+waiters get an error, and the next fetch makes it anew from the persisted state.
+
+A group without members can have its offsets reset, and the leader is not told. So a share whose group has no
+session here is dropped as soon as nothing would be lost; and if a member comes while there still is something
+to lose (a backoff), the share asks the coordinator first whether the state is still the one it knows.
 """
 
 from __future__ import annotations
@@ -84,6 +86,9 @@ class LiveShare:
         self._host = host
         self._dropped = dropped
         self._is_used = is_used
+        self._is_certain = True
+        """False from when the last session of the group ends until the state is known to be the same."""
+        self._is_confirming = False
         self._pending: list[PendingWrite] = []
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -98,6 +103,11 @@ class LiveShare:
             and not partition.closed
             and partition.leader_epoch == self.leader_epoch
         )
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether members may acquire records."""
+        return self.machine is not None and self._is_certain
 
     @property
     def end_offset(self) -> int:
@@ -145,6 +155,24 @@ class LiveShare:
         self.changed()
         self.drop_if_unused()
 
+    def confirm(self) -> None:
+        """Find out whether the state is still the same, if that is not certain. Fetches wait meanwhile."""
+        if not self._is_certain and not self._is_confirming:
+            self._is_confirming = True
+            self._spawn(self._confirm, "confirming")
+
+    async def _confirm(self) -> None:
+        machine = self.machine
+        assert machine is not None
+        found = await self._host.store.read(self.key, self.leader_epoch, lambda: self.is_current)
+        self._is_confirming = False
+        if found.state_epoch != machine.state_epoch:
+            self.drop()
+        elif not self._closed:
+            self._is_certain = True
+            self.changed()
+            self.drop_if_unused()
+
     def _spawn(self, work: Callable[[], Awaitable[None]], doing: str) -> None:
         doing = f"{doing} the share partition {coordinator_key(self.key)}"
         self._host.background.spawn(self._or_drop(work, doing), doing)
@@ -179,7 +207,7 @@ class LiveShare:
         if write is not None:
             self._spawn(partial(self._write, machine, write), "writing")
         self._schedule(machine.deadline_ms)
-        if self.waits and self._may_deliver(machine):
+        if self.waits and self.is_ready and self._may_deliver(machine):
             host.arrivals.note(self, 1)
             host.loop.call_soon(host.arrivals.wake)
 
@@ -263,7 +291,10 @@ class LiveShare:
 
     def drop_if_unused(self) -> None:
         """Forget what nobody uses, if that loses nothing."""
-        if self._is_idle and not self._is_used():
+        if self.machine is None or self._is_used():
+            return
+        self._is_certain = False
+        if self._is_idle:
             self.drop()
 
     def drop(self, error: KafkaError | None = None) -> None:

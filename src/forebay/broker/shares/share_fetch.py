@@ -104,7 +104,7 @@ class ShareFetch(ShareCall):
             demand = Demand(left, max(request.batch_size, 1), request.share_acquire_mode == RECORD_LIMIT)
             try:
                 share = self._share(at)
-                if share.machine is None:
+                if not share.is_ready:
                     continue  # it is being loaded, and wakes this request when it is there
                 found = acquire(share, self._seen.key.member_id, demand, max_bytes=max_bytes, now_ms=now_ms)
             except KafkaError as error:

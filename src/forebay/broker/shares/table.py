@@ -50,6 +50,7 @@ class ShareTable:
             )
             self._groups.setdefault(group_id, {})[at] = share
             share.load()
+        share.confirm()
         return share
 
     def session_ended(self, key: SessionKey) -> None:

@@ -1,0 +1,242 @@
+"""How long a broker keeps what it knows of share groups, and what happens while its disk takes long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from forebay.errors import ErrorCode
+from forebay.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from forebay.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from forebay.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from support.brokers.local_broker import LocalBroker, local_broker
+from support.clients.share_member import LAST, RELEASE, ShareMember, ack, configure, held, join, parts
+from support.clients.wire_client import WireClient, append, batch, create
+from support.faults.held_disk import HeldDisk
+
+SECONDS = 20.0
+IMPATIENT = {"share.coordinator.write.timeout.ms": "300"}
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[LocalBroker]:
+    with local_broker(tmp_path / "data", IMPATIENT, make_disk=HeldDisk) as running:
+        yield running
+
+
+@pytest.fixture
+def client(local: LocalBroker) -> Iterator[WireClient]:
+    with WireClient(local.bootstrap) as client:
+        yield client
+
+
+@pytest.fixture
+def other(local: LocalBroker) -> Iterator[WireClient]:
+    with WireClient(local.bootstrap) as client:
+        yield client
+
+
+def made(client: WireClient, topic: str, **settings: str) -> tuple[bytes, str]:
+    """A topic, and the member that the group with its name has."""
+    topic_id = create(client, topic)
+    configure(client, topic, **settings)
+    return topic_id, join(client, topic, topic)
+
+
+def leave(client: WireClient, group: str, member: str) -> None:
+    request = ShareGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=-1)
+    assert client.call(request, 1).error_code == ErrorCode.NONE
+
+
+def reset(client: WireClient, group: str, offset: int) -> None:
+    """The group has the name of its topic."""
+    partition = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=offset)
+    topic = AlterShareGroupOffsetsRequestTopic(topic_name=group, partitions=[partition])
+    answer = client.call(AlterShareGroupOffsetsRequest(group_id=group, topics=[topic]), 0)
+    assert (answer.error_code, answer.responses[0].partitions[0].error_code) == (0, 0), answer
+
+
+def start_offset(client: WireClient, group: str) -> int:
+    wanted = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)
+    answer = client.call(DescribeShareGroupOffsetsRequest(groups=[wanted]), 1)
+    offset: int = answer.groups[0].topics[0].partitions[0].start_offset
+    return offset
+
+
+def shares(local: LocalBroker) -> int:
+    """Share partitions that the broker has in memory."""
+    return local.on_loop(lambda node: len(list(node.shares.shares)))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < give_up, "it did not come true"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("acks", [{0: [ack(0, 1)]}, {0: [ack(0)]}, {}])
+def test_a_group_that_has_gone_leaves_nothing_in_memory(
+    local: LocalBroker, client: WireClient, topic: str, acks: dict[int, list[object]]
+) -> None:
+    topic_id, _ = made(client, topic)
+    append(client, topic, batch(b"a", b"b"))
+    member = ShareMember(client, topic, topic_id)
+    member.take()
+    assert shares(local) == 1
+    member.fetch(epoch=LAST, acks=acks)
+    wait_until(lambda: shares(local) == 0)
+
+
+def test_a_group_that_has_gone_while_its_state_was_loaded_leaves_nothing_in_memory(
+    local: LocalBroker, client: WireClient, topic: str
+) -> None:
+    topic_id, _ = made(client, topic)
+    with WireClient(local.bootstrap) as short:
+        ShareMember(short, topic, topic_id).post_fetch()
+    wait_until(lambda: local.on_loop(lambda node: len(node.shares.sessions)) == 0)
+    wait_until(lambda: shares(local) == 0)
+
+
+@pytest.mark.parametrize("backoff_ms", ["0", "60000"])
+def test_a_group_whose_offsets_were_reset_begins_anew(
+    local: LocalBroker, client: WireClient, topic: str, backoff_ms: str
+) -> None:
+    """Even if the broker still has to remember for how long a message must not be delivered."""
+    topic_id, joined = made(client, topic, forebay_share_retry_backoff_ms=backoff_ms)
+    append(client, topic, batch(b"a", b"b"))
+    member = ShareMember(client, topic, topic_id)
+    member.take()
+    assert member.acknowledge(ack(0), ack(1, 1, RELEASE)) == ErrorCode.NONE
+    member.close()
+    leave(client, topic, joined)
+    reset(client, topic, 0)
+    again = ShareMember(client, topic, topic_id)
+    got = held(again.fetch()) or held(again.fetch())  # the first may only find out that all is different
+    assert [(each.offset, each.deliveries) for each in got] == [(0, 1), (1, 1)]
+    assert again.acknowledge(ack(0, 1)) == ErrorCode.NONE
+
+
+def test_a_pause_before_the_next_delivery_outlasts_the_members(
+    local: LocalBroker, client: WireClient, topic: str
+) -> None:
+    topic_id, _ = made(client, topic, forebay_share_retry_backoff_ms="60000")
+    append(client, topic, batch(b"a"))
+    member = ShareMember(client, topic, topic_id)
+    member.take()
+    member.close()
+    append(client, topic, batch(b"b"))
+    next_one = ShareMember(client, topic, topic_id)
+    assert [(each.offset, each.deliveries) for each in next_one.take()] == [(1, 1)]
+
+
+def test_the_start_offset_follows_the_log_without_any_delivery(
+    local: LocalBroker, client: WireClient, topic: str
+) -> None:
+    topic_id, _ = made(client, topic)
+    append(client, topic, batch(b"a", b"b"))
+    member = ShareMember(client, topic, topic_id)
+    member.fetch(records=0)
+    member.fetch(wait_ms=1)
+    member.close()
+    local.on_loop(lambda node: node.partitions.get(topic, 0).log.advance_start(2))
+    again = ShareMember(client, topic, topic_id)
+    again.fetch(wait_ms=200)
+    wait_until(lambda: start_offset(client, topic) == 2)
+
+
+# -- a share coordinator that takes long -------------------------------------------------------------------
+
+
+def disk_of(local: LocalBroker) -> HeldDisk:
+    disk = local.node.disk
+    assert isinstance(disk, HeldDisk)
+    return disk
+
+
+def test_an_acknowledgement_that_takes_too_long_is_answered_with_an_error(
+    local: LocalBroker, client: WireClient, topic: str
+) -> None:
+    topic_id, _ = made(client, topic)
+    append(client, topic, batch(b"a", b"b"))
+    member = ShareMember(client, topic, topic_id)
+    member.take()
+    with disk_of(local).held():
+        assert member.acknowledge(ack(0)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert member.acknowledge(ack(0)) == ErrorCode.INVALID_RECORD_STATE  # the first may still count
+    assert member.acknowledge(ack(1)) == ErrorCode.NONE
+    assert start_offset(client, topic) == 2  # it did
+
+
+def test_a_redelivery_that_could_not_be_persisted_in_time_is_given_back(
+    local: LocalBroker, client: WireClient, other: WireClient, topic: str
+) -> None:
+    topic_id, _ = made(client, topic)
+    append(client, topic, batch(b"a"))
+    member = ShareMember(client, topic, topic_id)
+    member.take()
+    assert member.acknowledge(ack(0, 0, RELEASE)) == ErrorCode.NONE
+    with disk_of(local).held():
+        assert held(member.fetch()) == []
+    # One long poll is shorter than the lock.
+    assert [each.deliveries for each in held(ShareMember(other, topic, topic_id).fetch())] == [3]
+
+
+def test_a_redelivery_to_a_connection_that_the_member_has_left_is_given_back(
+    local: LocalBroker, client: WireClient, other: WireClient, topic: str
+) -> None:
+    topic_id, _ = made(client, topic)
+    append(client, topic, batch(b"a"))
+    member = ShareMember(client, topic, topic_id)
+    member.take()
+    assert member.acknowledge(ack(0, 0, RELEASE)) == ErrorCode.NONE
+    with disk_of(local).held(), WireClient(local.bootstrap) as lost:
+        member.client = lost
+        member.post_fetch()
+        assert lost.is_silent()
+        member.client = client
+        client.post(member.acknowledge_request({}), 2)
+        assert client.read().error_code == ErrorCode.NONE
+    # One long poll is shorter than the lock.
+    assert [each.deliveries for each in held(ShareMember(other, topic, topic_id).fetch())] == [3]
+
+
+def test_members_that_wait_for_the_same_message_get_it_one_after_the_other(
+    local: LocalBroker, topic: str
+) -> None:
+    """Each end of a connection releases it, and wakes all others."""
+    with WireClient(local.bootstrap) as client:
+        topic_id, _ = made(client, topic, share_delivery_count_limit="10")
+        append(client, topic, batch(b"a"))
+        clients = [WireClient(local.bootstrap) for _ in range(8)]
+        for each in clients:
+            ShareMember(each, topic, topic_id, member=str(uuid4())).post_fetch()
+        waiting, counts = dict.fromkeys(clients), []
+        while waiting:
+            count, lucky = _served(waiting)
+            counts.append(count)
+            del waiting[lucky]
+            lucky.close()
+        assert counts == list(range(1, 9))
+
+
+def _served(waiting: dict[WireClient, None]) -> tuple[int, WireClient]:
+    give_up = time.monotonic() + SECONDS
+    while time.monotonic() < give_up:
+        for each in waiting:
+            if not each.is_silent():
+                (data,) = parts(each.read()).values()
+                (acquired,) = data.acquired_records
+                return acquired.delivery_count, each
+    raise AssertionError("nobody got the message")
