@@ -23,6 +23,7 @@ from bench.replication import replication_figures
 from bench.report import Figure
 from bench.rounds import warm_page_cache
 from bench.server import BenchError
+from bench.shares import share_figures
 from bench.suite import Suite, open_suite
 from bench.throughput import throughput_figures
 from bench.waiting import idle_connection_figures, latency_figures
@@ -35,6 +36,7 @@ PARTS: dict[str, Callable[[Suite], list[Figure]]] = {
     "memory": memory_figures,
     "growth": growth_figures,
     "groups": group_figures,
+    "shares": share_figures,
     "exactly-once": exactly_once_figures,
     "replication": replication_figures,
     "failover": failover_figures,

@@ -44,7 +44,7 @@ def round_trips(address: Address, frame: bytes, count: int) -> Latency:
         for _ in range(WARM_UP):
             sock.sendall(frame)
             reply_bytes = len(receive_frame(sock))
-        return _sampled(lambda: _round_trip_ns(sock, frame, reply_bytes), count)
+        return sampled(lambda: _round_trip_ns(sock, frame, reply_bytes), count)
 
 
 def _round_trip_ns(sock: socket.socket, frame: bytes, reply_bytes: int) -> int:
@@ -77,7 +77,7 @@ def wakes(address: Address, topic: str, count: int) -> Latency:
         frame = produce_frame(topic, B200_BATCH)
         for _ in range(WARM_UP):
             _wake_ns(producer, consumer, topic, frame, next(offsets))
-        return _sampled(lambda: _wake_ns(producer, consumer, topic, frame, next(offsets)), count)
+        return sampled(lambda: _wake_ns(producer, consumer, topic, frame, next(offsets)), count)
 
 
 def _wake_ns(producer: socket.socket, consumer: socket.socket, topic: str, frame: bytes, offset: int) -> int:
@@ -95,7 +95,7 @@ def _wake_ns(producer: socket.socket, consumer: socket.socket, topic: str, frame
     return elapsed
 
 
-def _sampled(sample: Callable[[], int], count: int) -> Latency:
+def sampled(sample: Callable[[], int], count: int) -> Latency:
     neighbours = Neighbours()
     with _no_garbage_collection():
         latency = percentiles([sample() for _ in range(count)])
