@@ -1,4 +1,7 @@
-"""Every API this broker serves; what is not in this table is not advertised and not answered."""
+"""Every API this broker serves; what is not in this table is not advertised and not answered.
+
+APIs from OWN_KEYS_FROM on are for other brokers, and not advertised.
+"""
 
 from __future__ import annotations
 
@@ -53,6 +56,7 @@ from forebay.broker.handlers import (
     list_offsets,
     list_partition_reassignments,
     list_transactions,
+    move_journal,
     offset_fetch,
     offset_for_leader_epoch,
     share_acknowledge,
@@ -68,6 +72,7 @@ from forebay.broker.handlers import fetch as fetch_api
 from forebay.broker.handlers import metadata as metadata_api
 from forebay.broker.handlers import produce as produce_api
 from forebay.broker.live_config import LiveConfig
+from forebay.broker.moves.journal import MoveJournal
 from forebay.broker.net.dispatch import API_VERSIONS_KEY, Endpoint
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.repeated_requests import remember
@@ -77,6 +82,7 @@ from forebay.broker.shares.service import ShareService
 from forebay.coordination.metadata import Metadata
 from forebay.core.groups.shard import GroupShard
 from forebay.storage.disk import Disk
+from forebay.wire.messages import OWN_KEYS_FROM
 
 
 def api_table(
@@ -95,6 +101,7 @@ def api_table(
     transactions: Transactions,
     share_states: ShareStates,
     shares: ShareService,
+    moves: MoveJournal,
     producer_ids: ProducerIds,
     marker_appends: MarkerAppends,
     write_cycle: WriteCycle,
@@ -167,6 +174,7 @@ def api_table(
         Endpoint(90, 0, 1, partial(describe_share_group_offsets.handle, groups)),
         Endpoint(91, 0, 0, partial(group_request.handle, groups, GroupShard.alter_share_group_offsets)),
         Endpoint(92, 0, 0, partial(group_request.handle, groups, GroupShard.delete_share_group_offsets)),
+        Endpoint(OWN_KEYS_FROM, 0, 0, partial(move_journal.handle, moves, background)),
     )
     table.update((endpoint.api_key, endpoint) for endpoint in endpoints)
     return table

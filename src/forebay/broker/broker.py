@@ -149,6 +149,7 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         node.shares.shares.close()
         node.groups.coordinator.close()
         node.share_states.coordinator.close()
+        node.move_journal.coordinator.close()
         node.transactions.close()
         for task in running:
             task.cancel()

@@ -31,6 +31,9 @@ from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.fetch.offsets_by_time import OffsetsByTime
 from forebay.broker.fetch.service import FetchService
 from forebay.broker.live_config import LiveConfig
+from forebay.broker.moves.appends import MoveAppends
+from forebay.broker.moves.journal import MoveJournal
+from forebay.broker.moves.live_mover import MoverHost
 from forebay.broker.net.descriptors import share_descriptors
 from forebay.broker.net.dispatch import Dispatcher
 from forebay.broker.net.server import Server
@@ -53,6 +56,8 @@ from forebay.broker.replication.follower_tracking import Followers
 from forebay.broker.replication.isr import InSyncReplicas
 from forebay.broker.replication.throttle import Throttles
 from forebay.broker.replication.truncation import Truncation
+from forebay.broker.shares.dead_letter_target import DeadLetterTargets
+from forebay.broker.shares.dead_letters import DeadLetterHost
 from forebay.broker.shares.live_share import ShareHost
 from forebay.broker.shares.offsets import EndOffsets, StartOffsets
 from forebay.broker.shares.service import ShareService
@@ -263,6 +268,7 @@ class Node:
         self.share_states = ShareStates(host, self.settings, self.peers)
         end_offsets = EndOffsets(self.metadata, self.partitions, self.peers, node_id=self.node_id)
         share_errands = ShareErrands(self.share_states, end_offsets.of, self.loop)
+        self.move_journal = MoveJournal(host, self.peers)
         self.groups = Groups(host, self.settings, share_errands, entropy=ports.entropy)
         self.transactions = Transactions(host, self.settings, self.peers, self.producer_ids, markers)
 
@@ -330,6 +336,7 @@ class Node:
             transactions=self.transactions,
             share_states=self.share_states,
             shares=self.shares,
+            moves=self.move_journal,
             producer_ids=self.producer_ids,
             marker_appends=self.marker_appends,
             write_cycle=self.write_cycle,
@@ -371,6 +378,7 @@ class Node:
             lease=self.lease,
             stalls=self.stalls,
             metadata=self.metadata,
+            shares=self.shares.shares,
         )
         self.exporter = Exporter(self.metrics, gauges)
 
@@ -380,6 +388,7 @@ class Node:
         host = ShareHost(
             store=ShareStateStore(self.share_states),
             resolve_start=start_offsets.resolve,
+            dead_letters=self._dead_letters(),
             arrivals=self.arrivals,
             background=self.background,
             time=self.time,
@@ -402,6 +411,31 @@ class Node:
             loop=self.loop,
         )
 
+    def _dead_letters(self) -> DeadLetterHost:
+        appends = MoveAppends(
+            self.metadata,
+            self.partitions,
+            self.peers,
+            self.write_cycle,
+            self.examiner,
+            self.time,
+            self.loop,
+            node_id=self.node_id,
+        )
+        return DeadLetterHost(
+            mover=MoverHost(
+                journal=self.move_journal,
+                appends=appends,
+                producer_ids=self.producer_ids,
+                metadata=self.metadata,
+                workers=self.workers,
+                background=self.background,
+            ),
+            targets=DeadLetterTargets(self.metadata, self.settings, self.topic_changes),
+            metrics=self.metrics,
+            time=self.time,
+        )
+
     def _connect_signals(self) -> None:
         self.write_cycle.broken.listen(self.isr.consider)
         self.flush.failed.listen(self.isr.flush_failed)
@@ -411,9 +445,11 @@ class Node:
         self.assignment.opened.listen(self.groups.coordinator.follow)
         self.assignment.opened.listen(self.transactions.coordinator.follow)
         self.assignment.opened.listen(self.share_states.coordinator.follow)
+        self.assignment.opened.listen(self.move_journal.coordinator.follow)
         self.membership.rejoined.listen(self.groups.coordinator.follow)
         self.membership.rejoined.listen(self.transactions.coordinator.follow)
         self.membership.rejoined.listen(self.share_states.coordinator.follow)
+        self.membership.rejoined.listen(self.move_journal.coordinator.follow)
         self.server.closed.listen(self.shares.connection_closed)
 
     def follow_metadata(self) -> None:
@@ -424,6 +460,7 @@ class Node:
         self.metadata.listen(self.assignment.follow)
         self.metadata.listen(self.following.follow)
         self.metadata.listen(self.share_states.follow)
+        self.metadata.listen(self.move_journal.follow)
         self.metadata.listen(self.groups.follow)
         self.metadata.listen(self.shares.shares.follow)
         self.metadata.listen(self.transactions.follow)

@@ -39,6 +39,7 @@ class TopicConfig:
     min_insync_replicas: int
     """-1 means a majority of the replicas; see `insync_replicas_min`."""
     unclean_leader_election_enable: bool
+    takes_dead_letters: bool
     leader_throttled_replicas: tuple[str, ...]
     follower_throttled_replicas: tuple[str, ...]
     """As partition:broker; see `is_throttled`."""

@@ -1,4 +1,4 @@
-"""ApiVersions: exactly what is served, from the same table that requests are dispatched by."""
+"""ApiVersions: what is served to clients, from the same table that requests are dispatched by."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from sys import intern
 from forebay.broker.net.dispatch import Endpoint, RequestContext
 from forebay.core.cluster.features import FEATURES
 from forebay.errors import ErrorCode
+from forebay.wire.messages import OWN_KEYS_FROM
 from forebay.wire.messages import api_versions as wire
 from forebay.wire.messages.end_txn import END_TOGETHER, LOOKS_AFTER_FAMILIES
 
@@ -32,6 +33,7 @@ def handle(
                 max_version=served.max_version,
             )
             for served in endpoints.values()
+            if served.api_key < OWN_KEYS_FROM
         ],
         supported_features=_supported(context.api_version, own=own),
         finalized_features_epoch=0,

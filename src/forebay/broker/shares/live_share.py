@@ -19,8 +19,10 @@ from functools import partial
 
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
+from forebay.broker.moves.live_mover import LiveMover
 from forebay.broker.partition.long_polls import Arrivals, FetchWait, release
 from forebay.broker.partition.partition import Partition
+from forebay.broker.shares.dead_letters import DeadLetterHost, DeadLetterSource
 from forebay.broker.shares.state_store import ShareStateStore
 from forebay.config import ShareGroupSettings
 from forebay.core.shares.acknowledgements import AcknowledgeType
@@ -29,7 +31,7 @@ from forebay.core.shares.coordinator_key import coordinator_key
 from forebay.core.shares.partition import SharePartition
 from forebay.core.shares.persisted_state import ShareKey
 from forebay.core.shares.settings import ShareSettings
-from forebay.core.shares.transitions import RecordState
+from forebay.core.shares.transitions import ARCHIVING, RecordState
 from forebay.core.shares.writes import StateRange, StateWrite
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.share_fetch import AcknowledgementBatch
@@ -47,6 +49,7 @@ class ShareHost:
 
     store: ShareStateStore
     resolve_start: ResolveStart
+    dead_letters: DeadLetterHost
     arrivals: Arrivals
     background: Background
     time: BrokerTime
@@ -92,6 +95,15 @@ class LiveShare:
         self._pending: list[PendingWrite] = []
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self.mover = LiveMover(
+            f"dlq:{coordinator_key(key)}",
+            self.leader_epoch,
+            DeadLetterSource(self, host.dead_letters),
+            host.dead_letters.mover,
+            wanted=lambda: self.is_current,
+            rested=self.drop_if_unused,
+        )
+        """Takes dead letters to their topic."""
 
     @property
     def is_current(self) -> bool:
@@ -117,14 +129,21 @@ class LiveShare:
 
     @property
     def _is_idle(self) -> bool:
-        """Whether dropping it would lose nothing: no lock, no backoff, no write under way."""
+        """Whether dropping it would lose nothing: no lock, no backoff, no write or dead letter under way."""
         machine = self.machine
         return (
             machine is not None
             and machine.written == machine.changes
             and not machine.window.totals[RecordState.ACQUIRED]
             and not machine.window.waiting
+            and not self.dead_letters_waiting
+            and not self.mover.is_at_work
         )
+
+    @property
+    def dead_letters_waiting(self) -> int:
+        """Records that are not in the dead-letter topic yet; `mover.problem` says what they wait for."""
+        return 0 if self.machine is None else self.machine.window.totals[ARCHIVING]
 
     # -- loading ---------------------------------------------------------------------------------------
 
@@ -198,7 +217,7 @@ class LiveShare:
     # -- changes ---------------------------------------------------------------------------------------
 
     def changed(self) -> None:
-        """To be called after each operation on the machine: writes, sets the timer, and wakes fetches."""
+        """To be called after each operation on the machine: writes, sets the timer, wakes what waits."""
         machine, host = self.machine, self._host
         assert machine is not None
         if self._closed:
@@ -207,6 +226,8 @@ class LiveShare:
         if write is not None:
             self._spawn(partial(self._write, machine, write), "writing")
         self._schedule(machine.deadline_ms)
+        if self.dead_letters_waiting:
+            self.mover.wake()
         if self.waits and self.is_ready and self._may_deliver(machine):
             host.arrivals.note(self, 1)
             host.loop.call_soon(host.arrivals.wake)
@@ -330,4 +351,5 @@ def share_settings(settings: ShareGroupSettings) -> ShareSettings:
         may_renew=settings.renew_enabled,
         backoff_ms=settings.retry_backoff_ms,
         backoff_ms_max=settings.retry_backoff_ms_max,
+        has_dead_letters=bool(settings.dead_letter_topic),
     )

@@ -40,6 +40,7 @@ class Metrics:
     isr_shrinks: int = _counter("kafka_server_replicamanager_isrshrinks_total")
     isr_expands: int = _counter("kafka_server_replicamanager_isrexpands_total")
     isr_updates_failed: int = _counter("kafka_server_replicamanager_failedisrupdates_total")
+    dead_letters: int = _counter("forebay_dead_letters_total")
     background_failures: int = _counter("forebay_background_failures_total")
     coordinator_failures: int = _counter("forebay_coordinator_failures_total")
     leases_lost: int = _counter("forebay_leases_lost_total")

@@ -10,6 +10,7 @@ from forebay.broker.cluster.held_lease import HeldLease
 from forebay.broker.net.server import Server
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
+from forebay.broker.shares.table import ShareTable
 from forebay.broker.telemetry.stalls import StallWatch
 from forebay.coordination.metadata import Metadata
 from forebay.core.partition.fetch_session import FetchSessions
@@ -24,6 +25,7 @@ class Gauges:
     lease: HeldLease
     stalls: StallWatch
     metadata: Metadata
+    shares: ShareTable
 
     def samples(self) -> Iterator[tuple[str, int]]:
         """Exported name and value of every gauge."""
@@ -40,6 +42,8 @@ class Gauges:
         yield "forebay_connections", self.server.connection_count
         yield "forebay_lease_valid", int(self.lease.valid())
         yield "forebay_loop_stall_longest_ms", self.stalls.longest_ms
+        yield "forebay_dead_letters_waiting", sum(share.dead_letters_waiting for share in self.shares)
+        yield "forebay_dead_letters_blocked", sum(bool(share.mover.problem) for share in self.shares)
         yield "forebay_brokers", len(self.metadata.image.brokers)
 
 

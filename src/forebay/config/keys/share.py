@@ -2,7 +2,9 @@
 
 Some differ from Kafka's. Locks and sessions may be as short as a second, so that a job that takes a moment is
 given to another worker a moment after its own has died. A change of members leads to a new assignment at
-once: Kafka waits for a second to spare large groups a few assignments.
+once: Kafka waits for a second to spare large groups a few assignments. Dead-letter topics are created when
+they are needed: Kafka, by default, does not create them, and drops dead letters that it cannot write. Here
+they would wait for the topic, and after a while the group with them.
 """
 
 from __future__ import annotations
@@ -87,6 +89,19 @@ class ShareGroupsConfig:
     )
     max_partition_max_record_locks: int = bound_key(
         "group.share.max.partition.max.record.locks", 4_000, 100, 10_000
+    )
+    dead_letter_topic_prefix: str = text_key(
+        "errors.deadletterqueue.topic.name.prefix",
+        "",
+        "What the names of dead-letter topics have to begin with.",
+        dynamic=True,
+    )
+    dead_letter_topics_are_created: bool = bool_key(
+        "errors.deadletterqueue.auto.create.topics.enable",
+        True,
+        "Whether a dead-letter topic that does not exist is created, with the cluster's defaults, when the "
+        "first dead letter has to go there. If not, dead letters wait for it.",
+        dynamic=True,
     )
 
 

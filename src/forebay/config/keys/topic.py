@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from forebay.config.keys.broker import BROKER_KEYS
 from forebay.config.keys.ignored import IGNORED_TOPIC_FALLBACKS, IGNORED_TOPIC_KEYS
-from forebay.config.values import LONG_MAX, Definition, Value, list_key, long_key
+from forebay.config.values import LONG_MAX, Definition, Value, bool_key, list_key, long_key
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
@@ -129,6 +129,16 @@ _KEYS = (
     _key("delete.retention.ms", "log.cleaner.delete.retention.ms"),
     _key(MIN_INSYNC_REPLICAS, MIN_INSYNC_REPLICAS),
     _key("unclean.leader.election.enable", "unclean.leader.election.enable"),
+    TopicKey(
+        definition=bool_key(
+            "errors.deadletterqueue.group.enable",
+            False,
+            "Whether share groups may name this topic as their dead-letter topic.",
+            dynamic=True,
+        ),
+        attribute="takes_dead_letters",
+        fallbacks=(),
+    ),
     _throttled("leader.replication.throttled.replicas", "leader_throttled_replicas", "leader"),
     _throttled("follower.replication.throttled.replicas", "follower_throttled_replicas", "follower"),
     *(_ignored(definition) for definition in IGNORED_TOPIC_KEYS),

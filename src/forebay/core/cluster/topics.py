@@ -24,8 +24,8 @@ from forebay.core.cluster.image import (
 from forebay.core.cluster.placement import Assignment, place, staying
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 
-INTERNAL_TOPICS = ("__consumer_offsets", "__share_group_state", "__transaction_state")
-"""The brokers' own: what groups, share groups and transactions are made of."""
+INTERNAL_TOPICS = ("__consumer_offsets", "__forebay_moves", "__share_group_state", "__transaction_state")
+"""The brokers' own: what groups, share groups, transactions and movers are made of."""
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 10_000
 """Of one topic."""

@@ -94,6 +94,11 @@ _MODULES = {
 }
 
 API_KEYS = tuple(_MODULES)
+"""Kafka's own."""
+
+OWN_KEYS_FROM = 16_384
+"""APIs that brokers use among themselves. They are served, and not advertised to clients."""
+_MODULES |= {OWN_KEYS_FROM: "move_journal"}
 
 _UNDECLARED = {
     4: "LeaderAndIsr",
@@ -128,7 +133,7 @@ _UNDECLARED = {
 
 @cache
 def api(api_key: int) -> Api:
-    """What is declared for an API; KeyError for a key that is not in API_KEYS."""
+    """What is declared for an API; KeyError for a key that is not."""
     stem = _MODULES[api_key]
     name = "".join(word.capitalize() for word in stem.split("_"))
     module = import_module(f"{__name__}.{stem}")

@@ -1,0 +1,17 @@
+"""MoveJournal: movers on other brokers, whose journal is kept here."""
+
+from __future__ import annotations
+
+from forebay.broker.background import Background
+from forebay.broker.moves.journal import MoveJournal
+from forebay.broker.net.dispatch import RequestContext, answer_with
+from forebay.broker.net.replies import Reply
+from forebay.wire.messages.move_journal import MoveJournalRequest
+
+
+def handle(
+    journal: MoveJournal, background: Background, context: RequestContext, request: MoveJournalRequest
+) -> Reply:
+    reply = context.defer(pipelined=True)
+    background.spawn(answer_with(reply, journal.answer(request, context.info)), "answering a mover")
+    return reply

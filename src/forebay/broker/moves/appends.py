@@ -1,0 +1,126 @@
+"""Appending a mover's batch to its target, wherever that is led, as an idempotent producer would.
+
+The target is named by its topic's id: a topic that was deleted and made again under the same name is another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from forebay.broker.broker_time import BrokerTime
+from forebay.broker.cluster.peers import Peers
+from forebay.broker.partition.partition import Partition
+from forebay.broker.partition.table import PartitionTable
+from forebay.broker.produce.record_checks import Examiner, Outcome
+from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged, WriteCycle
+from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.image import NO_LEADER
+from forebay.core.partition.batch_rules import AppendPolicy
+from forebay.core.partition.record_rules import Unexamined
+from forebay.errors import ErrorCode, KafkaError, known_code
+from forebay.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+_BY_TOPIC_ID = 13
+"""The version of Produce that names topics by their ids."""
+_ACK_TIMEOUT_MS = 10_000
+_TIMEOUT_S = 20.0
+
+
+class MoveAppends:
+    def __init__(
+        self,
+        metadata: Metadata,
+        partitions: PartitionTable,
+        peers: Peers,
+        write_cycle: WriteCycle,
+        examiner: Examiner,
+        time: BrokerTime,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        node_id: int,
+    ) -> None:
+        self._metadata = metadata
+        self._partitions = partitions
+        self._peers = peers
+        self._write_cycle = write_cycle
+        self._examiner = examiner
+        self._time = time
+        self._loop = loop
+        self._node_id = node_id
+
+    async def append(self, topic_id: bytes, index: int, batch: bytearray) -> None:
+        """Returns once the batch is committed, be it by an earlier attempt.
+
+        Raises KafkaError. After most errors nobody knows whether it will be committed.
+        """
+        topic = self._metadata.image.topic_by_id(topic_id)
+        if topic is None or index >= len(topic.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id.hex()}")
+        leader = topic.partitions[index].leader
+        if leader == NO_LEADER:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic.name}-{index} has no leader now")
+        if leader == self._node_id:
+            await self._append_here(self._partitions.get(topic.name, index), batch)
+        else:
+            await self._append_there(leader, topic_id, index, batch)
+
+    async def _append_there(self, leader: int, topic_id: bytes, index: int, batch: bytearray) -> None:
+        data = PartitionProduceData(index=index, records=memoryview(batch))
+        request = ProduceRequest(
+            acks=ACKS_ALL,
+            timeout_ms=_ACK_TIMEOUT_MS,
+            topic_data=[TopicProduceData(topic_id=topic_id, partition_data=[data])],
+        )
+        response = await self._peers.ask(leader, request, version=_BY_TOPIC_ID, timeout_s=_TIMEOUT_S)
+        assert isinstance(response, ProduceResponse)
+        ((result,),) = (topic.partition_responses for topic in response.responses)
+        if result.error_code:
+            raise KafkaError(known_code(result.error_code), result.error_message or "the batch was refused")
+
+    async def _append_here(self, partition: Partition, batch: bytearray) -> None:
+        try:
+            self._queue(partition, memoryview(batch))
+        except Unexamined:
+            policy = partition.policy
+            examined = await self._examine(memoryview(batch), policy)
+            self._queue(partition, examined, policy)
+        await self._committed(partition)
+
+    def _queue(self, partition: Partition, batch: memoryview, examined: AppendPolicy | None = None) -> None:
+        if not partition.enough_replicas:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"fewer replicas of {partition} are in sync than min.insync.replicas asks for",
+            )
+        end_offset = partition.log.end_offset
+        partition.append(batch, self._time.now_ms(), examined=examined)
+        if partition.log.end_offset > end_offset:
+            self._write_cycle.queued(partition, len(batch))
+
+    async def _examine(self, batch: memoryview, policy: AppendPolicy) -> memoryview:
+        outcome: asyncio.Future[Outcome] = self._loop.create_future()
+        self._examiner.submit(batch, policy, outcome.set_result)
+        found = await outcome
+        if isinstance(found, KafkaError):
+            raise found
+        return found
+
+    async def _committed(self, partition: Partition) -> None:
+        """Return once everything that is appended now is committed: a duplicate's original may not be yet."""
+        result = Appended(partition.index, partition)
+        settled: asyncio.Future[None] = self._loop.create_future()
+
+        def settle() -> None:
+            if not settled.done():
+                settled.set_result(None)
+
+        self._write_cycle.add(Unacknowledged([result], ACKS_ALL, settle, _ACK_TIMEOUT_MS))
+        self._write_cycle.finish_soon()
+        await settled
+        if result.error_code:
+            raise KafkaError(known_code(result.error_code), result.error_message or "not committed")

@@ -1,0 +1,243 @@
+"""A mover on this broker: carries out what `core/moves/mover.py` wants, and repeats what can work later.
+
+A mover works when it is woken, until nothing waits. What is refused for now (a target without a leader, a
+topic that does not exist yet) is tried again, with pauses that grow, for as long as the mover is wanted;
+`problem` says meanwhile what it waits for. When another mover has taken over the journal, everything begins
+again with what is journaled now, if this broker is still the one to do it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from forebay.broker.background import Background
+from forebay.broker.coordinators.producer_ids import ProducerIds
+from forebay.broker.moves.appends import MoveAppends
+from forebay.broker.moves.journal import MoveJournal
+from forebay.broker.worker_threads import WorkerThreads
+from forebay.coordination.metadata import Metadata
+from forebay.core.moves.move import Move, MoverState
+from forebay.core.moves.mover import (
+    Action,
+    Ask,
+    Confirm,
+    Identify,
+    Journal,
+    Moving,
+    Open,
+    Plan,
+    Send,
+    Sent,
+    moving,
+)
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.batch import build_batch
+from forebay.wire.records import Record
+
+log = logging.getLogger(__name__)
+
+_RETRY_S = 0.05
+_RETRY_S_MAX = 5.0
+_OUT_OF_ORDER_S = 60.0
+"""How long a target has to say that it lacks earlier batches before it is believed: a leader that was deposed
+and does not know it yet may lack what its successor has."""
+_PRODUCER_EPOCH = 0
+
+T = TypeVar("T")
+
+
+class MoveSource(Protocol):
+    """Where a mover gets its records from."""
+
+    async def plan(self) -> Move | None:
+        """What to move next, None if nothing waits. Raises KafkaError if it cannot be moved now."""
+
+    def wants(self, move: Move) -> bool:
+        """Whether records of a move that was journaled before still wait to be moved."""
+
+    async def records(self, move: Move, *, is_too_large: bool) -> Sequence[Record]:
+        """As many as the move counts. `is_too_large`: the target has refused them for their size."""
+
+    async def confirm(self, move: Move) -> None:
+        """Returns once it is persisted that these are moved. Raises KafkaError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MoverHost:
+    """What every mover on this broker works with."""
+
+    journal: MoveJournal
+    appends: MoveAppends
+    producer_ids: ProducerIds
+    metadata: Metadata
+    workers: WorkerThreads
+    background: Background
+
+
+class _Unwanted(Exception):
+    """This mover is not to go on."""
+
+
+class LiveMover:
+    def __init__(
+        self,
+        mover_id: str,
+        term: int,
+        source: MoveSource,
+        host: MoverHost,
+        *,
+        wanted: Callable[[], bool],
+        rested: Callable[[], None],
+    ) -> None:
+        """`wanted` says whether this broker is still the one to move these records; `rested` is called when
+        nothing is left to do."""
+        self.mover_id = mover_id
+        self.problem = ""
+        """Why it waits; empty while it does not."""
+        self._term = term
+        self._source = source
+        self._host = host
+        self._wanted = wanted
+        self._state: MoverState | None = None
+        self._rested = rested
+        self.is_at_work = False
+        self._is_woken = False
+
+    def wake(self) -> None:
+        """Something may wait to be moved."""
+        self._is_woken = True
+        if not self.is_at_work:
+            self.is_at_work = True
+            self._host.background.spawn(self._run(), f"moving records for {self.mover_id}")
+
+    async def _run(self) -> None:
+        try:
+            while self._is_woken:
+                self._is_woken = False
+                self._state = await self._retried(self._move_all)
+        except _Unwanted:
+            pass
+        finally:
+            self.is_at_work = False
+            self.problem = ""
+        self._rested()
+
+    async def _move_all(self) -> MoverState:
+        """Raises KafkaError if another mover has taken over, and everything has to begin again."""
+        state, self._state = self._state, None
+        work = moving(state)
+        try:
+            return await self._carry_out(work)
+        finally:
+            work.close()
+
+    async def _carry_out(self, work: Moving) -> MoverState:
+        action = next(work)
+        while True:
+            outcome = await self._perform(action)
+            try:
+                action = work.send(outcome)
+            except StopIteration as end:
+                state: MoverState = end.value
+                return state
+
+    async def _perform(self, action: Action) -> Any:
+        host, source = self._host, self._source
+        match action:
+            case Open():
+                return await self._retried(partial(host.journal.open, self.mover_id, self._term))
+            case Journal(state):
+                return await self._retried(partial(host.journal.write, self.mover_id, state), _is_fenced)
+            case Identify():
+                return await self._retried(host.producer_ids.next)
+            case Plan():
+                return await self._retried(source.plan)
+            case Ask(move):
+                return source.wants(move) and not self._is_gone(move)
+            case Send(state):
+                return await self._send(state)
+            case Confirm(move):
+                return await self._retried(partial(source.confirm, move))
+
+    # -- sending ---------------------------------------------------------------------------------------
+
+    async def _send(self, state: MoverState) -> Sent:
+        assert state.pending is not None
+        is_too_large = False
+        give_up_s = asyncio.get_running_loop().time() + _OUT_OF_ORDER_S
+
+        async def attempt() -> Sent:
+            nonlocal is_too_large
+            try:
+                return await self._send_once(state, is_too_large=is_too_large)
+            except KafkaError as error:
+                is_lost = error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+                if is_lost and asyncio.get_running_loop().time() > give_up_s:
+                    return Sent.OUT_OF_ORDER
+                is_too_large = is_too_large or error.code == ErrorCode.MESSAGE_TOO_LARGE
+                raise
+
+        return await self._retried(attempt)
+
+    async def _send_once(self, state: MoverState, *, is_too_large: bool) -> Sent:
+        move, host = state.pending, self._host
+        assert move is not None
+        if self._is_gone(move):
+            return Sent.TARGET_GONE
+        records = await self._source.records(move, is_too_large=is_too_large)
+        assert len(records) == move.record_count, "a repeat has as many records"
+        batch = await host.workers.run(
+            partial(
+                build_batch,
+                records,
+                producer_id=state.producer_id,
+                producer_epoch=_PRODUCER_EPOCH,
+                base_sequence=state.next_sequence,
+            )
+        )
+        if not self._wanted():
+            raise _Unwanted
+        await host.appends.append(move.topic_id, move.partition, batch)
+        return Sent.COMMITTED
+
+    def _is_gone(self, move: Move) -> bool:
+        """Whether the target was deleted; an image from before the move was planned may not have it yet."""
+        image = self._host.metadata.image
+        return image.revision >= move.revision and move.topic_id not in image.topic_names
+
+    # -- patience --------------------------------------------------------------------------------------
+
+    async def _retried(
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        is_final: Callable[[KafkaError], bool] = lambda _: False,
+    ) -> T:
+        """Repeat until it works. Raises _Unwanted, and the errors that are final."""
+        delay_s = _RETRY_S
+        while self._wanted():
+            try:
+                outcome = await attempt()
+            except KafkaError as error:
+                if is_final(error):
+                    raise
+                self._waits_for(error.message)
+            else:
+                self.problem = ""
+                return outcome
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, _RETRY_S_MAX)
+        raise _Unwanted
+
+    def _waits_for(self, problem: str) -> None:
+        if problem != self.problem:
+            self.problem = problem
+            log.warning("records cannot be moved now", extra={"mover": self.mover_id, "reason": problem})
+
+
+def _is_fenced(error: KafkaError) -> bool:
+    return error.code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_REQUEST)

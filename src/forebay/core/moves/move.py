@@ -1,0 +1,55 @@
+"""A move, and what the journal knows of the mover that makes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from forebay.wire.batch import NO_PRODUCER_ID, SEQUENCE_MASK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Records that are appended to one partition as one batch."""
+
+    topic_id: bytes
+    partition: int
+    """With the topic id: where they go."""
+    record_count: int
+    """Fixed when the move is planned: a repeat must have as many, to be found as a duplicate."""
+    entries: bytes
+    """Which records: written and read by the mover's source alone."""
+    revision: int
+    """Of the cluster image by which it was planned: in a later one, a topic that is missing was deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoverState:
+    term: int
+    """The leader epoch of the source; movers of earlier terms are fenced."""
+    version: int
+    """Counts the changes of this state: whoever writes must know the last one."""
+    producer_id: int = NO_PRODUCER_ID
+    next_sequence: int = 0
+    """Of the pending move, or of the next one."""
+    pending: Move | None = None
+    """Perhaps appended, perhaps not. Only this one may be sent."""
+
+    @property
+    def has_identity(self) -> bool:
+        return self.producer_id != NO_PRODUCER_ID
+
+    def planned(self, move: Move) -> MoverState:
+        return replace(self, pending=move)
+
+    def moved(self) -> MoverState:
+        """The pending move is done."""
+        assert self.pending is not None
+        next_sequence = (self.next_sequence + self.pending.record_count) & SEQUENCE_MASK
+        return replace(self, next_sequence=next_sequence, pending=None)
+
+    def with_identity(self, producer_id: int) -> MoverState:
+        return replace(self, producer_id=producer_id, next_sequence=0)
+
+    def abandoned(self) -> MoverState:
+        """The pending move is given up. Whether its numbers were used is not known, so others are taken."""
+        return replace(self, producer_id=NO_PRODUCER_ID, next_sequence=0, pending=None)

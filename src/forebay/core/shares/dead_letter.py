@@ -1,0 +1,128 @@
+"""Dead letters: which of them go together, how a move names them, and what stands in each (KIP-1191).
+
+A dead letter has headers that say where the record came from and why it was given up, as text. With
+`errors.deadletterqueue.copy.record.enable` key, value and headers of the record are in it too, its own
+headers first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from forebay.core.shares.partition import DeadLetters
+from forebay.core.shares.transitions import DeadLetterCause
+from forebay.wire.records import Header, Record
+from forebay.wire.state import dead_letters as wire
+from forebay.wire.state.versioned import pack, unpack
+
+RECORDS_MAX = 500
+"""Of one move."""
+
+_CODES = {DeadLetterCause.REJECTED: 0, DeadLetterCause.DELIVERY_LIMIT: 1}
+_CAUSES = {code: cause for cause, code in _CODES.items()}
+
+_MESSAGES = {
+    DeadLetterCause.REJECTED: "Offset rejected by client.",
+    DeadLetterCause.DELIVERY_LIMIT: "Offset delivery count exceeded the threshold.",
+}
+
+
+class Origin(NamedTuple):
+    """Where the records of a dead-letter topic's share came from."""
+
+    topic: str
+    partition: int
+    group_id: str
+
+
+class DeadLetterBatch(NamedTuple):
+    """What one move takes."""
+
+    state_epoch: int
+    letters: list[DeadLetters]
+
+    @property
+    def record_count(self) -> int:
+        return sum(each.last - each.first + 1 for each in self.letters)
+
+    def pack(self) -> bytes:
+        message = wire.DeadLetterMove(
+            state_epoch=self.state_epoch,
+            ranges=[
+                wire.DeadLetterRange(
+                    first_offset=each.first,
+                    last_offset=each.last,
+                    delivery_count=each.delivery_count,
+                    cause=_CODES[each.cause],
+                )
+                for each in self.letters
+            ],
+        )
+        return pack(message, message.MAX_VERSION)
+
+    @staticmethod
+    def unpack(entries: bytes) -> DeadLetterBatch:
+        message = unpack(wire.DeadLetterMove, entries)
+        return DeadLetterBatch(
+            message.state_epoch,
+            [
+                DeadLetters(each.first_offset, each.last_offset, each.delivery_count, _CAUSES[each.cause])
+                for each in message.ranges
+            ],
+        )
+
+
+def first_of(letters: Iterable[DeadLetters], records_max: int = RECORDS_MAX) -> list[DeadLetters]:
+    """The first of them, as many records as a move may have."""
+    chosen: list[DeadLetters] = []
+    for each in letters:
+        if records_max <= 0:
+            break
+        chosen.append(each._replace(last=min(each.last, each.first + records_max - 1)))
+        records_max -= chosen[-1].last - chosen[-1].first + 1
+    return chosen
+
+
+def only(letters: Iterable[DeadLetters], offsets: Sequence[int]) -> list[DeadLetters]:
+    """The letters at these offsets, which rise."""
+    kept: list[DeadLetters] = []
+    wanted = iter(offsets)
+    offset = next(wanted, None)
+    for each in letters:
+        first: int | None = None
+        while offset is not None and offset <= each.last:
+            if offset >= each.first:
+                if first is not None and kept[-1].last == offset - 1:
+                    kept[-1] = kept[-1]._replace(last=offset)
+                else:
+                    first = offset
+                    kept.append(each._replace(first=offset, last=offset))
+            offset = next(wanted, None)
+    return kept
+
+
+def overlap(letters: Iterable[DeadLetters], waiting: Sequence[DeadLetters]) -> Iterator[tuple[int, int]]:
+    """The ranges of offsets that are in both."""
+    for each in letters:
+        for other in waiting:
+            first, last = max(each.first, other.first), min(each.last, other.last)
+            if first <= last:
+                yield first, last
+
+
+def dead_letter(
+    number: int, offset: int, letter: DeadLetters, origin: Origin, copied: Record | None, now_ms: int
+) -> Record:
+    """The record to append as the one of this number in its batch. Without a copy it has headers only."""
+    about: list[Header] = [
+        ("__dlq.errors.topic", origin.topic.encode()),
+        ("__dlq.errors.partition", str(origin.partition).encode()),
+        ("__dlq.errors.offset", str(offset).encode()),
+        ("__dlq.errors.group", origin.group_id.encode()),
+        ("__dlq.errors.delivery.count", str(letter.delivery_count).encode()),
+        ("__dlq.errors.message", _MESSAGES[letter.cause].encode()),
+    ]
+    if copied is None:
+        return Record(number, now_ms, None, None, about)
+    return Record(number, now_ms, copied.key, copied.value, [*copied.headers, *about])

@@ -1,0 +1,19 @@
+"""Which records a move of dead letters is about: `Move.entries`, in the journal of movers."""
+
+from __future__ import annotations
+
+from forebay.wire.fields import Message, Struct, array, int8, int16, int32, int64
+
+
+class DeadLetterRange(Struct):
+    first_offset: int = int64()
+    last_offset: int = int64()
+    """All offsets between the two have a record, or had one before the log was shortened."""
+    delivery_count: int = int16()
+    cause: int = int8()
+
+
+class DeadLetterMove(Message, versions=(0, 0), flexible=0):
+    state_epoch: int = int32()
+    """Of the share partition. After a reset it is another, and what was to be moved is not any more."""
+    ranges: list[DeadLetterRange] = array(DeadLetterRange)

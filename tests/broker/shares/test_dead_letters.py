@@ -1,0 +1,177 @@
+"""Records that share groups give up end in the dead-letter topic, once, whatever dies in between."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay.broker.moves.appends import MoveAppends
+from forebay.broker.moves.journal import MoveJournal
+from forebay.broker.shares.dead_letters import DeadLetterSource
+from support.brokers.dead_letters import (
+    DEAD,
+    GROUP,
+    GROUP_TYPE,
+    REJECT,
+    RELEASE,
+    SOURCE,
+    TOPIC,
+    ShareStory,
+    offsets_of,
+)
+from support.brokers.local_cluster import eventually, local_cluster
+
+NO_CREATION = {"errors.deadletterqueue.auto.create.topics.enable": "false"}
+TAKES_DEAD_LETTERS = "errors.deadletterqueue.group.enable"
+
+
+class Hold:
+    """Stops whoever calls a method of a class, before or after it has done its work, until it is let go."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, owner: type, name: str, *, after: bool) -> None:
+        self.reached = asyncio.Event()
+        self.let_go = asyncio.Event()
+        work = getattr(owner, name)
+
+        async def held(*args: Any, **kwargs: Any) -> Any:
+            outcome = await work(*args, **kwargs) if after else None
+            self.reached.set()
+            await self.let_go.wait()
+            return outcome if after else await work(*args, **kwargs)
+
+        patch.setattr(owner, name, held)
+
+
+async def test_a_rejected_record_becomes_a_dead_letter_with_its_story(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, brokers=1) as cluster:
+        story = ShareStory(cluster)
+        await story.begin()
+        await story.acknowledge(REJECT, 2)
+        (letter,) = await story.dead_letters(1)
+        assert (letter.key, letter.value) == (b"key", b"v2")
+        assert dict(letter.headers) == {
+            "__dlq.errors.topic": SOURCE.encode(),
+            "__dlq.errors.partition": b"0",
+            "__dlq.errors.offset": b"2",
+            "__dlq.errors.group": GROUP.encode(),
+            "__dlq.errors.delivery.count": b"1",
+            "__dlq.errors.message": b"Offset rejected by client.",
+        }
+        assert cluster[1].metrics.dead_letters == 1
+
+
+async def test_a_record_that_was_delivered_too_often_becomes_one_too(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, brokers=1) as cluster:
+        story = ShareStory(cluster)
+        await story.begin(**{"errors.deadletterqueue.copy.record.enable": "false"})
+        await story.acknowledge(RELEASE, 0, 1)
+        await story.acknowledge(RELEASE, 0)
+        (letter,) = await story.dead_letters(1)
+        about = dict(letter.headers)
+        assert (letter.key, letter.value) == (None, None)
+        assert about["__dlq.errors.delivery.count"] == b"2"
+        assert about["__dlq.errors.message"] == b"Offset delivery count exceeded the threshold."
+
+
+POINTS = [
+    pytest.param(MoveJournal, "write", False, id="before it is journaled"),
+    pytest.param(MoveJournal, "write", True, id="journaled, not appended"),
+    pytest.param(MoveAppends, "append", True, id="appended, not confirmed"),
+    pytest.param(DeadLetterSource, "confirm", True, id="confirmed, still in the journal"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "after"), POINTS)
+async def test_a_broker_that_dies_anywhere_leaves_one_copy(
+    tmp_path: Path, owner: type, name: str, after: bool
+) -> None:
+    async with local_cluster(tmp_path, brokers=1) as cluster:
+        story = ShareStory(cluster)
+        await story.begin()
+        with pytest.MonkeyPatch.context() as patch:
+            hold = Hold(patch, owner, name, after=after)
+            await story.acknowledge(REJECT, 1, 3)
+            await hold.reached.wait()
+            await cluster.crash(1)
+        await cluster.start(1)
+        await eventually(lambda: cluster[1].partitions.get(SOURCE, 0))
+        await story.share()
+        await story.acknowledge(REJECT, 4)  # so that the journal is opened, whatever was left
+        assert offsets_of(await story.dead_letters(3)) == [1, 3, 4]
+
+
+@pytest.mark.parametrize(("owner", "name", "after"), POINTS)
+async def test_a_leader_that_was_deposed_and_goes_on_leaves_one_copy(
+    tmp_path: Path, owner: type, name: str, after: bool
+) -> None:
+    async with local_cluster(tmp_path, brokers=3) as cluster:
+        story = ShareStory(cluster)
+        await story.begin()
+        old = cluster.leader(SOURCE)
+        with pytest.MonkeyPatch.context() as patch:
+            hold = Hold(patch, owner, name, after=after)
+            await story.acknowledge(REJECT, 1, 3)
+            await hold.reached.wait()
+        with cluster.uninformed(old):
+            await cluster.lead(SOURCE, 0, next(node for node in cluster.nodes if node != old))
+            await story.share()
+            hold.let_go.set()
+            await story.acknowledge(REJECT, 4)
+            letters = await story.dead_letters(3)
+        assert offsets_of(letters) == [1, 3, 4]
+
+
+async def test_targets_on_other_brokers_are_written(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, brokers=3) as cluster:
+        story = ShareStory(cluster)
+        await story.begin()
+        await story.create(DEAD)
+        await story.configure(TOPIC, DEAD, {TAKES_DEAD_LETTERS: "true"})
+        for node in cluster.nodes:
+            await cluster.lead(DEAD, 0, node)
+            await story.acknowledge(REJECT, node)
+            await story.dead_letters(node)
+
+
+async def test_dead_letters_wait_for_their_topic_and_say_so(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, NO_CREATION, brokers=1) as cluster:
+        story = ShareStory(cluster)
+        await story.begin()
+        await story.acknowledge(REJECT, 0, 5)
+        share = await story.share()
+        await eventually(lambda: "does not exist" in share.mover.problem)
+        assert "forebay_dead_letters_waiting 2\n" in cluster[1].exporter.page()
+        assert "forebay_dead_letters_blocked 1\n" in cluster[1].exporter.page()
+        await story.create(DEAD)
+        await eventually(lambda: TAKES_DEAD_LETTERS in share.mover.problem)
+        cluster[1].partitions.get(SOURCE, 0).log.advance_start(3)
+        await story.configure(TOPIC, DEAD, {TAKES_DEAD_LETTERS: "true"})
+        letters = await story.dead_letters(2)
+        assert [letter.value for letter in letters] == [None, b"v5"]  # the first was deleted meanwhile
+        assert share.mover.problem == ""
+        assert "forebay_dead_letters_waiting 0\n" in cluster[1].exporter.page()
+
+
+async def test_a_group_whose_dead_letter_topic_is_taken_away_gives_up_what_waits(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, NO_CREATION, brokers=1) as cluster:
+        story = ShareStory(cluster)
+        await story.begin()
+        await story.acknowledge(REJECT, 0)
+        share = await story.share()
+        await eventually(lambda: share.mover.problem)
+        await story.configure(GROUP_TYPE, GROUP, {"errors.deadletterqueue.topic.name": ""})
+        await eventually(lambda: not share.dead_letters_waiting)
+        assert DEAD not in cluster[1].image.topics
+
+
+async def test_a_prefix_is_asked_of_dead_letter_topics(tmp_path: Path) -> None:
+    settings = {"errors.deadletterqueue.topic.name.prefix": "dlq."}
+    async with local_cluster(tmp_path, settings, brokers=1) as cluster:
+        story = ShareStory(cluster)
+        await story.begin()
+        await story.acknowledge(REJECT, 0)
+        share = await story.share()
+        await eventually(lambda: "must begin with 'dlq.'" in share.mover.problem)
