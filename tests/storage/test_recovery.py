@@ -388,9 +388,14 @@ class TestGaps:
         log.write_pending()
         return made
 
-    def open(self, path: Path, *, recovery_point: int = 0, power_lost: bool) -> Log:
+    def open(self, path: Path, *, start_offset: int = 0, recovery_point: int = 0, power_lost: bool) -> Log:
         return open_log(
-            RealDisk(), str(path), self.CONFIG, recovery_point=recovery_point, power_lost=power_lost
+            RealDisk(),
+            str(path),
+            self.CONFIG,
+            start_offset=start_offset,
+            recovery_point=recovery_point,
+            power_lost=power_lost,
         )
 
     @pytest.mark.parametrize("power_lost", [False, True])
@@ -432,6 +437,28 @@ class TestGaps:
         log = self.open(tmp_path, recovery_point=2, power_lost=False)
         assert read_all(log) == b"".join(made)
         assert (log.report.removed_segments, log.report.lacks_messages) == (0, False)
+
+    @pytest.mark.parametrize(
+        ("start_offset", "recovery_point", "power_lost", "expected"),
+        [(0, 0, True, (0, 0)), (0, 0, False, (9, 91)), (9, 0, True, (9, 91)), (0, 9, True, (9, 91))],
+    )
+    def test_at_the_beginning_are_a_loss_with_the_power(
+        self,
+        tmp_path: Path,
+        start_offset: int,
+        recovery_point: int,
+        power_lost: bool,
+        expected: tuple[int, int],
+    ) -> None:
+        """Unless it was written down that the log begins there, or what is missing was synced."""
+        self.copy(tmp_path)
+        for path in tmp_path.iterdir():
+            if path.stem.isdigit() and int(path.stem) < 9:
+                path.unlink()
+        log = self.open(
+            tmp_path, start_offset=start_offset, recovery_point=recovery_point, power_lost=power_lost
+        )
+        assert (log.start_offset, log.end_offset) == expected
 
     def test_between_segments_are_a_loss_with_the_power(self, tmp_path: Path) -> None:
         made = self.between_segments(tmp_path)

@@ -313,6 +313,14 @@ class DataDir:
                 self._write(name, points)
             yield
 
+    def note_start(self, topic: str, partition: int, offset: int) -> None:
+        """Write down where a log begins that has just begun anew. Blocks.
+
+        Without it, a log that begins above what is written down looks as if its beginning was lost.
+        """
+        with self._write_lock:
+            self._write(LOG_START_OFFSETS, {**self._points[LOG_START_OFFSETS], (topic, partition): offset})
+
     def close(self, *, clean: bool = False) -> None:
         """Give the directory up; `clean` if every open log closed without error and checkpoints are written.
 

@@ -59,7 +59,7 @@ async def test_disks_that_were_full_everywhere_need_no_restart(tmp_path: Path) -
 
         passing = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR)
         assert await retried(attempt, *passing) == ErrorCode.NOT_ENOUGH_REPLICAS
-        assert cluster.state(TOPIC).isr == (cluster.leader(TOPIC),)
+        await eventually(lambda: cluster.state(TOPIC).isr == (cluster.leader(TOPIC),))
         for disk in disks:
             disk.repair()
         assert await retried(attempt, *passing, ErrorCode.NOT_ENOUGH_REPLICAS) == ErrorCode.NONE

@@ -150,6 +150,7 @@ def _start_anew(
     log_ = partition.log
     with data.lowered(partition.topic, partition.index, 0):
         log_.files.truncate_fully_and_start_at(offset)
+    data.note_start(partition.topic, partition.index, offset)
     partition.epochs.forget_from(0)
     if first is not None:
         batch, header = first

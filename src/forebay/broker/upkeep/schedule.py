@@ -124,9 +124,14 @@ class Upkeep:
         await self._compactor.run()
 
     async def reap(self) -> None:
-        """Remove from the disk what was deleted long enough ago that no reader is in it any more."""
+        """Remove from the disk what was deleted long enough ago that no reader is in it any more.
+
+        Where the logs begin now is written down first. A log whose files are gone from below that, after a
+        loss of power, has lost its beginning.
+        """
         await self._for_each("reap", lambda partition: self._unremoved.extend(partition.log.reap()))
         if self._unremoved:
+            await self.checkpoint()
             paths, self._unremoved = self._unremoved, []
             self._unremoved += await self._workers.run(partial(self._remove_all, paths))
         await self._assignment.remove_deleted()

@@ -106,6 +106,8 @@ def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
     segments = [Segment(disk, directory, base) for base in _find_segments(disk, directory)]
     for segment, following in pairwise(segments):
         segment.next_base = following.base_offset
+    if _lacks_beginning(segments, options):
+        _remove_all(disk, segments, report)
     created = not segments
     if created:
         segments.append(Segment(disk, directory, options.start_offset, create=True))
@@ -125,6 +127,30 @@ def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
         unsynced=[] if options.clean else [s for s in segments[:-1] if s.next_base > options.recovery_point],
         unsynced_names=created or not options.clean,
     )
+
+
+def _lacks_beginning(segments: list[Segment], options: OpenOptions) -> bool:
+    """Whether a loss of power took the first segments, which were not synced, and left later ones.
+
+    Files are removed only after it was written down that the log begins later.
+    """
+    if options.clean or not options.power_lost or not segments:
+        return False
+    return segments[0].base_offset > max(options.start_offset, options.recovery_point)
+
+
+def _remove_all(disk: Disk, segments: list[Segment], report: RecoveryReport) -> None:
+    for segment in segments:
+        _remove(disk, segment, report)
+    segments.clear()
+
+
+def _remove(disk: Disk, segment: Segment, report: RecoveryReport) -> None:
+    report.truncated_bytes += segment.size
+    report.removed_segments += 1
+    segment.close()
+    for file in segment.files():
+        disk.remove(file.path)
 
 
 def _load_unscanned(last: Segment, options: OpenOptions) -> Tail | None:
@@ -204,11 +230,7 @@ class _Recovery:
 
     def _remove_from(self, number: int) -> None:
         for segment in self._segments[number:]:
-            self._report.truncated_bytes += segment.size
-            self._report.removed_segments += 1
-            segment.close()
-            for file in segment.files():
-                self._disk.remove(file.path)
+            _remove(self._disk, segment, self._report)
         del self._segments[number:]
         self._segments[-1].next_base = NO_NEXT
 
