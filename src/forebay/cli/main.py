@@ -23,6 +23,7 @@ VERBS = {
     "topic": "forebay.cli.topic:topic",
     "produce": "forebay.cli.messages.produce:produce",
     "consume": "forebay.cli.messages.consume:consume",
+    "work": "forebay.cli.work.work:work",
     "group": "forebay.cli.group.commands:group",
     "share": "forebay.cli.share.commands:share",
     "config": "forebay.cli.config:config",

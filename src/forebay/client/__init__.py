@@ -1,4 +1,4 @@
-"""Producer, Consumer and Admin for people, on confluent-kafka: small, typed, sync and async.
+"""Producer, Consumer, Queue and Admin for people, on confluent-kafka: small, typed, sync and async.
 
 One word, `delivery`, decides what happens to messages when something breaks; another, `profile`, whether
 throughput or latency matters. docs/client.md lists the settings behind both.
@@ -12,11 +12,23 @@ from forebay.client.async_consumer import AsyncConsumer
 from forebay.client.async_processing import process_async
 from forebay.client.async_producer import AsyncProducer
 from forebay.client.consumer import Consumer
-from forebay.client.errors import ClientError, DeliveryFailed, ProducerFenced, TransactionAborted
+from forebay.client.errors import (
+    ClientError,
+    DeliveryFailed,
+    LockLost,
+    ProducerFenced,
+    QueueEmpty,
+    TransactionAborted,
+)
 from forebay.client.messages import Message, Record
 from forebay.client.presets import Delivery, Profile
 from forebay.client.processing import process
 from forebay.client.producer import Producer
+from forebay.client.queues.async_queue import AsyncQueue
+from forebay.client.queues.messages import QueueMessage, Reject
+from forebay.client.queues.queue import Queue
+from forebay.client.queues.work import WorkSummary
+from forebay.client.queues.worker import worker
 
 __all__ = [
     "Producer",
@@ -27,6 +39,12 @@ __all__ = [
     "AsyncConsumer",
     "AsyncAdmin",
     "process_async",
+    "Queue",
+    "AsyncQueue",
+    "worker",
+    "QueueMessage",
+    "Reject",
+    "WorkSummary",
     "Message",
     "Record",
     "GroupInfo",
@@ -36,4 +54,6 @@ __all__ = [
     "DeliveryFailed",
     "TransactionAborted",
     "ProducerFenced",
+    "LockLost",
+    "QueueEmpty",
 ]

@@ -86,21 +86,26 @@ class Admin:
 
     def topic_config(self, topic: str) -> dict[str, str]:
         """Every setting of a topic with its value."""
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        entries = _answer(self._raw.describe_configs([resource])[resource])
-        return {name: entry.value for name, entry in entries.items()}
+        return self._config(ConfigResource(ResourceType.TOPIC, topic))
 
     def set_topic_config(self, topic: str, config: Mapping[str, str | None]) -> None:
         """Change these settings, None for back to the default; the others stay."""
+        self._set_config(ResourceType.TOPIC, topic, config)
+
+    def _config(self, resource: ConfigResource) -> dict[str, str]:
+        entries = _answer(self._raw.describe_configs([resource])[resource])
+        return {name: entry.value for name, entry in entries.items()}
+
+    def _set_config(self, kind: ResourceType, name: str, config: Mapping[str, str | None]) -> None:
         entries = [
             ConfigEntry(
-                name,
+                key,
                 value or "",
                 incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
             )
-            for name, value in config.items()
+            for key, value in config.items()
         ]
-        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        resource = ConfigResource(kind, name, incremental_configs=entries)
         _answer(self._raw.incremental_alter_configs([resource])[resource])
 
     def start_offsets(self, topic: str) -> dict[int, int]:
@@ -129,6 +134,14 @@ class Admin:
             GroupInfo(group=each.group_id, state=_words(each.state), type=_words(each.type))
             for each in found.valid
         ]
+
+    def group_config(self, group: str) -> dict[str, str]:
+        """Every setting of a group with its value. The group need not exist."""
+        return self._config(ConfigResource(ResourceType.GROUP, group))
+
+    def set_group_config(self, group: str, config: Mapping[str, str | None]) -> None:
+        """Change these settings, None for back to the default; the others stay."""
+        self._set_config(ResourceType.GROUP, group, config)
 
     def committed(self, group: str) -> dict[Partition, int]:
         """The offsets that a group has committed: the next message that it will read of each partition."""

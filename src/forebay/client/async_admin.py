@@ -47,6 +47,8 @@ class AsyncAdmin:
     start_offsets = _awaited(Admin.start_offsets)
     end_offsets = _awaited(Admin.end_offsets)
     groups = _awaited(Admin.groups)
+    group_config = _awaited(Admin.group_config)
+    set_group_config = _awaited(Admin.set_group_config)
     committed = _awaited(Admin.committed)
     lag = _awaited(Admin.lag)
     set_committed = _awaited(Admin.set_committed)

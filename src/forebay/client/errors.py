@@ -42,6 +42,17 @@ class ProducerFenced(ClientError):
     """Another producer with the same transactional id has taken over: close this one."""
 
 
+class LockLost(ClientError):
+    """The lock on a message ran out before it was acknowledged: another worker may have it, or get it.
+
+    What was done with the message may be done twice. Give the group longer locks, or do less per message.
+    """
+
+
+class QueueEmpty(ClientError):
+    """No message came in time."""
+
+
 def from_kafka(error: KafkaError) -> ClientError:
     return _kind(error)(
         error.str(), code=error.code(), name=error.name(), retriable=error.retriable(), fatal=error.fatal()

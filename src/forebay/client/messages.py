@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import confluent_kafka
 
@@ -46,18 +47,23 @@ class Record:
 
 
 def from_kafka(raw: confluent_kafka.Message) -> Message:
+    return Message(**fields_of(raw))
+
+
+def fields_of(raw: confluent_kafka.Message) -> dict[str, Any]:
+    """The fields of `Message`, for it and for what extends it."""
     topic, partition, offset, epoch = raw.topic(), raw.partition(), raw.offset(), raw.leader_epoch()
     assert topic is not None
-    return Message(
-        topic=topic,
-        partition=-1 if partition is None else partition,
-        offset=-1 if offset is None else max(offset, -1),
-        timestamp_ms=raw.timestamp()[1],
-        key=raw.key(),
-        value=raw.value(),
-        headers=_headers(raw),
-        leader_epoch=-1 if epoch is None else epoch,
-    )
+    return {
+        "topic": topic,
+        "partition": -1 if partition is None else partition,
+        "offset": -1 if offset is None else max(offset, -1),
+        "timestamp_ms": raw.timestamp()[1],
+        "key": raw.key(),
+        "value": raw.value(),
+        "headers": _headers(raw),
+        "leader_epoch": -1 if epoch is None else epoch,
+    }
 
 
 def _headers(raw: confluent_kafka.Message) -> tuple[tuple[str, bytes | None], ...]:

@@ -121,6 +121,23 @@ def consumer_settings(
     return _merge(servers, defaults, settings, decided, delivery)
 
 
+def share_consumer_settings(
+    servers: str | Sequence[str], group: str, batch_max: int, lock_s: float, settings: Settings | None
+) -> dict[str, Any]:
+    defaults = {
+        "fetch.wait.max.ms": 500,
+        # A member that handles one message for as long as its lock lasts stays in the group.
+        "max.poll.interval.ms": max(300_000, round(lock_s * 2000)),
+    }
+    decided = {
+        "group.id": group,
+        "max.poll.records": batch_max,
+        # What becomes of a message is said for each; librdkafka would accept what it has handed out.
+        "share.acknowledgement.mode": "explicit",
+    }
+    return _merge(servers, defaults, settings, decided, "")
+
+
 def admin_settings(servers: str | Sequence[str], settings: Settings | None) -> dict[str, Any]:
     return _merge(servers, {}, settings, {}, "")
 
@@ -142,9 +159,10 @@ def _merge(
     chosen = dict(settings or {})
     for name in chosen:
         if _ALIASES.get(name, name) in decided:
-            raise ConfigError(
-                f"{name} is not yours to set: delivery={delivery!r} and the arguments decide it"
+            decider = (
+                f"delivery={delivery!r} and the arguments decide" if delivery else "the arguments decide"
             )
+            raise ConfigError(f"{name} is not yours to set: {decider} it")
     common = {
         "bootstrap.servers": servers if isinstance(servers, str) else ",".join(servers),
         # What librdkafka has to say goes where the program's other log records go, not to stderr.

@@ -28,6 +28,7 @@ SHARE_ISOLATION_LEVEL = "share.isolation.level"
 SHARE_RENEW = "share.renew.acknowledge.enable"
 SHARE_BACKOFF = "forebay.share.retry.backoff.ms"
 SHARE_BACKOFF_MAX = "forebay.share.retry.backoff.max.ms"
+SHARE_RECORD_LIMIT = "forebay.share.record.limit.enable"
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 DEAD_LETTER_COPY = "errors.deadletterqueue.copy.record.enable"
 
@@ -107,6 +108,8 @@ class ShareGroupSettings:
     retry_backoff_ms: int
     """0 delivers what was released again at once."""
     retry_backoff_ms_max: int
+    is_record_limit: bool
+    """A member gets no more records than it asks for, whatever acquire mode its client knows."""
     dead_letter_topic: str
     """Empty: no dead letters."""
     dead_letter_copies_record: bool
@@ -143,6 +146,7 @@ def _resolve_share(config: GroupsConfig, overrides: Mapping[str, str]) -> ShareG
         renew_enabled=bool(_value(overrides, SHARE_RENEW)),
         retry_backoff_ms=_number(overrides, SHARE_BACKOFF),
         retry_backoff_ms_max=_number(overrides, SHARE_BACKOFF_MAX),
+        is_record_limit=bool(_value(overrides, SHARE_RECORD_LIMIT)),
         dead_letter_topic=str(_value(overrides, DEAD_LETTER_TOPIC)),
         dead_letter_copies_record=bool(_value(overrides, DEAD_LETTER_COPY)),
     )

@@ -18,9 +18,13 @@ from forebay.errors import ConfigError
 
 _ENV_PREFIX = "FOREBAY_"
 
-# Not settings of a broker: the address that our own commands connect to, and what Kubernetes puts into
-# every container of a namespace with a service called "forebay", or "forebay-etcd".
-_ENV_OTHERS = re.compile(r"FOREBAY_(BOOTSTRAP_SERVERS|(ETCD_)?(SERVICE_(HOST|PORT).*|PORT|PORT_\d+_.*))")
+# Not settings of a broker: the address that our own commands connect to; what Kubernetes puts into every
+# container of a namespace with a service called "forebay", or "forebay-etcd"; what `forebay work` tells a
+# command about its message.
+_ENV_OTHERS = re.compile(
+    r"FOREBAY_(BOOTSTRAP_SERVERS|(ETCD_)?(SERVICE_(HOST|PORT).*|PORT|PORT_\d+_.*)"
+    r"|TOPIC|PARTITION|OFFSET|TIMESTAMP_MS|GROUP|DELIVERY_COUNT|KEY(_BASE64)?|NULL_VALUE|HEADERS|HEADER_.*)"
+)
 
 
 def load(file: Path | None, environ: Mapping[str, str], overrides: Sequence[str]) -> BrokerConfig:

@@ -36,6 +36,10 @@ class ShareService:
         for key in self.sessions.connection_closed(connection):
             self.shares.session_ended(key)
 
+    def is_record_limit(self, group_id: str) -> bool:
+        """Whether members of a group get no more records than they ask for, in any acquire mode."""
+        return self.settings_of(group_id).is_record_limit
+
     def lock_ms(self, group_id: str) -> int:
         """How long a member of a group may hold a record."""
         return self.settings_of(group_id).record_lock_duration_ms

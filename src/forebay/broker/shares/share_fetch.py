@@ -97,11 +97,14 @@ class ShareFetch(ShareCall):
             return True
         self._errors.clear()
         left = request.max_records
+        is_record_limit = request.share_acquire_mode == RECORD_LIMIT or self._service.is_record_limit(
+            self._seen.key.group_id
+        )
         max_bytes = self._max_bytes() // max(len(session.partitions), 1)
         for at in list(session.partitions):
             if left <= 0:
                 break
-            demand = Demand(left, max(request.batch_size, 1), request.share_acquire_mode == RECORD_LIMIT)
+            demand = Demand(left, max(request.batch_size, 1), is_record_limit)
             try:
                 share = self._share(at)
                 if not share.is_ready:

@@ -142,6 +142,13 @@ SHARE_GROUP_KEYS = (
         0,
         dynamic=True,
     ),
+    bool_key(
+        "forebay.share.record.limit.enable",
+        False,
+        "Whether a member never gets more records at once than it asks for, as if its client had chosen the "
+        "acquire mode record_limit; otherwise it may get the rest of a batch too.",
+        dynamic=True,
+    ),
     text_key(
         "errors.deadletterqueue.topic.name",
         "",

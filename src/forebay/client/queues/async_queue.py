@@ -1,0 +1,180 @@
+"""The queue for asyncio: librdkafka's calls in one thread of its own.
+
+A message that a cancelled task has waited for stays in the queue, locked, and is handed out by the next call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Self
+
+from forebay.client.call_thread import CallThread
+from forebay.client.errors import ClientError, QueueEmpty
+from forebay.client.messages import Headers, Message
+from forebay.client.queues.messages import Outcome, QueueMessage
+from forebay.client.queues.queue import Queue
+from forebay.client.queues.receiver import POLL_SECONDS
+from forebay.client.queues.work import (
+    WAIT_SECONDS,
+    Progress,
+    WorkSummary,
+    acknowledged,
+    check_jobs,
+    logged_outcome_of,
+    outcome_of,
+    tell,
+)
+
+log = logging.getLogger("forebay.client")
+
+AsyncHandler = Callable[[QueueMessage], Awaitable[object]]
+
+
+class AsyncQueue:
+    """As `Queue`, awaited: `async with queue.receive() as message`. For one task at a time."""
+
+    def __init__(
+        self, servers: str | Sequence[str], topic: str, *, group: str | None = None, **options: Any
+    ) -> None:
+        """`options` are those of `Queue`."""
+        self._loop = asyncio.get_running_loop()
+        self._new_sync = partial(Queue, servers, topic, group=group, **options)
+        self._sync = self._new_sync()
+        self._calls = CallThread("queue")
+        self._iterated: QueueMessage | None = None
+        """The message that a loop over this queue is busy with."""
+        self._closing: asyncio.Future[None] | None = None
+
+    @property
+    def topic(self) -> str:
+        return self._sync.topic
+
+    @property
+    def group(self) -> str | None:
+        return self._sync.group
+
+    # -- receiving -------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def receive(self, timeout_s: float | None = None) -> AsyncIterator[QueueMessage]:
+        """The next message, as `Queue.receive`. A cancelled block releases it."""
+        message = await self._next(timeout_s)
+        try:
+            yield message
+        except BaseException as error:
+            await self._undo(message, error)
+            raise
+        await self._acknowledge(message, message.outcome or Outcome.ACCEPT)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> QueueMessage:
+        """The next message, however long it takes. The one before is accepted.
+
+        When the loop was left by `break` or an exception, the message stays locked until `close`.
+        """
+        before, self._iterated = self._iterated, None
+        if before is not None:
+            await self._acknowledge(before, before.outcome or Outcome.ACCEPT)
+        self._iterated = await self._next(None)
+        return self._iterated
+
+    async def _next(self, timeout_s: float | None) -> QueueMessage:
+        deadline_s = None if timeout_s is None else self._loop.time() + timeout_s
+        while True:
+            left_s = POLL_SECONDS if deadline_s is None else deadline_s - self._loop.time()
+            if (message := await self.try_next(max(0.0, min(left_s, POLL_SECONDS)))) is not None:
+                return message
+            if left_s <= 0:
+                raise QueueEmpty(f"no message of {self.topic} came in {timeout_s:g} s", retriable=True)
+
+    async def try_next(self, wait_s: float) -> QueueMessage | None:
+        """A message that waits, or that comes within this time, which should be short.
+
+        It is yours to acknowledge; programs use `receive`.
+        """
+        await self._calls.run(lambda: self._sync.receiver.fill(wait_s))
+        return self._sync.receiver.take()
+
+    async def _acknowledge(self, message: QueueMessage, outcome: Outcome) -> None:
+        await self._calls.run_to_end(lambda: self._sync.receiver.acknowledge(message, outcome))
+
+    async def _undo(self, message: QueueMessage, error: BaseException) -> None:
+        try:
+            await self._acknowledge(message, outcome_of(message, error))
+        except ClientError as failure:
+            log.warning("%s", failure)
+
+    # -- working ---------------------------------------------------------------------------------------
+
+    async def work(self, handle: AsyncHandler, *, jobs: int = 1, idle_s: float | None = None) -> WorkSummary:
+        """Await `handle` for each message, in `jobs` tasks, each a member of the group of its own.
+
+        A return accepts the message, an exception releases it, `Reject` rejects it. Ends when nothing came
+        for `idle_s`, or when it is cancelled: what is being handled is then released.
+        """
+        check_jobs(jobs)
+        progress = Progress(idle_s)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(jobs):
+                group.create_task(self._job(handle, progress))
+        return progress.summary
+
+    async def _job(self, handle: AsyncHandler, progress: Progress) -> None:
+        async with self._another() as queue:
+            while not progress.is_idle():
+                if (message := await queue.try_next(WAIT_SECONDS)) is not None:
+                    await queue._handle_one(handle, progress, message)
+
+    def _another(self) -> AsyncQueue:
+        options = self._new_sync.keywords
+        return AsyncQueue(*self._new_sync.args, **options)
+
+    async def _handle_one(self, handle: AsyncHandler, progress: Progress, message: QueueMessage) -> None:
+        progress.begin()
+        try:
+            outcome = await self._outcome(handle, message)
+            is_known = await self._calls.run_to_end(
+                lambda: acknowledged(self._sync.receiver, message, outcome)
+            )
+        finally:
+            progress.end()
+        tell(progress.summary, outcome if is_known else None)
+
+    async def _outcome(self, handle: AsyncHandler, message: QueueMessage) -> Outcome:
+        try:
+            await handle(message)
+        except Exception as error:
+            return logged_outcome_of(message, error)
+        except BaseException as error:
+            await self._undo(message, error)
+            raise
+        return message.outcome or Outcome.ACCEPT
+
+    # -- sending ---------------------------------------------------------------------------------------
+
+    async def send(
+        self, value: str | bytes | None = None, *, key: str | bytes | None = None, headers: Headers = ()
+    ) -> Message:
+        """Send a message and wait until all replicas have it; what is returned knows its offset."""
+        return await asyncio.to_thread(self._sync.send_and_wait, value, key=key, headers=headers)
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Leave the group. Messages that were not acknowledged are released."""
+        if self._closing is None:
+            self._closing = self._calls.start(self._sync.close)
+        await asyncio.shield(self._closing)
+        self._calls.shut()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await self.close()

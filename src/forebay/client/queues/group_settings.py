@@ -1,0 +1,95 @@
+"""The settings of a share group that a queue is read by. They are the group's, not the client's.
+
+Only values that differ from those in force are written. So a program without the right to change them can use
+a group that was set up before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from forebay.client.admin import Admin
+from forebay.client.errors import ClientError
+from forebay.client.presets import Start
+from forebay.errors import ConfigError
+
+_START = "share.auto.offset.reset"
+_LOCK = "share.record.lock.duration.ms"
+_LIMIT = "share.delivery.count.limit"
+_BACKOFF = "forebay.share.retry.backoff.ms"
+_BACKOFF_MAX = "forebay.share.retry.backoff.max.ms"
+_RECORD_LIMIT = "forebay.share.record.limit.enable"
+_DEAD_LETTERS = "errors.deadletterqueue.topic.name"
+_DEAD_LETTER_COPY = "errors.deadletterqueue.copy.record.enable"
+
+DEFAULT_LOCK_SECONDS = 30.0
+_BACKOFF_MAX_DEFAULT_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSettings:
+    """What is None stays as it is in the group."""
+
+    start: Start | None = "earliest"
+    """Where the group begins in a partition that is new to it."""
+    lock_seconds: float | None = None
+    """How long a message may be held before it is delivered again."""
+    delivery_limit: int | None = None
+    """How often a message is delivered before it is given up."""
+    retry_backoff_seconds: float | None = None
+    """The wait after a message's first release; twice as long after each further one. Forebay only."""
+    dead_letter_topic: str | None = None
+    """Where messages go, with key, value and headers, that were rejected or delivered too often."""
+
+    def __post_init__(self) -> None:
+        if self.start not in (None, "earliest", "latest"):
+            raise ConfigError(f"start={self.start!r}: write 'earliest' or 'latest'")
+        for name in ("lock_seconds", "delivery_limit"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ConfigError(f"{name}={value}: write a number above 0")
+        if self.retry_backoff_seconds is not None and self.retry_backoff_seconds < 0:
+            raise ConfigError(f"retry_backoff_seconds={self.retry_backoff_seconds}: write 0 or more")
+
+    def config(self) -> dict[str, str]:
+        """As the group's settings are named and written."""
+        chosen: dict[str, str | None] = {
+            _START: self.start,
+            _LOCK: _milliseconds(self.lock_seconds),
+            _LIMIT: None if self.delivery_limit is None else str(self.delivery_limit),
+            _BACKOFF: _milliseconds(self.retry_backoff_seconds),
+            _DEAD_LETTERS: self.dead_letter_topic,
+            _DEAD_LETTER_COPY: "true" if self.dead_letter_topic else None,
+        }
+        return {name: value for name, value in chosen.items() if value is not None}
+
+
+def changes(wanted: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
+    """What has to be written, so that what is wanted is in force. `current`: all that the broker knows."""
+    unknown = sorted(wanted.keys() - current.keys())
+    if unknown:
+        raise ClientError(f"the broker has no setting {unknown[0]} for groups: leave the argument for it out")
+    chosen = dict(wanted)
+    if _RECORD_LIMIT in current:
+        # Or librdkafka gets whole batches, and one worker holds messages that others could work on.
+        chosen[_RECORD_LIMIT] = "true"
+    if int(chosen.get(_BACKOFF, 0)) > int(current.get(_BACKOFF_MAX) or _BACKOFF_MAX_DEFAULT_MS):
+        chosen[_BACKOFF_MAX] = chosen[_BACKOFF]
+    return {name: value for name, value in chosen.items() if current[name] != value}
+
+
+def prepare(admin: Admin, topic: str, group: str, settings: QueueSettings) -> float:
+    """Check that the topic is there, bring the group's settings into force; the lock time in seconds."""
+    if topic not in admin.topics():
+        raise ClientError(f"there is no topic {topic!r}: create it first, with Admin.create_topic({topic!r})")
+    current = admin.group_config(group)
+    written = changes(settings.config(), current)
+    if written:
+        admin.set_group_config(group, written)
+    lock_ms = written.get(_LOCK) or current.get(_LOCK)
+    return float(lock_ms) / 1000 if lock_ms else DEFAULT_LOCK_SECONDS
+
+
+def _milliseconds(seconds: float | None) -> str | None:
+    return None if seconds is None else str(round(seconds * 1000))

@@ -1,0 +1,217 @@
+"""A queue for programs: send messages, receive them one at a time, and say what became of each.
+
+    with Queue(servers, "jobs", group="resize") as queue:
+        with queue.receive() as message:
+            resize(message.value)
+
+The end of the block accepts the message, an exception releases it. The group is joined by the first
+`receive`, so a program that only sends is no member of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+from forebay.client.admin import Admin
+from forebay.client.errors import ClientError, QueueEmpty
+from forebay.client.messages import Headers, Message, Record
+from forebay.client.presets import Settings, Start
+from forebay.client.producer import Producer
+from forebay.client.queues.group_settings import QueueSettings, prepare
+from forebay.client.queues.messages import Outcome, QueueMessage
+from forebay.client.queues.receiver import POLL_SECONDS, Receiver, check_library
+from forebay.client.queues.work import Handler, Stop, Work, WorkSummary, outcome_of
+from forebay.errors import ConfigError
+
+log = logging.getLogger("forebay.client")
+
+
+class Queue:
+    """One member of a share group, and a producer. Any thread may send; one at a time may receive."""
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        topic: str,
+        *,
+        group: str | None = None,
+        start: Start | None = "earliest",
+        lock_seconds: float | None = None,
+        delivery_limit: int | None = None,
+        retry_backoff_seconds: float | None = None,
+        dead_letter_topic: str | None = None,
+        batch_max: int = 1,
+        settings: Settings | None = None,
+    ) -> None:
+        """`group` is needed to receive. The arguments from `start` to `dead_letter_topic` are settings of the
+        group, for all its members; what is None stays as it is there. `batch_max`: how many messages may be
+        fetched at once and wait here, locked. `settings`: librdkafka's.
+        """
+        if batch_max < 1:
+            raise ConfigError(f"batch_max={batch_max}: write 1 or more")
+        self.topic = topic
+        self.group = group
+        self._servers = servers
+        self._batch_max = batch_max
+        self._settings = settings
+        self._queue_settings = QueueSettings(
+            start=start,
+            lock_seconds=lock_seconds,
+            delivery_limit=delivery_limit,
+            retry_backoff_seconds=retry_backoff_seconds,
+            dead_letter_topic=dead_letter_topic,
+        )
+        self._lock_s: float | None = None
+        """How long a message may be held; None until the group's settings were looked at."""
+        self._receiver: Receiver | None = None
+        self._producer: Producer | None = None
+        self._producer_lock = threading.Lock()
+        self._closed = False
+
+    # -- receiving -------------------------------------------------------------------------------------
+
+    @property
+    def receiver(self) -> Receiver:
+        """The member of the group; the first use joins, and waits for the broker."""
+        if self._receiver is None:
+            self._receiver = self.new_receiver()
+        return self._receiver
+
+    def new_receiver(self) -> Receiver:
+        """One more member of the group, for another thread."""
+        if self._closed:
+            raise ClientError("the queue is closed", fatal=True)
+        if not self.group:
+            raise ConfigError("receiving needs a group: Queue(servers, topic, group=...)")
+        check_library()
+        if self._lock_s is None:
+            admin = Admin(self._servers, settings=self._settings)
+            self._lock_s = prepare(admin, self.topic, self.group, self._queue_settings)
+        return Receiver(
+            self._servers,
+            self.topic,
+            group=self.group,
+            lock_s=self._lock_s,
+            batch_max=self._batch_max,
+            settings=self._settings,
+        )
+
+    @contextlib.contextmanager
+    def receive(self, timeout_s: float | None = None) -> Iterator[QueueMessage]:
+        """The next message. Raises `QueueEmpty` when none came in time; waits for ever without `timeout_s`.
+
+        The end of the block accepts the message and returns when the broker has persisted that. An exception
+        releases it; `Reject`, or `message.reject()`, rejects it. Raises `LockLost` when the block took longer
+        than the lock: the message is delivered again, though the block has run.
+        """
+        message = self._next(timeout_s)
+        try:
+            yield message
+        except BaseException as error:
+            self._undo(message, error)
+            raise
+        self.receiver.acknowledge(message, message.outcome or Outcome.ACCEPT)
+
+    def __iter__(self) -> Iterator[QueueMessage]:
+        """Messages for ever. Asking for the next one accepts the one before."""
+        return self.messages()
+
+    def messages(self, idle_s: float | None = None) -> Iterator[QueueMessage]:
+        """Messages until none came for `idle_s`. A loop that is left by `break` releases its message."""
+        while True:
+            with contextlib.ExitStack() as block:
+                try:
+                    message = block.enter_context(self.receive(idle_s))
+                except QueueEmpty:
+                    return
+                yield message
+
+    def _next(self, timeout_s: float | None) -> QueueMessage:
+        receiver = self.receiver
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while (message := receiver.take()) is None:
+            left_s = POLL_SECONDS if deadline_s is None else deadline_s - time.monotonic()
+            if not receiver.fill(max(0.0, min(left_s, POLL_SECONDS))) and left_s <= 0:
+                raise QueueEmpty(f"no message of {self.topic} came in {timeout_s:g} s", retriable=True)
+        return message
+
+    def _undo(self, message: QueueMessage, error: BaseException) -> None:
+        """The block has failed: its exception is the one to be raised, whatever happens here."""
+        try:
+            self.receiver.acknowledge(message, outcome_of(message, error))
+        except ClientError as failure:
+            log.warning("%s", failure)
+
+    # -- working ---------------------------------------------------------------------------------------
+
+    def work(
+        self, handle: Handler, *, jobs: int = 1, idle_s: float | None = None, stop: Stop | None = None
+    ) -> WorkSummary:
+        """Call `handle` for each message, in `jobs` threads, each a member of the group of its own.
+
+        A return accepts the message, an exception releases it, `Reject` rejects it. Runs until `stop` is set,
+        or nothing came for `idle_s`. Messages that are being handled are handled to the end.
+        """
+        return Work(self.new_receiver, handle, jobs=jobs, idle_s=idle_s, stop=stop).run()
+
+    # -- sending ---------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        value: str | bytes | None = None,
+        *,
+        key: str | bytes | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> None:
+        """Send a message, delivered at least once. `flush`, `close` or the end of `with` waits for it."""
+        self._sender().send(self.topic, value, key=key, headers=headers, partition=partition)
+
+    def send_and_wait(
+        self, value: str | bytes | None = None, *, key: str | bytes | None = None, headers: Headers = ()
+    ) -> Message:
+        """Send a message and wait until all replicas have it; what is returned knows its offset."""
+        record = Record(topic=self.topic, value=value, key=key, headers=headers)
+        return self._sender().send_and_wait(record)
+
+    def flush(self) -> None:
+        """Wait until everything sent is acknowledged; raises `DeliveryFailed` otherwise."""
+        if self._producer is not None:
+            self._producer.flush()
+
+    def _sender(self) -> Producer:
+        if self._closed:
+            raise ClientError("the queue is closed", fatal=True)
+        with self._producer_lock:
+            if self._producer is None:
+                self._producer = Producer(self._servers, profile="latency", settings=self._settings)
+            return self._producer
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Deliver what was sent, leave the group. Messages that were not handed out are released."""
+        self.__exit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._closed = True
+        try:
+            if self._producer is not None:
+                self._producer.__exit__(kind, exception, traceback)
+        finally:
+            if self._receiver is not None:
+                self._receiver.close()

@@ -1,0 +1,191 @@
+"""A member of a share group: gets messages under a lock, and tells the broker what became of each.
+
+On confluent-kafka's ShareConsumer, in explicit mode. An acknowledgement is sent at once and waited for, so
+that a message counts as accepted only when the broker has persisted it. librdkafka 2.16 cannot renew a lock:
+a message that is held for longer is delivered again, and its acknowledgement fails with `LockLost`.
+
+A poll may bring more messages than are handed out at once. They wait in `_ready`, under their locks. One
+whose lock has run out is not handed out: it is on its way to another worker. librdkafka wants every message
+of a poll acknowledged before the next poll, so such a message is released, which the broker refuses without
+harm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import confluent_kafka
+from confluent_kafka import KafkaError
+
+from forebay.client.errors import ClientError, LockLost, error_of, from_kafka, kafka_errors
+from forebay.client.presets import Settings, share_consumer_settings
+from forebay.client.queues import messages
+from forebay.client.queues.messages import Outcome, QueueMessage
+from forebay.errors import ConfigError
+
+if TYPE_CHECKING:
+    from confluent_kafka import ShareConsumer
+
+log = logging.getLogger("forebay.client")
+
+POLL_SECONDS = 1.0
+"""One wait for messages; what stops a program is noticed between two of them."""
+COMMIT_SECONDS = 30.0
+_INVALID_RECORD_STATE = 121
+# A topic that was deleted may be created again, and a member that was too slow joins again.
+_PASSING = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._MAX_POLL_EXCEEDED}
+)
+
+
+class Receiver:
+    """Belongs to one thread. Joins the group when it is made; close it to leave."""
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        topic: str,
+        *,
+        group: str,
+        lock_s: float,
+        batch_max: int,
+        settings: Settings | None,
+    ) -> None:
+        """`lock_s`: how long the group's settings let a member hold a message."""
+        check_library()
+        self._lock_s = lock_s
+        self._ready: deque[QueueMessage] = deque()
+        self._closed = False
+        chosen = share_consumer_settings(servers, group, batch_max, lock_s, settings)
+        with _calls():
+            self._raw = confluent_kafka.ShareConsumer(chosen)
+            try:
+                self._raw.subscribe([topic])
+            except BaseException:
+                self._raw.close()
+                raise
+
+    @property
+    def raw(self) -> ShareConsumer:
+        """confluent-kafka's share consumer."""
+        return self._raw
+
+    # -- getting messages ------------------------------------------------------------------------------
+
+    def take(self) -> QueueMessage | None:
+        """A message that waits already and whose lock has not run out. Never calls librdkafka."""
+        if self._ready and self._ready[0].lock_seconds_left > 0:
+            return self._ready.popleft()
+        return None
+
+    def fill(self, timeout_s: float) -> bool:
+        """Ask the broker if nothing waits; whether something waits then. Blocks."""
+        self._drop_expired()
+        if self._ready:
+            return True
+        with _calls():
+            polled = self._raw.poll(timeout_s)
+        # The lock began at some moment of the poll. The last one counts: a message that seems expired is.
+        failure = self._arrived(list(polled), time.monotonic() + self._lock_s)
+        if failure is not None:
+            raise failure
+        return bool(self._ready)
+
+    def _arrived(self, polled: list[confluent_kafka.Message], lock_deadline_s: float) -> ClientError | None:
+        """Messages wait for `take`. What must not be passed over in silence is returned."""
+        failure = None
+        for raw in polled:
+            error = raw.error()
+            if error is None:
+                self._ready.append(messages.from_kafka(raw, lock_deadline_s))
+            elif error.fatal() or not (error.retriable() or error.code() in _PASSING):
+                failure = from_kafka(error)
+            else:
+                log.info("the broker could not deliver for the moment: %s", error)
+        return failure
+
+    def _drop_expired(self) -> None:
+        expired = [each for each in self._ready if each.lock_seconds_left <= 0]
+        if not expired:
+            return
+        log.warning(
+            "the locks of %d messages ran out before they were handed out: they are delivered again. "
+            "Give the queue a smaller batch_max, or the group longer locks",
+            len(expired),
+        )
+        with _calls():
+            for message in expired:
+                self._ready.remove(message)
+                self._note(message, Outcome.RELEASE)
+            self._raw.commit_sync(COMMIT_SECONDS)
+
+    # -- acknowledging ---------------------------------------------------------------------------------
+
+    def acknowledge(self, message: QueueMessage, outcome: Outcome) -> None:
+        """Returns when the broker has persisted it. Raises `LockLost` when the lock had run out."""
+        is_late = message.lock_seconds_left <= 0
+        with _calls():
+            self._note(message, outcome)
+            answers = self._raw.commit_sync(COMMIT_SECONDS)
+        for answer in answers.values():
+            if answer is not None:
+                raise _refused(message, error_of(answer), self._lock_s)
+        if is_late:
+            # Brokers accept anything about a message that the group is past, so another worker may have had
+            # this one. In the milliseconds between their clock and ours that goes unnoticed.
+            raise _lost(message, self._lock_s)
+        if outcome is Outcome.REJECT:
+            log.warning("%s is rejected: %s", message.place, message.reason or "no reason given")
+
+    def _note(self, message: QueueMessage, outcome: Outcome) -> None:
+        """The next commit says this about the message."""
+        kind = confluent_kafka.AcknowledgeType(outcome.value)
+        self._raw.acknowledge_offset(message.topic, message.partition, message.offset, kind)
+
+    def close(self) -> None:
+        """Leave the group. The broker releases what waits here."""
+        if not self._closed:
+            with _calls():
+                self._raw.close()
+            self._closed = True
+            self._ready.clear()
+
+
+def check_library() -> None:
+    if not hasattr(confluent_kafka, "ShareConsumer"):
+        raise ConfigError(
+            f"queues need confluent-kafka 2.16 or newer, this is {confluent_kafka.version()}: "
+            "pip install 'confluent-kafka>=2.16'"
+        )
+
+
+def _refused(message: QueueMessage, error: KafkaError, lock_s: float) -> ClientError:
+    if error.code() == _INVALID_RECORD_STATE:
+        return _lost(message, lock_s)
+    refused = from_kafka(error)
+    refused.args = (f"{message.place} could not be acknowledged, it may be delivered again: {error.str()}",)
+    return refused
+
+
+def _lost(message: QueueMessage, lock_s: float) -> LockLost:
+    return LockLost(
+        f"the lock on {message.place} ran out before the message was acknowledged, so another worker may "
+        f"handle it too: be done in less than {lock_s:g} s, or give the group longer locks (lock_seconds)",
+        code=_INVALID_RECORD_STATE,
+        name="INVALID_RECORD_STATE",
+    )
+
+
+@contextlib.contextmanager
+def _calls() -> Iterator[None]:
+    """What confluent-kafka raises inside is a ClientError outside."""
+    try:
+        with kafka_errors():
+            yield
+    except RuntimeError as error:  # a closed consumer, or one that another thread is using
+        raise ClientError(f"the queue cannot be used now: {error}", fatal=True) from None
