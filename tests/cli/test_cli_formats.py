@@ -45,6 +45,13 @@ def test_every_token_of_a_format() -> None:
     )
 
 
+def test_the_delivery_count_is_there_in_share_groups_only() -> None:
+    write, again = compile_format("[%c]"), LINE._replace(delivery_count=2)
+    assert (write(LINE), write(again)) == (b"[]", b"[2]")
+    assert "delivery_count" not in json.loads(json_line(LINE))
+    assert json.loads(json_line(again))["delivery_count"] == 2
+
+
 def test_null_key_and_value_print_nothing_and_the_size_tells_them_from_empty() -> None:
     write = compile_format("[%k][%v]%S")
     assert write(LINE._replace(key=None, value=None)) == b"[][]-1"

@@ -54,6 +54,16 @@ class Share:
         assert done.code == 0, done.err
         return done
 
+    def consumer(self) -> ShareConsumer:
+        return ShareConsumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": self.name,
+                "client.id": "teller",
+                "share.acknowledgement.mode": "explicit",
+            }
+        )
+
     def set(self, *settings: str) -> None:
         done = forebay("config", "set", "group", self.name, *settings, bootstrap=self.bootstrap)
         assert done.code == 0, done.err
@@ -81,20 +91,10 @@ def begun(share: Share) -> Share:
 @pytest.fixture
 def member(begun: Share) -> Iterator[ShareConsumer]:
     """A live member that holds messages."""
-    consumer = ShareConsumer(
-        {
-            "bootstrap.servers": begun.bootstrap,
-            "group.id": begun.name,
-            "client.id": "teller",
-            "share.acknowledgement.mode": "explicit",
-        }
-    )
-    try:
+    with begun.consumer() as consumer:
         consumer.subscribe([begun.name])
         take(consumer)
         yield consumer
-    finally:
-        consumer.close()
 
 
 def take(consumer: ShareConsumer) -> list[Received]:
@@ -266,6 +266,16 @@ def test_consume_gives_back_what_it_does_not_print(share: Share) -> None:
     for _ in range(4):
         printed += share.consume("--count", "3", "--timeout", "20").out.splitlines()
     assert sorted(printed) == sorted([*map(str, range(10)), "new", "new"])
+
+
+def test_consume_shows_how_often_a_message_was_delivered(begun: Share) -> None:
+    with begun.consumer() as consumer:
+        consumer.subscribe([begun.name])
+        released = {(message.partition(), message.offset()) for message in take(consumer)}
+    lines = begun.consume("--count", "12", "--timeout", "20", "--json").json_lines()
+    again = {(line["partition"], line["offset"]) for line in lines if line["delivery_count"] == 2}
+    assert again == released
+    assert {line["delivery_count"] for line in lines} <= {1, 2}
 
 
 @pytest.mark.parametrize("option", ["--exit-at-end", "--from-beginning", "--read-uncommitted"])

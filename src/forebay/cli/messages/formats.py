@@ -30,6 +30,8 @@ class Line(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+    delivery_count: int | None = None
+    """How often a share group has delivered it by now; None outside of share groups."""
 
 
 Writer = Callable[[Line], bytes]
@@ -44,11 +46,13 @@ _TOKENS: dict[str, Writer] = {
     "T": lambda line: b"%d" % line.timestamp_ms,
     "D": lambda line: iso_time(line.timestamp_ms).encode(),
     "S": lambda line: b"%d" % (-1 if line.value is None else len(line.value)),
+    "c": lambda line: b"" if line.delivery_count is None else b"%d" % line.delivery_count,
     "%": lambda _line: b"%",
 }
 TOKEN_HELP = (
     "%t topic, %p partition, %o offset, %k key, %v value, %h headers, %T timestamp in ms, "
-    r"%D the same as a date, %S size of the value, %% a percent sign; \n \t \r \0 \xHH as usual"
+    r"%D the same as a date, %S size of the value, %c delivery count in a share group, %% a percent sign; "
+    r"\n \t \r \0 \xHH as usual"
 )
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 _PIECE = re.compile(
@@ -85,6 +89,8 @@ def json_line(line: Line) -> bytes:
         **json_bytes("value", line.value),
         "headers": json_headers(line.headers),
     }
+    if line.delivery_count is not None:
+        value["delivery_count"] = line.delivery_count
     return json.dumps(value, ensure_ascii=False).encode() + b"\n"
 
 
@@ -125,4 +131,5 @@ def line_of(message: Message) -> Line:
         key=message.key(),
         value=message.value(),
         headers=tuple(headers),
+        delivery_count=message.delivery_count(),
     )
