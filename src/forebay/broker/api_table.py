@@ -59,6 +59,7 @@ from forebay.broker.handlers import (
     move_journal,
     offset_fetch,
     offset_for_leader_epoch,
+    resume_dead_letters,
     share_acknowledge,
     share_fetch,
     share_group_describe,
@@ -175,6 +176,7 @@ def api_table(
         Endpoint(91, 0, 0, partial(group_request.handle, groups, GroupShard.alter_share_group_offsets)),
         Endpoint(92, 0, 0, partial(group_request.handle, groups, GroupShard.delete_share_group_offsets)),
         Endpoint(OWN_KEYS_FROM, 0, 0, partial(move_journal.handle, moves, background)),
+        Endpoint(OWN_KEYS_FROM + 1, 0, 0, partial(resume_dead_letters.handle, shares)),
     )
     table.update((endpoint.api_key, endpoint) for endpoint in endpoints)
     return table

@@ -131,7 +131,8 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         await node.membership.join(address)
         node.groups.coordinator.follow()
         node.transactions.coordinator.follow()
-        running = [tracking, *node.upkeep.start()]
+        watching = node.background.keep(node.dead_letter_watch.run, "looking for dead letters that wait")
+        running = [tracking, watching, *node.upkeep.start()]
         replicating = _start_replication(node)
         leaving_first = [
             node.background.need(node.membership.keep, "keeping the broker's lease"),

@@ -57,6 +57,7 @@ from forebay.broker.replication.isr import InSyncReplicas
 from forebay.broker.replication.throttle import Throttles
 from forebay.broker.replication.truncation import Truncation
 from forebay.broker.shares.dead_letter_target import DeadLetterTargets
+from forebay.broker.shares.dead_letter_watch import DeadLetterWatch
 from forebay.broker.shares.dead_letters import DeadLetterHost
 from forebay.broker.shares.live_share import ShareHost
 from forebay.broker.shares.offsets import EndOffsets, StartOffsets
@@ -409,6 +410,9 @@ class Node:
             metrics=self.metrics,
             time=self.time,
             loop=self.loop,
+        )
+        self.dead_letter_watch = DeadLetterWatch(
+            self.share_states, self.shares.shares, self.peers, self.metadata, node_id=self.node_id
         )
 
     def _dead_letters(self) -> DeadLetterHost:

@@ -22,7 +22,7 @@ from support.brokers.dead_letters import (
     ShareStory,
     offsets_of,
 )
-from support.brokers.local_cluster import eventually, local_cluster
+from support.brokers.local_cluster import eventually, local_cluster, retried
 
 NO_CREATION = {"errors.deadletterqueue.auto.create.topics.enable": "false"}
 TAKES_DEAD_LETTERS = "errors.deadletterqueue.group.enable"
@@ -122,6 +122,34 @@ async def test_a_leader_that_was_deposed_and_goes_on_leaves_one_copy(
             await story.acknowledge(REJECT, 4)
             letters = await story.dead_letters(3)
         assert offsets_of(letters) == [1, 3, 4]
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+async def test_dead_letters_go_on_when_no_member_comes_back(tmp_path: Path, brokers: int) -> None:
+    async with local_cluster(tmp_path, brokers=brokers) as cluster:
+        story = ShareStory(cluster)
+        await story.begin()
+        old = cluster.leader(SOURCE)
+        with pytest.MonkeyPatch.context() as patch:
+            hold = Hold(patch, MoveAppends, "append", after=True)
+            await story.acknowledge(REJECT, 1, 3)
+            await hold.reached.wait()
+            await cluster.crash(old)
+        if brokers == 1:
+            await cluster.start(old)
+        else:
+            await cluster.bury(old)
+        await eventually(lambda: cluster[cluster.leader(SOURCE)].partitions.get(SOURCE, 0))
+
+        async def told() -> tuple[bool, int]:
+            for node in cluster.nodes:
+                await cluster[node].dead_letter_watch.look()
+            shares = [share for node in cluster.nodes for share in cluster[node].shares.shares]
+            return True, int(not shares)
+
+        await retried(told, True)
+        await eventually(lambda: not any(len(list(cluster[n].shares.shares)) for n in cluster.nodes))
+        assert offsets_of(await story.read_dead()) == [1, 3]
 
 
 async def test_targets_on_other_brokers_are_written(tmp_path: Path) -> None:

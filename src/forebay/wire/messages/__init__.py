@@ -98,7 +98,7 @@ API_KEYS = tuple(_MODULES)
 
 OWN_KEYS_FROM = 16_384
 """APIs that brokers use among themselves. They are served, and not advertised to clients."""
-_MODULES |= {OWN_KEYS_FROM: "move_journal"}
+_MODULES |= {OWN_KEYS_FROM: "move_journal", OWN_KEYS_FROM + 1: "resume_dead_letters"}
 
 _UNDECLARED = {
     4: "LeaderAndIsr",

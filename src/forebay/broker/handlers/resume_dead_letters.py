@@ -1,0 +1,19 @@
+"""ResumeDeadLetters: load a share partition, so that its mover goes on."""
+
+from __future__ import annotations
+
+from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.shares.service import ShareService
+from forebay.core.shares.sessions import SessionPartition
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.messages.resume_dead_letters import ResumeDeadLettersRequest, ResumeDeadLettersResponse
+
+
+def handle(
+    service: ShareService, _context: RequestContext, request: ResumeDeadLettersRequest
+) -> ResumeDeadLettersResponse:
+    try:
+        service.shares.get(request.group_id, SessionPartition(request.topic_id, request.partition))
+    except KafkaError as error:
+        return ResumeDeadLettersResponse(error_code=error.code)
+    return ResumeDeadLettersResponse(error_code=ErrorCode.NONE)

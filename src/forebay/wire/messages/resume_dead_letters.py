@@ -1,0 +1,15 @@
+"""ResumeDeadLetters: a leader is told that dead letters wait with it. Between brokers; not of Kafka."""
+
+from __future__ import annotations
+
+from forebay.wire.fields import Request, Response, int16, int32, string, uuid
+
+
+class ResumeDeadLettersRequest(Request, api_key=16_385, flexible=0):
+    group_id: str = string()
+    topic_id: bytes = uuid()
+    partition: int = int32()
+
+
+class ResumeDeadLettersResponse(Response, api_key=16_385, flexible=0):
+    error_code: int = int16()
