@@ -23,6 +23,7 @@ SETTINGS = (
     "share.record.lock.duration.ms",
     "share.delivery.count.limit",
     "share.partition.max.record.locks",
+    "forebay.share.record.limit.enable",
     "forebay.share.retry.backoff.ms",
     "forebay.share.retry.backoff.max.ms",
     "share.isolation.level",
