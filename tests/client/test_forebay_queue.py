@@ -159,6 +159,16 @@ def test_a_closed_queue_gives_back_what_waits_in_it(open_queue: OpenQueue) -> No
         assert sorted(rest(other)) == ["1", "2", "3"]
 
 
+def test_one_message_at_a_time(open_queue: OpenQueue) -> None:
+    with open_queue() as queue:
+        send(queue, 2)
+        with queue.receive(WAIT) as message:
+            with pytest.raises(ClientError, match="still being handled"), queue.receive(WAIT):
+                pass
+            assert text(message) == "0"
+        assert rest(queue) == ["1"]
+
+
 # -- the group's settings ----------------------------------------------------------------------------------
 
 
@@ -185,6 +195,25 @@ def test_a_message_is_given_up_at_the_delivery_limit(open_queue: OpenQueue) -> N
             counts.append(message.delivery_count)
             message.release()
     assert counts == [1, 2]
+
+
+def test_rejected_messages_become_dead_letters(
+    open_queue: OpenQueue, forebay_broker: Broker, forebay_topic: str
+) -> None:
+    name = f"dlq.{forebay_topic}"
+    with open_queue(dead_letter_topic=name) as queue:
+        queue.send("0", key="poison")
+        with queue.receive(WAIT) as message:
+            message.reject("it is poison")
+    dead = Queue(forebay_broker.bootstrap_servers, name, group=name)
+    with dead, dead.receive(WAIT) as letter:
+        assert (letter.key, letter.value) == (b"poison", b"0")
+
+
+def test_no_dead_letters_into_a_topic_for_other_things(open_queue: OpenQueue, forebay_topic: str) -> None:
+    queue = open_queue(dead_letter_topic=forebay_topic)
+    with queue, pytest.raises(ClientError, match=r"errors\.deadletterqueue\.group\.enable"), queue.receive(1):
+        pass
 
 
 def test_a_released_message_waits_for_its_backoff(open_queue: OpenQueue) -> None:

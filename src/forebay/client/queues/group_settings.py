@@ -21,6 +21,7 @@ _BACKOFF = "forebay.share.retry.backoff.ms"
 _BACKOFF_MAX = "forebay.share.retry.backoff.max.ms"
 _RECORD_LIMIT = "forebay.share.record.limit.enable"
 _DEAD_LETTERS = "errors.deadletterqueue.topic.name"
+_TAKES_DEAD_LETTERS = "errors.deadletterqueue.group.enable"
 _DEAD_LETTER_COPY = "errors.deadletterqueue.copy.record.enable"
 
 DEFAULT_LOCK_SECONDS = 30.0
@@ -83,12 +84,22 @@ def prepare(admin: Admin, topic: str, group: str, settings: QueueSettings) -> fl
     """Check that the topic is there, bring the group's settings into force; the lock time in seconds."""
     if topic not in admin.topics():
         raise ClientError(f"there is no topic {topic!r}: create it first, with Admin.create_topic({topic!r})")
+    if settings.dead_letter_topic is not None:
+        _prepare_dead_letters(admin, settings.dead_letter_topic)
     current = admin.group_config(group)
     written = changes(settings.config(), current)
     if written:
         admin.set_group_config(group, written)
     lock_ms = written.get(_LOCK) or current.get(_LOCK)
     return float(lock_ms) / 1000 if lock_ms else DEFAULT_LOCK_SECONDS
+
+
+def _prepare_dead_letters(admin: Admin, topic: str) -> None:
+    """Brokers want a topic's settings to allow dead letters, so that none go where they were not meant to."""
+    if topic not in admin.topics():
+        admin.create_topic(topic, config={_TAKES_DEAD_LETTERS: "true"}, exist_ok=True)
+    elif admin.topic_config(topic).get(_TAKES_DEAD_LETTERS) != "true":
+        raise ClientError(f"the topic {topic!r} takes no dead letters: set {_TAKES_DEAD_LETTERS}=true for it")
 
 
 def _milliseconds(seconds: float | None) -> str | None:

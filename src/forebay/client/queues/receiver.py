@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forebay.client")
 
+_Key = tuple[str, int, int]
+"""Topic, partition and offset of a message."""
+
 POLL_SECONDS = 1.0
 """One wait for messages; what stops a program is noticed between two of them."""
 COMMIT_SECONDS = 30.0
@@ -60,6 +63,8 @@ class Receiver:
         check_library()
         self._lock_s = lock_s
         self._ready: deque[QueueMessage] = deque()
+        self._held: set[_Key] = set()
+        """Messages that were handed out and not acknowledged. librdkafka polls only when there is none."""
         self._closed = False
         chosen = share_consumer_settings(servers, group, batch_max, lock_s, settings)
         with _calls():
@@ -79,15 +84,21 @@ class Receiver:
 
     def take(self) -> QueueMessage | None:
         """A message that waits already and whose lock has not run out. Never calls librdkafka."""
-        if self._ready and self._ready[0].lock_seconds_left > 0:
-            return self._ready.popleft()
-        return None
+        if not self._ready or self._ready[0].lock_seconds_left <= 0:
+            return None
+        message = self._ready.popleft()
+        self._held.add(_key(message))
+        return message
 
     def fill(self, timeout_s: float) -> bool:
         """Ask the broker if nothing waits; whether something waits then. Blocks."""
         self._drop_expired()
         if self._ready:
             return True
+        if self._held:
+            raise ClientError(
+                "the message before is still being handled: end its block first, or open a queue per thread"
+            )
         with _calls():
             polled = self._raw.poll(timeout_s)
         # The lock began at some moment of the poll. The last one counts: a message that seems expired is.
@@ -129,8 +140,10 @@ class Receiver:
     def acknowledge(self, message: QueueMessage, outcome: Outcome) -> None:
         """Returns when the broker has persisted it. Raises `LockLost` when the lock had run out."""
         is_late = message.lock_seconds_left <= 0
+        self._held.discard(_key(message))
         with _calls():
-            self._note(message, outcome)
+            if not self._note(message, outcome):
+                raise _lost(message, self._lock_s)
             answers = self._raw.commit_sync(COMMIT_SECONDS)
         for answer in answers.values():
             if answer is not None:
@@ -142,10 +155,16 @@ class Receiver:
         if outcome is Outcome.REJECT:
             log.warning("%s is rejected: %s", message.place, message.reason or "no reason given")
 
-    def _note(self, message: QueueMessage, outcome: Outcome) -> None:
-        """The next commit says this about the message."""
+    def _note(self, message: QueueMessage, outcome: Outcome) -> bool:
+        """Whether the next commit says this about the message; librdkafka may know of no lock any more."""
         kind = confluent_kafka.AcknowledgeType(outcome.value)
-        self._raw.acknowledge_offset(message.topic, message.partition, message.offset, kind)
+        try:
+            self._raw.acknowledge_offset(message.topic, message.partition, message.offset, kind)
+        except confluent_kafka.IllegalStateException:
+            if self._closed:
+                raise
+            return False
+        return True
 
     def close(self) -> None:
         """Leave the group. The broker releases what waits here."""
@@ -154,6 +173,10 @@ class Receiver:
                 self._raw.close()
             self._closed = True
             self._ready.clear()
+
+
+def _key(message: QueueMessage) -> _Key:
+    return message.topic, message.partition, message.offset
 
 
 def check_library() -> None:
@@ -188,4 +211,4 @@ def _calls() -> Iterator[None]:
         with kafka_errors():
             yield
     except RuntimeError as error:  # a closed consumer, or one that another thread is using
-        raise ClientError(f"the queue cannot be used now: {error}", fatal=True) from None
+        raise ClientError(f"close this queue and open another: {error}", fatal=True) from None
