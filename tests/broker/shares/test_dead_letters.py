@@ -183,6 +183,48 @@ async def test_dead_letters_wait_for_their_topic_and_say_so(tmp_path: Path) -> N
         assert "forebay_dead_letters_waiting 0\n" in cluster[1].exporter.page()
 
 
+async def test_a_target_that_is_deleted_and_made_again_gets_what_was_on_its_way(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, brokers=1) as cluster:
+        story = ShareStory(cluster)
+        await story.begin()
+        await story.acknowledge(REJECT, 0)
+        await story.dead_letters(1)
+        with pytest.MonkeyPatch.context() as patch:
+            hold = Hold(patch, MoveAppends, "append", after=False)
+            await story.acknowledge(REJECT, 1, 3)
+            await hold.reached.wait()
+        before = cluster[1].image.topics[DEAD].topic_id
+        await story.delete(DEAD)
+        await story.create(DEAD)
+        await story.configure(TOPIC, DEAD, {TAKES_DEAD_LETTERS: "true"})
+        assert cluster[1].image.topics[DEAD].topic_id != before
+        hold.let_go.set()
+        assert offsets_of(await story.dead_letters(2)) == [1, 3]
+
+
+async def test_messages_that_are_too_large_for_the_target_go_without_their_value(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, brokers=1) as cluster:
+        story = ShareStory(cluster)
+        await story.create(DEAD)
+        await story.configure(TOPIC, DEAD, {TAKES_DEAD_LETTERS: "true", "max.message.bytes": "1200"})
+        await story.begin([b"a", b"b" * 2000, b"c"], [b"d" * 500])
+        await story.acknowledge(REJECT, 0, 1, 2, 3)
+        letters = await story.dead_letters(4)
+        assert offsets_of(letters) == [0, 1, 2, 3]
+        assert [letter.value for letter in letters] == [b"a", None, b"c", b"d" * 500]
+
+
+async def test_many_dead_letters_go_in_order_a_part_at_a_time(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, brokers=1) as cluster:
+        story = ShareStory(cluster)
+        await story.begin(*([b"%d-%d" % (n, m) for m in range(60)] for n in range(20)))
+        await story.acknowledge(REJECT, *range(1200))
+        letters = await story.dead_letters(1200)
+        assert [letter.value for letter in letters] == [
+            b"%d-%d" % (n, m) for n in range(20) for m in range(60)
+        ]
+
+
 async def test_a_group_whose_dead_letter_topic_is_taken_away_gives_up_what_waits(tmp_path: Path) -> None:
     async with local_cluster(tmp_path, NO_CREATION, brokers=1) as cluster:
         story = ShareStory(cluster)

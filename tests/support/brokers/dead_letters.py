@@ -11,6 +11,7 @@ from forebay.core.shares.persisted_state import ShareKey
 from forebay.core.shares.sessions import SessionPartition
 from forebay.errors import ErrorCode
 from forebay.wire.batch import records, split
+from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from forebay.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -45,14 +46,19 @@ class ShareStory:
     def __init__(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
         self.topic_id = b""
+        self._batches: list[tuple[int, int]] = []
+        """First and last offset of each that was produced."""
 
-    async def begin(self, **settings: str) -> None:
+    async def begin(self, *batches: Sequence[bytes], **settings: str) -> None:
+        """A few messages in one batch, unless others are given."""
         await self.configure(GROUP_TYPE, GROUP, {**DEAD_LETTERS, **settings})
         self.topic_id = await self.create(SOURCE)
         leader = self.cluster.leader(SOURCE)
-        data = batch(*(f"v{n}".encode() for n in range(MESSAGES)))
-        answer = await self.cluster.ask(leader, produce(SOURCE, data, acks=-1), 12)
-        assert only_partition(answer).error_code == ErrorCode.NONE
+        for values in batches or [[f"v{n}".encode() for n in range(MESSAGES)]]:
+            answer = await self.cluster.ask(leader, produce(SOURCE, batch(*values), acks=-1), 12)
+            result = only_partition(answer)
+            assert result.error_code == ErrorCode.NONE
+            self._batches.append((result.base_offset, result.base_offset + len(values) - 1))
         key = ShareKey(GROUP, self.topic_id, 0)
         states = self.cluster[leader].share_states
 
@@ -70,6 +76,12 @@ class ShareStory:
         await self.cluster.in_sync(name)
         topic_id: bytes = made.topic_id
         return topic_id
+
+    async def delete(self, name: str) -> None:
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=10_000)
+        (gone,) = (await self.cluster.ask(self.cluster.nodes[0], request, 6)).responses
+        assert gone.error_code == ErrorCode.NONE, gone.error_message
+        await eventually(lambda: name not in self.cluster[self.cluster.nodes[0]].image.topics)
 
     async def configure(self, kind: int, name: str, settings: dict[str, str]) -> None:
         configs = [AlterableConfig(name=k, config_operation=0, value=v) for k, v in settings.items()]
@@ -100,8 +112,9 @@ class ShareStory:
         share = await self.share()
         assert share.machine is not None
         now_ms = self.cluster[self.cluster.leader(SOURCE)].time.uptime_ms()
-        read = LogRead(0, MESSAGES - 1, [(0, MESSAGES - 1)])
-        share.machine.acquire("m", read, Demand(records_max=100, batch_size=100), now_ms=now_ms)
+        read = LogRead(0, self._batches[-1][1], self._batches)
+        demand = Demand(records_max=2000, batch_size=2000)
+        share.machine.acquire("m", read, demand, now_ms=now_ms)
         said = [
             AcknowledgementBatch(first_offset=offset, last_offset=offset, acknowledge_types=[kind])
             for offset in offsets

@@ -36,7 +36,7 @@ async def read_records(
     offsets = sorted(wanted)
     read.found = {offset: None for offset in offsets if offset < log.start_offset}
     first, last = max(offsets[0], log.start_offset), offsets[-1]
-    if first <= last < log.end_offset:
+    if first <= last and first < log.end_offset:
         present = frozenset(offset for offset in offsets if offset >= first)
         for stretch in log.stretches(first):
             collect = partial(_collect, stretch, present, last, read, bytes_max, overhead)
