@@ -10,7 +10,7 @@ from forebay.broker.worker_threads import WorkerThreads
 from forebay.errors import ProtocolError
 from forebay.storage.log.batch_file import Stretch
 from forebay.storage.log.log import Log
-from forebay.wire.batch import records
+from forebay.wire.batch import crc_ok, records
 from forebay.wire.records import Record
 
 
@@ -56,9 +56,8 @@ def _collect(
         here = [o for o in range(header.base_offset, min(header.last_offset, last) + 1) if o in wanted]
         if not here or header.is_control or not header.record_count:
             continue
-        try:
-            taken = [record for record in records(batch) if record.offset in wanted]
-        except ProtocolError:  # its producer has lied about its records; a client could not read them either
+        taken = _records(batch, wanted)
+        if taken is None:
             read.found |= dict.fromkeys(here)
             continue
         for record in taken:
@@ -72,6 +71,16 @@ def _collect(
         return False
     read.end = last + 1
     return True
+
+
+def _records(batch: memoryview, wanted: frozenset[int]) -> list[Record] | None:
+    """None if the batch is damaged, or lies about its records: clients cannot read it either."""
+    if not crc_ok(batch, 0, len(batch)):
+        return None
+    try:
+        return [record for record in records(batch) if record.offset in wanted]
+    except ProtocolError:
+        return None
 
 
 def _size(record: Record) -> int:
