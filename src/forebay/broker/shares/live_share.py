@@ -94,6 +94,8 @@ class LiveShare:
         self._is_confirming = False
         self._pending: list[PendingWrite] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._write_due = False
+        """Whether a write is begun at the end of this turn of the loop."""
         self._closed = False
         self.mover = LiveMover(
             f"dlq:{coordinator_key(key)}",
@@ -222,15 +224,23 @@ class LiveShare:
         assert machine is not None
         if self._closed:
             return
-        write = machine.take_write()
-        if write is not None:
-            self._spawn(partial(self._write, machine, write), "writing")
+        if not self._write_due:
+            # At the end of this turn: what a request acknowledges and then acquires is one write.
+            self._write_due = True
+            host.loop.call_soon(self._begin_write)
         self._schedule(machine.deadline_ms)
         if self.dead_letters_waiting:
             self.mover.wake()
         if self.waits and self.is_ready and self._may_deliver(machine):
             host.arrivals.note(self, 1)
             host.loop.call_soon(host.arrivals.wake)
+
+    def _begin_write(self) -> None:
+        self._write_due = False
+        machine = self.machine
+        write = None if machine is None or self._closed else machine.take_write()
+        if machine is not None and write is not None:
+            self._spawn(partial(self._write, machine, write), "writing")
 
     def _may_deliver(self, machine: SharePartition) -> bool:
         offset = machine.next_fetch_offset()
