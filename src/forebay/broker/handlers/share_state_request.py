@@ -12,9 +12,15 @@ from forebay.broker.background import Background
 from forebay.broker.coordinators.share_states import ShareStates
 from forebay.broker.net.dispatch import RequestContext, answer_with
 from forebay.broker.net.replies import Reply
+from forebay.core.step import RequestInfo
 
 
 def handle(states: ShareStates, background: Background, context: RequestContext, request: Any) -> Reply:
     reply = context.defer(pipelined=True)
-    background.spawn(answer_with(reply, states.answer(request, context.info)), "answering about share groups")
+    background.spawn(_answer(states, reply, request, context.info), "answering about share groups")
     return reply
+
+
+async def _answer(states: ShareStates, reply: Reply, request: Any, info: RequestInfo) -> None:
+    """The inner coroutine is made here: a broker that ends does not start this one any more."""
+    await answer_with(reply, states.answer(request, info))
