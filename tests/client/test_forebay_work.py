@@ -222,6 +222,24 @@ async def test_async_iteration(servers: str, forebay_topic: str) -> None:
     assert sorted(await asyncio.to_thread(left, servers, forebay_topic)) == [1, 2]
 
 
+async def test_a_loop_that_was_left_gives_its_message_back(servers: str, forebay_topic: str) -> None:
+    sent(servers, forebay_topic, 2)
+    async with AsyncQueue(servers, forebay_topic, group=forebay_topic) as queue:
+        async for message in queue:
+            assert number_of(message) == 0
+            break
+        async with queue.receive(WAIT) as message:
+            assert (number_of(message), message.delivery_count) == (0, 2)
+
+
+async def test_async_work_raises_what_the_client_raised(servers: str) -> None:
+    async def handle(_message: QueueMessage) -> None: ...
+
+    async with AsyncQueue(servers, "nowhere", group="g") as queue:
+        with pytest.raises(ClientError, match="no topic"):
+            await queue.work(handle, jobs=2)
+
+
 async def test_a_cancelled_receive_loses_no_message(servers: str, forebay_topic: str) -> None:
     async with AsyncQueue(servers, forebay_topic, group=forebay_topic) as queue:
         with pytest.raises(TimeoutError):

@@ -62,6 +62,9 @@ class AsyncQueue:
     @contextlib.asynccontextmanager
     async def receive(self, timeout_s: float | None = None) -> AsyncIterator[QueueMessage]:
         """The next message, as `Queue.receive`. A cancelled block releases it."""
+        left, self._iterated = self._iterated, None
+        if left is not None:
+            await self._undo(left, asyncio.CancelledError())
         message = await self._next(timeout_s)
         try:
             yield message
@@ -76,7 +79,7 @@ class AsyncQueue:
     async def __anext__(self) -> QueueMessage:
         """The next message, however long it takes. The one before is accepted.
 
-        When the loop was left by `break` or an exception, the message stays locked until `close`.
+        When the loop was left by `break` or an exception, `close` or the next `receive` releases the message.
         """
         before, self._iterated = self._iterated, None
         if before is not None:
@@ -120,9 +123,12 @@ class AsyncQueue:
         """
         check_jobs(jobs)
         progress = Progress(idle_s)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(jobs):
-                group.create_task(self._job(handle, progress))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(jobs):
+                    group.create_task(self._job(handle, progress))
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None  # the others have failed of the same, or were cancelled
         return progress.summary
 
     async def _job(self, handle: AsyncHandler, progress: Progress) -> None:
