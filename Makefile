@@ -28,7 +28,7 @@ $(STAMP): requirements-dev.txt pyproject.toml
 tools: ## install the test tools that are not on PyPI: kcat, openssl
 	@scripts/install-test-tools.sh
 
-demo: $(STAMP) ## a broker, a cluster and Spark, killed and checked; ARGS="cluster" picks a chapter
+demo: $(STAMP) ## a broker, a queue, a cluster and Spark, killed and checked; ARGS="cluster" picks a chapter
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 test: $(STAMP) ## run all tests on all cores; ARGS="-k name" picks some, WORKERS=0 keeps them in one process
