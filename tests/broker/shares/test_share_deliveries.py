@@ -525,3 +525,43 @@ def test_counts_and_acknowledgements_survive_the_broker(fresh_broker: BrokerProc
         assert ShareMember(client, topic, topic_id).take(wait_ms=0) == []
         append(client, topic, batch(b"new"))
         assert offsets(ShareMember(client, topic, topic_id).take()) == [(6, 1)]
+
+
+@pytest.mark.parametrize("partition", [-1, -(2**31), 2**31 - 1])
+def test_partitions_that_cannot_be(client: WireClient, topic: str, partition: int) -> None:
+    topic_id = made(client, topic)
+    append(client, topic, batch(b"x"))
+    member = ShareMember(client, topic, topic_id, partitions=(partition,))
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert parts(member.fetch())[partition].error_code == unknown
+    assert member.acknowledge(ack(0), partition=partition) == unknown
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"records": -1},
+        {"max_bytes": -1},
+        {"records": -(2**31), "max_bytes": -(2**31), "wait_ms": -(2**31), "batch_size": -(2**31)},
+    ],
+)
+def test_a_member_that_wants_less_than_nothing_gets_nothing(
+    client: WireClient, topic: str, how: dict[str, int]
+) -> None:
+    topic_id = made(client, topic)
+    append(client, topic, batch(b"x"))
+    member = ShareMember(client, topic, topic_id)
+    assert held(member.fetch(**how)) == []
+    assert offsets(member.take(records=2**31 - 1, max_bytes=2**31 - 1, batch_size=-1, mode=77)) == [(0, 1)]
+
+
+def test_a_request_may_name_a_partition_twice(client: WireClient, topic: str) -> None:
+    topic_id = made(client, topic)
+    append(client, topic, batch(b"a", b"b"))
+    member = ShareMember(client, topic, topic_id)
+    member.take()
+    request = member.acknowledge_request({0: [ack(0)]})
+    request.topics += member.acknowledge_request({0: [ack(1)]}, epoch=1).topics
+    answer = client.call(request, 2)
+    assert {each.error_code for each in parts(answer).values()} == {ErrorCode.NONE}
+    assert member.acknowledge(ack(0, 1)) == ErrorCode.NONE  # both are done
