@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from confluent_kafka import AcknowledgeType, ShareConsumer
 from confluent_kafka import Message as Received
-from confluent_kafka import ShareConsumer
 
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.forebay_command import Done, forebay
@@ -145,6 +146,31 @@ def test_describe_for_people(begun: Share, member: ShareConsumer) -> None:
     assert lines[5].split()[:4] == [begun.name, "0", "0", "10"]
     assert lines[5].split()[-1] == "1"
     assert lines[7].startswith("total lag: 12 messages, ")
+
+
+def test_describe_shows_what_is_held_and_what_waits_for_a_dead_letter_topic(begun: Share) -> None:
+    begun.set(f"errors.deadletterqueue.topic.name={begun.name}")  # which takes none
+    with begun.consumer() as consumer:
+        consumer.subscribe([begun.name])
+        first, *others = take(consumer)
+        consumer.acknowledge(first, AcknowledgeType.REJECT)
+        consumer.commit_sync()
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        window: dict[str, Any] = {}
+        while not window.get("dead_letter_problem"):
+            assert time.monotonic() < deadline, window
+            partitions = begun.ok("describe", "--json").json()["partitions"]
+            window = partitions[first.partition()]["window"]
+        assert "takes no dead letters" in window["dead_letter_problem"]
+        assert (window["dead_letters_waiting"], window["waiting_for_retry"]) == (1, 0)
+        assert (window["held"], window["offsets_max"]) == (len(others), 2000)
+        (holder,) = window["holders"]
+        assert (holder["records"], holder["oldest_lock_ms"] > 0) == (len(others), True)
+        done = begun.ok("describe")
+        assert "dead letters wait" in done.err
+        lines = [line.split() for line in done.out.splitlines()]
+        assert ["TOPIC", "PARTITION", "WINDOW", "HELD", "RETRY", "DEAD"] in lines
+        assert ["HOLDER", "PARTITION", "RECORDS", "LOCKED", "FOR"] in lines
 
 
 @pytest.mark.parametrize("verb", ["describe", "delete"])

@@ -1,6 +1,6 @@
 """Every API this broker serves; what is not in this table is not advertised and not answered.
 
-APIs from OWN_KEYS_FROM on are for other brokers, and not advertised.
+APIs from OWN_KEYS_FROM on are not Kafka's, and advertised to our own clients only.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from forebay.broker.handlers import (
     describe_producers,
     describe_quorum,
     describe_share_group_offsets,
+    describe_share_windows,
     describe_topic_partitions,
     describe_transactions,
     elect_leaders,
@@ -177,6 +178,7 @@ def api_table(
         Endpoint(92, 0, 0, partial(group_request.handle, groups, GroupShard.delete_share_group_offsets)),
         Endpoint(OWN_KEYS_FROM, 0, 0, partial(move_journal.handle, moves, background)),
         Endpoint(OWN_KEYS_FROM + 1, 0, 0, partial(resume_dead_letters.handle, shares)),
+        Endpoint(OWN_KEYS_FROM + 2, 0, 0, partial(describe_share_windows.handle, shares)),
     )
     table.update((endpoint.api_key, endpoint) for endpoint in endpoints)
     return table

@@ -8,10 +8,12 @@ from __future__ import annotations
 import socket
 from typing import Any, TypeVar
 
+from forebay import __version__
 from forebay.cli.client import CONNECT_SECONDS, Client, CommandError, split_address
 from forebay.errors import ErrorCode, KafkaError
 from forebay.transport.blocking import BlockingConnection
 from forebay.wire.fields import Request, Response
+from forebay.wire.messages.api_versions import OWN_SOFTWARE_NAME, ApiVersionsRequest
 
 R = TypeVar("R", bound=Response)
 
@@ -51,6 +53,19 @@ class WireConnection:
             raise CommandError(f"{error.message}{hint}") from None
         assert isinstance(answer, response)
         return answer
+
+    def serves(self, request: type[Request]) -> bool:
+        """Whether the broker knows an API that only Forebay has. It tells its own clients, if they say so."""
+        try:
+            self._connection.ask(
+                ApiVersionsRequest(
+                    client_software_name=OWN_SOFTWARE_NAME, client_software_version=__version__
+                )
+            )
+            self._connection.version(request)
+        except KafkaError:
+            return False
+        return True
 
     def close(self) -> None:
         self._connection.close()

@@ -6,7 +6,8 @@ shell sends what `send` returns, asks `frame_size` how long the frame behind a l
 frames to `receive`.
 
 A session begins with ApiVersions in version 0, which every broker answers. Its answer says which versions the
-broker serves, and from then on each request goes out in the highest version that both sides know.
+broker serves, and from then on each request goes out in the highest version that both sides know. A later
+answer, to a client that has said who it is, may say more.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Session:
             raise ProtocolError(f"an answer has the correlation id {correlation_id}, which is not in flight")
         _, response = read_response(api(sent.request.API_KEY).response, sent.version, frame)
         del self.in_flight[correlation_id]
-        if isinstance(response, ApiVersionsResponse) and not self._versions_known:
+        if isinstance(response, ApiVersionsResponse) and not (self._versions_known and response.error_code):
             self._learn_versions(response)
         return sent, response
 

@@ -12,7 +12,11 @@ import pytest
 from forebay.errors import ErrorCode
 from forebay.wire.frames import read_response
 from forebay.wire.messages import API_KEYS, OWN_KEYS_FROM, api
-from forebay.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from forebay.wire.messages.api_versions import (
+    OWN_SOFTWARE_NAME,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
 from forebay.wire.messages.metadata import MetadataRequest
 from support.brokers.broker_process import BrokerProcess, running_broker
 from support.brokers.served_apis import ENDPOINTS
@@ -61,6 +65,11 @@ def test_exactly_the_table_of_endpoints_for_clients_is_advertised(client: WireCl
     for_clients = [e for e in ENDPOINTS.values() if e.api_key < OWN_KEYS_FROM]
     assert advertised == {(e.api_key, e.min_version, e.max_version) for e in for_clients}
     assert len(answer.api_keys) == len(for_clients)
+
+
+def test_our_own_clients_are_told_of_all_endpoints(client: WireClient) -> None:
+    answer = client.call(ApiVersionsRequest(client_software_name=OWN_SOFTWARE_NAME), 3)
+    assert {each.api_key for each in answer.api_keys} == set(ENDPOINTS)
 
 
 @pytest.mark.parametrize(("api_key", "version"), SERVED, ids=lambda value: str(value))

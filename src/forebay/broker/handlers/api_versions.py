@@ -1,4 +1,7 @@
-"""ApiVersions: what is served to clients, from the same table that requests are dispatched by."""
+"""ApiVersions: exactly what is served, from the same table that requests are dispatched by.
+
+APIs that are not Kafka's are told to our own clients only: others have no use for them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def handle(
                 max_version=served.max_version,
             )
             for served in endpoints.values()
-            if served.api_key < OWN_KEYS_FROM
+            if own or served.api_key < OWN_KEYS_FROM
         ],
         supported_features=_supported(context.api_version, own=own),
         finalized_features_epoch=0,

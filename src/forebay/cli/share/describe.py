@@ -1,12 +1,13 @@
-"""`forebay share describe`: members, how far the group has come, and the settings that shape deliveries.
+"""`forebay share describe`: members, how far the group has come, what is under way, and its settings.
 
 The lag in messages is what the broker counts: records from the start offset on that are not finished. The lag
-in seconds is the age of the record at the start offset.
+in seconds is the age of the record at the start offset. What is under way is known to the leaders of the
+partitions, as long as they are in use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from forebay.cli.log_offsets import Place
 from forebay.cli.message_ages import message_ages
 from forebay.cli.output import json_option, print_json, print_table
 from forebay.cli.share.share_admin import Progress, ShareAdmin
+from forebay.wire.messages.describe_share_windows import ShareWindow
 from forebay.wire.messages.share_group_describe import DescribedGroup, Member
 
 SETTINGS = (
@@ -42,12 +44,15 @@ def describe(name: str, as_json: bool, client: Client) -> None:
     with ShareAdmin(client) as admin:
         found = admin.describe(name)
         progress = admin.progress(name)
+        windows = admin.windows(name)
     behind = {
         place: each.start_offset
         for place, each in progress.items()
         if each.lag and each.start_offset is not None
     }
     described = _as_dict(found, progress, message_ages(client, behind), _settings(client, name))
+    for each in described["partitions"]:
+        each["window"] = _window(windows.get((each["topic"], each["partition"])))
     if as_json:
         print_json(described)
     else:
@@ -98,6 +103,24 @@ def _as_dict(
     }
 
 
+def _window(window: ShareWindow | None) -> dict[str, Any] | None:
+    """Of a partition that is in use."""
+    if window is None:
+        return None
+    return {
+        "offsets": window.end_offset - window.start_offset + 1,
+        "offsets_max": window.window_max,
+        "held": window.acquired,
+        "waiting_for_retry": window.waiting,
+        "dead_letters_waiting": window.dead_letters,
+        "dead_letter_problem": window.dead_letter_problem or None,
+        "holders": [
+            {"member": each.member_id, "records": each.records, "oldest_lock_ms": each.oldest_lock_ms}
+            for each in window.holders
+        ],
+    }
+
+
 def _assigned(member: Member) -> set[Place]:
     return {
         (topic.topic_name, partition)
@@ -122,6 +145,41 @@ def _print_description(group: Mapping[str, Any]) -> None:
             click.echo(f"{each['topic']}-{each['partition']}: {each['problem']}", err=True)
     click.echo(f"total lag: {_amount(group)}\n")
     print_table(("SETTING", "VALUE"), [(key, value or None) for key, value in group["settings"].items()])
+    _print_windows([each for each in group["partitions"] if each["window"] is not None])
+
+
+def _print_windows(partitions: Sequence[Mapping[str, Any]]) -> None:
+    """What is under way, and who holds it."""
+    if not partitions:
+        return
+    click.echo()
+    rows = [
+        [
+            each["topic"],
+            each["partition"],
+            f"{each['window']['offsets']}/{each['window']['offsets_max']}",
+            each["window"]["held"],
+            each["window"]["waiting_for_retry"],
+            each["window"]["dead_letters_waiting"],
+        ]
+        for each in partitions
+    ]
+    print_table(("TOPIC", "PARTITION", "WINDOW", "HELD", "RETRY", "DEAD"), rows)
+    holders = [
+        [holder["member"], f"{each['topic']}-{each['partition']}", holder["records"], _lock_s(holder)]
+        for each in partitions
+        for holder in each["window"]["holders"]
+    ]
+    if holders:
+        click.echo()
+        print_table(("HOLDER", "PARTITION", "RECORDS", "LOCKED FOR"), holders)
+    for each in partitions:
+        if problem := each["window"]["dead_letter_problem"]:
+            click.echo(f"{each['topic']}-{each['partition']}: dead letters wait: {problem}", err=True)
+
+
+def _lock_s(holder: Mapping[str, Any]) -> str:
+    return f"{holder['oldest_lock_ms'] / 1000:.1f} s"
 
 
 def _amount(group: Mapping[str, Any]) -> str:

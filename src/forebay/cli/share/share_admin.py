@@ -32,6 +32,11 @@ from forebay.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
 )
+from forebay.wire.messages.describe_share_windows import (
+    DescribeShareWindowsRequest,
+    DescribeShareWindowsResponse,
+    ShareWindow,
+)
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from forebay.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from forebay.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -128,6 +133,17 @@ class ShareAdmin:
             )
             for topic in sorted(found.topics, key=lambda topic: topic.topic_name)
             for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
+        }
+
+    def windows(self, group: str) -> dict[Place, ShareWindow]:
+        """What the leaders of its partitions know of the deliveries; nothing of those that are not in use."""
+        return {
+            (window.topic_name, window.partition_index): window
+            for connection in self._brokers()
+            if connection.serves(DescribeShareWindowsRequest)
+            for window in connection.ask(
+                DescribeShareWindowsRequest(group_id=group), DescribeShareWindowsResponse
+            ).windows
         }
 
     # -- changing ------------------------------------------------------------------------------------

@@ -97,8 +97,12 @@ API_KEYS = tuple(_MODULES)
 """Kafka's own."""
 
 OWN_KEYS_FROM = 16_384
-"""APIs that brokers use among themselves. They are served, and not advertised to clients."""
-_MODULES |= {OWN_KEYS_FROM: "move_journal", OWN_KEYS_FROM + 1: "resume_dead_letters"}
+"""APIs that Kafka does not have. They are advertised to our own clients only."""
+_MODULES |= {
+    OWN_KEYS_FROM: "move_journal",
+    OWN_KEYS_FROM + 1: "resume_dead_letters",
+    OWN_KEYS_FROM + 2: "describe_share_windows",
+}
 
 _UNDECLARED = {
     4: "LeaderAndIsr",

@@ -1,0 +1,40 @@
+"""DescribeShareWindows: what a broker knows of the deliveries from partitions that it leads. Not of Kafka."""
+
+from __future__ import annotations
+
+from forebay.wire.fields import Request, Response, Struct, array, int32, int64, string
+
+
+class DescribeShareWindowsRequest(Request, api_key=16_386, flexible=0):
+    group_id: str = string()
+
+
+class ShareHolder(Struct):
+    member_id: str = string()
+    records: int = int32()
+    oldest_lock_ms: int = int64()
+    """How long it has held the record that it has held for longest."""
+
+
+class ShareWindow(Struct):
+    topic_name: str = string()
+    partition_index: int = int32()
+    start_offset: int = int64()
+    end_offset: int = int64()
+    """The last offset of the window; one less than the start when it is empty."""
+    window_max: int = int32()
+    available: int = int32()
+    waiting: int = int32()
+    """Released, and to be delivered once their backoff is over."""
+    acquired: int = int32()
+    dead_letters: int = int32()
+    """Waiting for the dead-letter topic."""
+    dead_letter_problem: str = string()
+    """What they wait for; empty while they are on their way."""
+    finished: int = int32()
+    holders: list[ShareHolder] = array(ShareHolder)
+
+
+class DescribeShareWindowsResponse(Response, api_key=16_386, flexible=0):
+    windows: list[ShareWindow] = array(ShareWindow)
+    """Of the partitions that members have fetched from lately."""
