@@ -9,6 +9,9 @@ from uuid import uuid4
 
 import pytest
 
+from forebay.broker.node import Node
+from forebay.broker.shares.state_store import ShareStateStore
+from forebay.core.shares.transitions import ACQUIRED
 from forebay.errors import ErrorCode
 from forebay.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -210,6 +213,96 @@ def test_a_redelivery_to_a_connection_that_the_member_has_left_is_given_back(
         assert client.read().error_code == ErrorCode.NONE
     # One long poll is shorter than the lock.
     assert [each.deliveries for each in held(ShareMember(other, topic, topic_id).fetch())] == [3]
+
+
+@pytest.fixture
+def patient(tmp_path: Path) -> Iterator[LocalBroker]:
+    with local_broker(tmp_path / "patient", make_disk=HeldDisk) as running:
+        yield running
+
+
+def held_records(local: LocalBroker) -> int:
+    """Records that members hold."""
+
+    def count(node: Node) -> int:
+        machines = [share.machine for share in node.shares.shares if share.machine is not None]
+        return sum(machine.window.totals[ACQUIRED] for machine in machines)
+
+    return local.on_loop(count)
+
+
+def test_an_answer_that_had_to_wait_has_only_what_is_still_held(patient: LocalBroker, topic: str) -> None:
+    """The acknowledgement in the request waits for the disk for longer than the lock of what it acquires."""
+    with WireClient(patient.bootstrap) as client, WireClient(patient.bootstrap) as other:
+        topic_id, _ = made(client, topic, share_record_lock_duration_ms="1000")
+        append(client, topic, batch(b"a"))
+        append(client, topic, batch(b"b"))
+        member = ShareMember(client, topic, topic_id)
+        member.take(records=1)
+        with disk_of(patient).held():
+            member.post_fetch(acks={0: [ack(0)]}, records=1)
+            assert client.is_silent()
+            assert held_records(patient) == 1
+            wait_until(lambda: held_records(patient) == 0)
+            taker = ShareMember(other, topic, topic_id)
+            taker.post_fetch()
+            assert other.is_silent()
+        assert held(client.read()) == []
+        assert [(each.offset, each.deliveries) for each in held(other.read())] == [(1, 2)]
+
+
+def test_an_answer_to_a_session_that_was_replaced_has_nothing(patient: LocalBroker, topic: str) -> None:
+    with (
+        WireClient(patient.bootstrap) as client,
+        WireClient(patient.bootstrap) as again,
+        WireClient(patient.bootstrap) as other,
+    ):
+        topic_id, _ = made(client, topic)
+        append(client, topic, batch(b"a"))
+        member = ShareMember(client, topic, topic_id)
+        member.take()
+        assert member.acknowledge(ack(0, 0, RELEASE)) == ErrorCode.NONE
+        with disk_of(patient).held():
+            member.post_fetch()
+            assert client.is_silent()
+            ShareMember(again, topic, topic_id, member=member.member).fetch(wait_ms=1)
+        assert held(client.read()) == []
+        assert [each.deliveries for each in held(ShareMember(other, topic, topic_id).fetch())] == [3]
+
+
+# -- mistakes of ours --------------------------------------------------------------------------------------
+
+
+async def mistake(*_: object, **__: object) -> None:
+    raise ValueError("nobody has thought of this")
+
+
+def test_a_state_that_cannot_be_loaded_keeps_nobody_waiting(
+    local: LocalBroker, client: WireClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_id, _ = made(client, topic)
+    append(client, topic, batch(b"a"))
+    member = ShareMember(client, topic, topic_id)
+    with monkeypatch.context() as patch:
+        patch.setattr(ShareStateStore, "read", mistake)
+        assert parts(member.fetch())[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert [each.deliveries for each in member.take()] == [1]
+
+
+def test_a_write_that_fails_keeps_nobody_waiting(
+    patient: LocalBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with WireClient(patient.bootstrap) as client:
+        topic_id, _ = made(client, topic)
+        append(client, topic, batch(b"a"))
+        member = ShareMember(client, topic, topic_id)
+        member.take()
+        member.fetch(wait_ms=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(ShareStateStore, "write", mistake)
+            assert member.acknowledge(ack(0)) == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert [each.offset for each in member.take()] == [0]
+        assert member.acknowledge(ack(0)) == ErrorCode.NONE
 
 
 def test_members_that_wait_for_the_same_message_get_it_one_after_the_other(

@@ -186,15 +186,9 @@ class ShareFetch(ShareCall):
         """A redelivery is persisted now, or that took too long: then others may have it."""
         if error is not None:
             delivery.share.give_back(self._seen.key.member_id, delivery.ranges)
-        self._keep_held(delivery)
-
-    def _keep_held(self, delivery: _Delivery) -> None:
-        """Locks may have run out while the delivery waited."""
-        delivery.ranges = delivery.share.still_held(self._seen.key.member_id, delivery.ranges)
 
     def _delivery_loaded(self, delivery: _Delivery, error: KafkaError | None) -> None:
         """Its bytes are in memory and checked. Damaged ones are not sent; their locks run out."""
-        self._keep_held(delivery)
         if error is not None:
             delivery.ranges = []
             at = SessionPartition(delivery.share.key.topic_id, delivery.share.key.partition)
@@ -205,9 +199,19 @@ class ShareFetch(ShareCall):
         for delivery in self._deliveries.values():
             delivery.share.give_back(self._seen.key.member_id, delivery.ranges)
 
+    def _keep_held(self) -> None:
+        """Take out of an answer that had to wait what its member does not hold any more: its locks have run
+        out, or another session of the member has begun, so that it may not read this answer."""
+        if self._seen.session is not None and self._seen.session.has_ended:
+            self._abandoned()
+        for delivery in self._deliveries.values():
+            delivery.ranges = delivery.share.still_held(self._seen.key.member_id, delivery.ranges)
+
     # -- answering -------------------------------------------------------------------------------------
 
     def _response(self) -> ShareFetchResponse:
+        if self._reply is not None:
+            self._keep_held()
         topics: dict[bytes, list[PartitionData]] = {}
         for at, is_due in self._answered_partitions().items():
             data = self._partition(at)
