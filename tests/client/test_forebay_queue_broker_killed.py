@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-from forebay.client import Admin, Queue, QueueMessage
+import pytest
+
+from forebay.client import Admin, ClientError, Queue, QueueMessage
 from forebay.testing import Broker
 
 TOTAL = 300
@@ -36,3 +38,18 @@ def test_every_message_is_accepted_and_none_again_after_that() -> None:
     repeated = handled.total() - TOTAL
     assert summary.accepted + summary.lost == handled.total()
     assert repeated <= summary.lost  # only what was not confirmed as accepted may come again
+
+
+def test_a_block_that_ends_without_a_broker_does_not_pass_for_accepted() -> None:
+    with Broker(process=True) as broker:
+        Admin(broker.bootstrap_servers).create_topic("jobs", partitions=1)
+        with Queue(broker.bootstrap_servers, "jobs", group="g") as queue:
+            queue.send_and_wait("0")
+            with (
+                pytest.raises(ClientError, match="jobs/0 offset 0 could not be acknowledged"),
+                queue.receive(20),
+            ):
+                broker.kill()
+            broker.start()
+            with queue.receive(60) as message:
+                assert message.value == b"0"

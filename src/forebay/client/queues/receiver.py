@@ -190,9 +190,12 @@ def check_library() -> None:
 def _refused(message: QueueMessage, error: KafkaError, lock_s: float) -> ClientError:
     if error.code() == _INVALID_RECORD_STATE:
         return _lost(message, lock_s)
-    refused = from_kafka(error)
-    refused.args = (f"{message.place} could not be acknowledged, it may be delivered again: {error.str()}",)
-    return refused
+    return ClientError(
+        f"{message.place} could not be acknowledged, it may be delivered again: {error.str()}",
+        code=error.code(),
+        name=error.name(),
+        fatal=error.fatal(),
+    )
 
 
 def _lost(message: QueueMessage, lock_s: float) -> LockLost:
