@@ -26,6 +26,7 @@ VERBS = {
     "work": "forebay.cli.work.work:work",
     "group": "forebay.cli.group.commands:group",
     "share": "forebay.cli.share.commands:share",
+    "dead-letter": "forebay.cli.dead_letter.commands:dead_letter",
     "config": "forebay.cli.config:config",
     "cluster": "forebay.cli.cluster.commands:cluster",
     "pipeline": "forebay.cli.pipeline.commands:pipeline",

@@ -1,0 +1,69 @@
+"""`forebay dead-letter list`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from itertools import islice
+
+import click
+
+from forebay.cli.client import Client, client_options
+from forebay.cli.dead_letter.letters import (
+    HEADINGS,
+    Filter,
+    Letter,
+    filter_options,
+    json_row,
+    letter_of,
+    table_row,
+)
+from forebay.cli.dead_letter.positions import last_committed
+from forebay.cli.dead_letter.reading import bounds, first_since, places_of, read_lines, reader_settings
+from forebay.cli.output import json_option, print_json, print_table
+
+
+@click.command(name="list")
+@click.argument("topic")
+@filter_options
+@json_option
+@client_options
+def list_letters(topic: str, wanted: Filter, limit: int | None, as_json: bool, client: Client) -> None:
+    """List the dead letters in TOPIC: where they came from, and why.
+
+    \b
+      forebay dead-letter list jobs.dead --since 1h
+      forebay dead-letter list jobs.dead --group thumbnails --reason rejected
+    """
+    with closing(_letters(client, topic, wanted)) as letters:
+        found = list(islice(letters, limit))
+    moved = last_committed(client, topic, {letter.line.partition for letter in found})
+    rows = [
+        (letter, known is not None and known.is_moved(letter.line.offset))
+        for letter in found
+        for known in [moved.get(letter.line.partition)]
+    ]
+    if as_json:
+        print_json([{**json_row(letter), "redriven": redriven} for letter, redriven in rows])
+    elif rows:
+        cells = [[*table_row(letter), "yes" if redriven else None] for letter, redriven in rows]
+        print_table((*HEADINGS, "REDRIVEN"), cells)
+    else:
+        click.echo(f"no such dead letters in {topic}", err=True)
+
+
+def _letters(client: Client, topic: str, wanted: Filter) -> Generator[Letter]:
+    """Without their contents, which may be large."""
+    admin = client.admin()
+    starts, ends = bounds(admin, places_of(client, admin, topic))
+    if wanted.since_ms is not None:
+        starts = first_since(admin, wanted.since_ms, starts, ends)
+    consumer = client.consumer(reader_settings())
+    try:
+        for lines in read_lines(consumer, starts, ends):
+            for letter in map(letter_of, lines):
+                if letter is not None and wanted.matches(letter):
+                    line = letter.line._replace(key=None, value=None, headers=())
+                    yield letter._replace(line=line, headers=())
+    finally:
+        consumer.close()

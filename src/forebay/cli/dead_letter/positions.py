@@ -1,0 +1,44 @@
+"""How far the redrive of a dead-letter topic has come: the committed offsets of a group of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from forebay.cli.client import REQUEST_SECONDS, Client, failed
+from forebay.cli.dead_letter.progress import Progress, progress_of
+from forebay.cli.dead_letter.reading import reader_settings
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+
+def redrive_group(topic: str) -> str:
+    """Also the transactional id of its redrives: one at a time moves letters of the topic."""
+    return f"forebay-redrive-{topic}"
+
+
+def last_committed(client: Client, topic: str, partitions: Iterable[int]) -> dict[int, Progress]:
+    """Without waiting for a redrive that is under way, or was killed."""
+    if not (wanted := sorted(partitions)):
+        return {}
+    consumer = client.consumer(reader_settings(redrive_group(topic), committed=False))
+    try:
+        return committed_by(consumer, topic, wanted)
+    finally:
+        consumer.close()
+
+
+def committed_by(consumer: Consumer, topic: str, partitions: Iterable[int]) -> dict[int, Progress]:
+    """Of the consumer's group. One that reads committed waits for the end of an open transaction."""
+    from confluent_kafka import KafkaException, TopicPartition
+
+    asked = [TopicPartition(topic, number) for number in partitions]
+    try:
+        found = consumer.committed(asked, timeout=REQUEST_SECONDS)
+    except KafkaException as error:
+        raise failed(error) from None
+    for each in found:
+        if each.error is not None:
+            raise failed(KafkaException(each.error))
+    return {each.partition: progress_of(each.offset, each.metadata) for each in found if each.offset >= 0}
