@@ -33,6 +33,8 @@ class Worker:
         self.accepted: Counter[bytes] = Counter()
         self.deliveries: Counter[bytes] = Counter()
         self.failures: list[str] = []
+        self.refused: Counter[bytes] = Counter()
+        """What may have been accepted: the broker has not confirmed it, and has perhaps only not said so."""
         self._consumer = consumer(servers, group, topic, share_acknowledgement_mode="explicit", **settings)
 
     def __enter__(self) -> Worker:
@@ -54,10 +56,14 @@ class Worker:
         if not messages:
             return
         for at, error in self._consumer.commit_sync(20.0).items():
+            values = accepted.pop((at.topic, at.partition), [])
             if error is None:
-                self.accepted.update(accepted.get((at.topic, at.partition), []))
+                self.accepted.update(values)
             else:
                 self.failures.append(str(error))
+                self.refused.update(values)
+        for values in accepted.values():
+            self.refused.update(values)
 
 
 def work_until(condition: Callable[[], bool], *workers: Worker, **how: Any) -> None:

@@ -89,8 +89,9 @@ class ShareFetch(ShareCall):
 
     # -- looking and waiting ---------------------------------------------------------------------------
 
-    def _fetch(self) -> bool:
-        """Look at the partitions of the session; whether there is something to answer."""
+    def _fetch(self, arrived: object = None) -> bool:
+        """Look at the partitions of the session, or at that where something arrived; whether there is
+        something to answer."""
         session, request, now_ms = self._seen.session, self._request, self._service.time.uptime_ms()
         assert session is not None
         if session.has_ended:
@@ -104,6 +105,8 @@ class ShareFetch(ShareCall):
         for at in list(session.partitions):
             if left <= 0:
                 break
+            if arrived is not None and not self._is_at(arrived, at):
+                continue
             demand = Demand(left, max(request.batch_size, 1), is_record_limit)
             try:
                 share = self._share(at)
@@ -117,6 +120,11 @@ class ShareFetch(ShareCall):
                 self._deliveries[at] = _Delivery(share, found)
                 left -= sum(each.last - each.first + 1 for each in found.ranges)
         return bool(self._deliveries) or bool(self._errors)
+
+    def _is_at(self, watched: object, at: SessionPartition) -> bool:
+        """Whether a share or a partition that this request watches is the one of this place."""
+        share = self._shares.get(at)  # None: the session got this partition by a later request
+        return share is not None and (watched is share or watched is share.partition)
 
     def _share(self, at: SessionPartition) -> LiveShare:
         """Raises KafkaError, also when the share that this request waited for has failed."""
@@ -145,11 +153,11 @@ class ShareFetch(ShareCall):
         self._reply.on_abandoned = wait.finish
         return self._reply
 
-    def _missing(self, *_: object) -> int:
+    def _missing(self, arrived: object, *_: object) -> int:
         """Bytes to wait for: none once there is something to answer. Others wait behind it: no exceptions."""
         assert self._reply is not None
         try:
-            return 0 if self._deliveries or self._fetch() else 1
+            return 0 if self._deliveries or self._fetch(arrived) else 1
         except Exception:
             log.exception("a share fetch could not look at its partitions")
             self._reply.abort()
