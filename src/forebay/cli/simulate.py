@@ -66,6 +66,8 @@ def _summary(ending: Ending) -> dict[str, object]:
         "transactions aborted": counts.aborted,
         "offsets committed": counts.offsets,
         "assignments to group members": counts.claims,
+        "deliveries to share group members": counts.deliveries,
+        "accepted or rejected by them": counts.finished,
         "changes by administrators": counts.changes,
         "faults": ", ".join(f"{name} {count}" for name, count in sorted(ending.faults.items())) or "none",
     }

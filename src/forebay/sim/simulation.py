@@ -16,6 +16,7 @@ from forebay.errors import ForebayError
 from forebay.sim.actors.final_checks import Found, LastAuditor, LastReader
 from forebay.sim.actors.keyed import KeyedAuditor
 from forebay.sim.actors.members import SESSION_MS
+from forebay.sim.actors.share_auditors import LastWorker
 from forebay.sim.faults.faults import Faults
 from forebay.sim.faults.scene import Scene
 from forebay.sim.models.facts import Counts
@@ -24,7 +25,7 @@ from forebay.sim.models.messages import Model
 from forebay.sim.workload import TopicMaker, Workload
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimNode
-from forebay.sim.world.places import KEYED, SURE
+from forebay.sim.world.places import JOBS, KEYED, SHARE_GROUP_NAME, SURE
 from forebay.sim.world.store import CLUSTER, STORE_HOST, SimStore
 from forebay.sim.world.virtual_time import World
 
@@ -93,6 +94,7 @@ class Simulation:
         self.invariants = Invariants(world, self.nodes, self.store, lasting)
         self.workload = Workload(world, self.network, self.model, [node.address for node in self.nodes])
         self.workload.on_acknowledged = self.invariants.acknowledged
+        self.model.shares.term_of = self.invariants.term
         self.scene = Scene(world, self.network, self.store, self.nodes, self.invariants.in_sync)
         self.scene.one_is_enough = story.brokers > 1 and not lasting
         self.faults = Faults(self.scene)
@@ -184,6 +186,9 @@ class Simulation:
             self.workload.add("last-auditor", LastAuditor),
             self.workload.add("keyed-auditor", partial(KeyedAuditor, at=KEYED)),
         ]
+        if self.workload.has_share_group:
+            worker = partial(LastWorker, group=SHARE_GROUP_NAME, partitions=JOBS)
+            readers.append(self.workload.add("last-worker", worker))
         self._wait("all is as told", _HEAL_S_MAX, lambda: all(reader.done for reader in readers))
         if self.world.breach is None:
             self.model.finish(found.stored, found.visible, found.starts)
@@ -205,6 +210,9 @@ def _settings(world: World, story: Story) -> dict[str, str]:
         "producer.id.expiration.check.interval.ms": "1000",
         "group.consumer.session.timeout.ms": str(SESSION_MS),
         "group.consumer.heartbeat.interval.ms": "700",
+        "share.coordinator.state.topic.num.partitions": "2",
+        "share.coordinator.snapshot.update.records.per.snapshot": chance.choice(("5", "500")),
+        "share.coordinator.state.topic.prune.interval.ms": chance.choice(("1000", "300000")),
         "leader.imbalance.check.interval.seconds": chance.choice(("5", "300")),
     }
 

@@ -34,8 +34,11 @@ from forebay.sim.actors.producers import (
     Producer,
     RepeatingProducer,
 )
+from forebay.sim.actors.share_auditors import ShareAuditor
+from forebay.sim.actors.share_members import ShareMember
 from forebay.sim.actors.transactional import BumpingProducer, ContinuingProducer, TransactionalProducer
 from forebay.sim.models.messages import Model
+from forebay.sim.models.shares import ShareRules
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimProcess
 from forebay.sim.world.places import (
@@ -43,9 +46,11 @@ from forebay.sim.world.places import (
     BRIEF,
     EXACT,
     GROUP_NAME,
+    JOBS,
     KEYED,
     LOOSE,
     PLAIN,
+    SHARE_GROUP_NAME,
     SHARED,
     SOURCE,
     SURE,
@@ -59,6 +64,12 @@ from forebay.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from forebay.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 
 MakeActor = Callable[[Client, Model], Actor]
 
@@ -67,11 +78,16 @@ _ENSEMBLES = 3
 _VALUE_BYTES = (0, 0, 1_000)
 """Large values in some stories make large logs, which take long to scan."""
 _ADMINISTRATORS = 3
+_SHARE_MEMBERS = 3
+_SHARE_CHANCE = 0.67
+"""Of a share group in a story in which messages last."""
 
 _SETTINGS: dict[str, dict[str, str]] = {
     "brief": {"segment.bytes": "1024", "retention.bytes": "2048"},
     "keyed": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "500"},
 }
+_SET = 0
+_GROUP_RESOURCE = 32
 _FOR_EVER = str(2**63 - 1)
 
 
@@ -94,6 +110,7 @@ class TopicMaker(Actor):
 
     async def act(self) -> None:
         await self.retry(self._make)
+        await self.retry(self._set_up_shares)
         for name, count in TOPICS.items():
             self.model.topics.made(name, count)
 
@@ -111,6 +128,35 @@ class TopicMaker(Actor):
         for result in response.topics:
             if result.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:  # an earlier attempt was not answered
                 check(result.error_code)
+
+    async def _set_up_shares(self) -> None:
+        rules = self.model.shares.rules
+        settings = {
+            "share.auto.offset.reset": "earliest",
+            "share.session.timeout.ms": "2000",
+            "share.heartbeat.interval.ms": "700",
+            "share.record.lock.duration.ms": str(rules.lock_ms),
+            "share.delivery.count.limit": str(rules.delivery_limit),
+            "forebay.share.retry.backoff.ms": str(rules.backoff_ms),
+            "forebay.share.retry.backoff.max.ms": str(4 * rules.backoff_ms),
+        }
+        configs = [
+            AlterableConfig(name=key, config_operation=_SET, value=value) for key, value in settings.items()
+        ]
+        resource = AlterConfigsResource(
+            resource_type=_GROUP_RESOURCE, resource_name=SHARE_GROUP_NAME, configs=configs
+        )
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        response = await self.client.ask_any(request, IncrementalAlterConfigsResponse)
+        check(response.responses[0].error_code)
+
+
+def _share_rules(chance: Random) -> ShareRules:
+    return ShareRules(
+        lock_ms=chance.choice((1_000, 2_000, 60_000)),
+        delivery_limit=chance.choice((2, 3, 5)),
+        backoff_ms=chance.choice((0, 200)),
+    )
 
 
 def _manners(chance: Random) -> Manners:
@@ -153,6 +199,8 @@ class Workload:
         self._value_bytes = world.chance("values").choice(_VALUE_BYTES)
         self._shared: list[TopicPartition] = []
         """What the members of the group share, if there is one in this story."""
+        self.has_share_group = False
+        model.shares.rules = _share_rules(world.chance("shares"))
         self.on_acknowledged: Callable[[str, float], None] = lambda _host, _asked_at: None
 
     def start(self) -> None:
@@ -169,7 +217,10 @@ class Workload:
         if lasting:  # else messages that it has read may get lost
             ensembles["transformer"] = self._add_transformer
         self._add("producer", Producer, [PLAIN, BRIEF], chance.choice(DIALECTS), _manners(chance))
-        for name in chance.sample(sorted(ensembles), _ENSEMBLES):
+        self.has_share_group = lasting and chance.random() < _SHARE_CHANCE
+        if self.has_share_group:
+            self._add_share_members(chance)
+        for name in chance.sample(sorted(ensembles), _ENSEMBLES - self.has_share_group):
             ensembles[name](chance)
         self.add("reader", partial(Consumer, partitions=ALL, committed=False))
         committed = partial(Consumer, partitions=SURE, committed=True)
@@ -208,6 +259,14 @@ class Workload:
             member = partial(protocol, group=GROUP_NAME, partitions=SHARED, mortal=number == mortal)
             self.add(f"member-{number}", member)
         self._shared = SHARED
+
+    def _add_share_members(self, chance: Random) -> None:
+        kind = chance.choice((IdempotentProducer, PipeliningProducer))
+        self._add("employer", kind, JOBS, chance.choice(DIALECTS), _manners(chance))
+        for number in range(_SHARE_MEMBERS):
+            worker = partial(ShareMember, group=SHARE_GROUP_NAME, partitions=JOBS)
+            self.add(f"worker-{number}", worker, MODERN, _manners(chance))
+        self.add("share-auditor", partial(ShareAuditor, group=SHARE_GROUP_NAME, partitions=JOBS))
 
     def _add_administrators(self, chance: Random, *, lasting: bool) -> None:
         brokers = len(self._bootstrap)

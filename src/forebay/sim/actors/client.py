@@ -94,6 +94,10 @@ class Client:
         self._topic_ids: dict[str, bytes] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
 
+    @property
+    def brokers(self) -> list[Address]:
+        return self._bootstrap
+
     # -- asking --------------------------------------------------------------------------------------------
 
     async def ask(
@@ -140,6 +144,16 @@ class Client:
         )
         return connection
 
+    def hang_up(self, address: Address) -> None:
+        """Close the connection to a broker."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    def reconnect(self, address: Address) -> None:
+        """Use another connection from now on; the old one stays open, as if nobody had noticed."""
+        self._connections.pop(address, None)
+
     # -- leaders and coordinators ----------------------------------------------------------------------------
 
     async def metadata(self, topics: Sequence[str]) -> MetadataResponse:
@@ -165,6 +179,11 @@ class Client:
         if at not in self._leaders:
             raise Failed(f"{at[0]}-{at[1]} has no leader")
         return self._leaders[at]
+
+    async def topic_id(self, topic: str) -> bytes:
+        if topic not in self._topic_ids:
+            await self.metadata([topic])
+        return self._topic_ids[topic]
 
     async def coordinator(self, kind: int, key: str) -> Address:
         known = self._coordinators.get((kind, key))

@@ -48,6 +48,10 @@ class Counts:
     offsets: int = 0
     claims: int = 0
     """How often a member of a group got its partitions."""
+    deliveries: int = 0
+    """Of records to members of the share group."""
+    finished: int = 0
+    """Records of which a broker has said that they are accepted or rejected."""
     changes: int = 0
     """By administrators: topics made and deleted, settings, elections, moves."""
 

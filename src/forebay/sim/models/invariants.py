@@ -13,7 +13,8 @@ from forebay.broker.node import Node
 from forebay.broker.partition.partition import Partition
 from forebay.core.cluster.image import ClusterImage, PartitionState
 from forebay.core.topic_partition import TopicPartition
-from forebay.errors import StorageError
+from forebay.errors import KafkaError, StorageError
+from forebay.sim.models.shares import Term
 from forebay.sim.models.upkeep import Upkeep
 from forebay.sim.world.node import SimNode
 from forebay.sim.world.store import SimStore
@@ -51,6 +52,18 @@ class Invariants:
         since = self._store.doubts_since(host)
         if since is not None and since <= asked_at:
             self._world.fail(f"{host} acknowledged a batch, and was not sure of its lease since {since:.3f}")
+
+    def term(self, host: str, at: TopicPartition) -> Term | None:
+        """The term in which a host believes to lead a partition; None if it does not."""
+        node = next((node for node in self._nodes if node.host == host), None)
+        if node is None or node.broker is None or not node.ready:
+            return None
+        try:
+            epoch = node.broker.partitions.get(*at).leader_epoch
+        except KafkaError:
+            return None
+        newest = self._store.image().partition(*at)
+        return node.starts, epoch, newest is not None and newest.leader_epoch == epoch
 
     def _brokers(self) -> Iterator[tuple[SimNode, Node]]:
         for node in self._nodes:

@@ -16,6 +16,7 @@ from forebay.core.topic_partition import TopicPartition
 from forebay.sim.models.facts import Content, Counts, Outcome, Sent, Transaction, name_of
 from forebay.sim.models.groups import Groups
 from forebay.sim.models.keyed import KeyedValues
+from forebay.sim.models.shares import Shares
 from forebay.sim.models.topics import Topics
 
 
@@ -32,6 +33,7 @@ class Model:
         self._acknowledged: dict[bytes, tuple[TopicPartition, int]] = {}
         self._transactions: list[Transaction] = []
         self.groups = Groups(fail)
+        self.shares = Shares(fail)
         self.keyed = KeyedValues(fail)
         self.topics = Topics()
 
@@ -41,6 +43,8 @@ class Model:
             self._counts,
             offsets=self.groups.commits_count,
             claims=self.groups.claims_count,
+            deliveries=self.shares.deliveries_count,
+            finished=self.shares.finished_count,
             changes=self.topics.changes_count,
         )
 
@@ -59,6 +63,10 @@ class Model:
         if offset >= 0:
             self._acknowledged[value] = (sent.at, offset)
             self._tell(sent.at, offset, value)
+
+    def offsets(self, at: TopicPartition) -> list[int]:
+        """Where messages are known to be."""
+        return list(self._told.get(at, ()))
 
     def begin(self, name: str) -> Transaction:
         transaction = Transaction(name)

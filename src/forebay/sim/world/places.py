@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from forebay.core.topic_partition import TopicPartition
 
-TOPICS = {"exact": 2, "plain": 1, "loose": 1, "source": 1, "target": 1, "brief": 1, "keyed": 1}
+TOPICS = {
+    "exact": 2,
+    "plain": 1,
+    "loose": 1,
+    "source": 1,
+    "target": 1,
+    "brief": 1,
+    "keyed": 1,
+    "jobs": 2,
+}
 EXACT: list[TopicPartition] = [("exact", 0), ("exact", 1)]
 SOURCE: TopicPartition = ("source", 0)
 TARGET: TopicPartition = ("target", 0)
@@ -12,7 +21,9 @@ PLAIN: TopicPartition = ("plain", 0)
 BRIEF: TopicPartition = ("brief", 0)
 """Retention deletes its oldest messages; no other topic loses any."""
 LOOSE: TopicPartition = ("loose", 0)
-SURE: list[TopicPartition] = [*EXACT, PLAIN, SOURCE, TARGET, BRIEF]
+JOBS: list[TopicPartition] = [("jobs", 0), ("jobs", 1)]
+"""For the share group."""
+SURE: list[TopicPartition] = [*EXACT, PLAIN, SOURCE, TARGET, BRIEF, *JOBS]
 """Here a message is acknowledged only when all in-sync replicas have it."""
 ALL: list[TopicPartition] = [*SURE, LOOSE]
 KEYED: TopicPartition = ("keyed", 0)
@@ -21,3 +32,5 @@ KEYED: TopicPartition = ("keyed", 0)
 GROUP_NAME = "crew"
 SHARED: list[TopicPartition] = [*EXACT, SOURCE]
 """What the members of the group share: all partitions of their topics."""
+
+SHARE_GROUP_NAME = "workers"

@@ -1,0 +1,87 @@
+"""Who looks after the share group: one who asks where it begins, and one who works on what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from forebay.core.topic_partition import TopicPartition
+from forebay.sim.actors.actor import Actor
+from forebay.sim.actors.client import GROUP, Client, Failed, Refused, check
+from forebay.sim.actors.share_members import ShareMember
+from forebay.sim.actors.share_sessions import ACCEPT, Said, Session
+from forebay.sim.models.facts import name_of
+from forebay.sim.models.messages import Model
+from forebay.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+    DescribeShareGroupOffsetsResponse,
+)
+
+_LOOK_S = 2.0
+_DRAIN_S_MAX = 20.0
+"""Less than the longest lock: what was held by members that have gone must not wait for its end."""
+
+
+async def look_at_starts(actor: Actor, group: str, partitions: Sequence[TopicPartition]) -> int:
+    """Have the model compare the start offsets of a share group; how many records are not finished yet."""
+    shares = actor.model.shares
+    floors = {at: shares.start(at) for at in partitions}
+    topic = DescribeShareGroupOffsetsRequestTopic(
+        topic_name=partitions[0][0], partitions=[at[1] for at in partitions]
+    )
+    wanted = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=[topic])
+    response = await actor.client.ask_coordinator(
+        GROUP, group, DescribeShareGroupOffsetsRequest(groups=[wanted]), DescribeShareGroupOffsetsResponse
+    )
+    check(response.groups[0].error_code)
+    lag = 0
+    for found in response.groups[0].topics[0].partitions:
+        check(found.error_code)
+        at = (partitions[0][0], found.partition_index)
+        if found.start_offset >= 0:
+            shares.started(at, found.start_offset, floors[at], actor.model.offsets(at))
+        lag += max(found.lag, 0) if found.start_offset >= 0 else 1
+    return lag
+
+
+class ShareAuditor(Actor):
+    """Asks again and again where the group begins."""
+
+    def __init__(
+        self, client: Client, model: Model, group: str, partitions: Sequence[TopicPartition]
+    ) -> None:
+        super().__init__(client, model)
+        self._group = group
+        self._partitions = partitions
+
+    async def act(self) -> None:
+        while not self.stopping:
+            await self.rest(_LOOK_S)
+            try:
+                await look_at_starts(self, self._group, self._partitions)
+            except (Failed, Refused):
+                self.client.forget_coordinator(GROUP, self._group)
+
+
+class LastWorker(ShareMember):
+    """When all is over it accepts whatever is left; nobody else holds anything any more."""
+
+    async def act(self) -> None:
+        deadline = self.world.now + _DRAIN_S_MAX
+        look = partial(look_at_starts, self, self.group, self._partitions)
+        forget = partial(self.client.forget_coordinator, GROUP, self.group)
+        while await self.retry(look, forget):
+            await self.fetch_all(self._partitions)
+            for session in list(self.sessions.values()):
+                await self._say(session, self._decide(session))
+            await self.rest(0.1)
+            if self.world.now > deadline:
+                starts = [f"{name_of(at)} {self.model.shares.start(at)}" for at in self._partitions]
+                self.world.fail(f"the share group has records left after {_DRAIN_S_MAX:.0f} s: {starts}")
+                return
+        await self.say_goodbye()
+
+    def _decide(self, session: Session) -> list[Said]:
+        return [Said(place, ACCEPT) for place in session.holds]

@@ -1,0 +1,78 @@
+"""Share sessions as the share consumers keep them: one per broker, and what was delivered in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from forebay.broker.ports import Address
+from forebay.core.topic_partition import TopicPartition
+from forebay.errors import ProtocolError
+from forebay.sim.models.shares import Hold, Place
+from forebay.wire.batch import crc_ok, records, split
+from forebay.wire.messages.share_fetch import AcknowledgementBatch, PartitionData
+
+GAP, ACCEPT, RELEASE, REJECT = range(4)
+
+
+class Said(NamedTuple):
+    """What a member says about one record."""
+
+    place: Place
+    kind: int
+
+    @property
+    def finishes(self) -> bool:
+        return self.kind != RELEASE
+
+
+@dataclass(eq=False, slots=True)
+class Session:
+    address: Address
+    epoch: int = 0
+    """That of the next request; 0 opens the session."""
+    partitions: set[TopicPartition] = field(default_factory=set)
+    holds: dict[Place, Hold] = field(default_factory=dict)
+    values: dict[Place, bytes] = field(default_factory=dict)
+    """Of the records that it holds."""
+    said: list[Said] = field(default_factory=list)
+    """What it has said last."""
+
+
+def acknowledgements(
+    said: Iterable[Said], *, one_type_each: bool
+) -> dict[TopicPartition, list[AcknowledgementBatch]]:
+    """Runs of neighbouring offsets, with one type for all of a run, or with a type for each offset."""
+    found: dict[TopicPartition, list[AcknowledgementBatch]] = {}
+    for (at, offset), kind in sorted(said):
+        batches = found.setdefault(at, [])
+        last = batches[-1] if batches else None
+        is_next = last is not None and last.last_offset + 1 == offset
+        if last is None or not is_next or (one_type_each and last.acknowledge_types[0] != kind):
+            batches.append(
+                AcknowledgementBatch(first_offset=offset, last_offset=offset, acknowledge_types=[kind])
+            )
+            continue
+        last.last_offset = offset
+        if not one_type_each:
+            last.acknowledge_types.append(kind)
+    return found
+
+
+def delivered_values(data: PartitionData) -> tuple[dict[int, bytes], bool]:
+    """The records of an answer by offset, and whether a disk has damaged some that are not among them."""
+    raw = memoryview(bytes(data.records or b""))  # type: ignore[arg-type]
+    values: dict[int, bytes] = {}
+    try:
+        batches = split(raw)
+    except ProtocolError:
+        return values, True
+    is_damaged = False
+    for start, header in batches:
+        if crc_ok(raw, start, header.size):
+            batch = raw[start : start + header.size]
+            values |= {record.offset: bytes(record.value or b"") for record in records(batch)}
+        else:
+            is_damaged = True
+    return values, is_damaged
