@@ -38,6 +38,14 @@ from forebay.storage.datadir import DataDir
 from forebay.storage.log import recovery
 from forebay.storage.log.writer import LogWriter
 from forebay.wire.batch import BatchHeader
+from support.faults.share_mutants import (
+    answer_acknowledgements_before_they_are_persisted,
+    deliver_without_a_limit,
+    do_not_fence_leaders_that_were_replaced,
+    keep_what_ended_sessions_held,
+    pass_records_that_were_released,
+    redeliver_before_it_is_persisted,
+)
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 
@@ -292,29 +300,34 @@ def cut_logs_on_the_loop(patch: pytest.MonkeyPatch) -> None:
 
 MUTANTS: dict[Mutant, int] = {
     acknowledge_before_replication: 2,
-    high_watermark_without_the_in_sync_replicas: 1,
-    skip_truncation: 1,
-    elect_outside_the_in_sync_set: 1,
-    do_not_raise_the_leader_epoch: 1,
-    followers_forget_producers: 1,
+    high_watermark_without_the_in_sync_replicas: 2,
+    skip_truncation: 18,
+    elect_outside_the_in_sync_set: 4,
+    do_not_raise_the_leader_epoch: 2,
+    followers_forget_producers: 4,
     shrink_before_the_store_agrees: 45,
     no_sync_where_nobody_else_is_in_sync: 8,
     say_nothing_of_lost_power: 6,
     serve_committed_readers_undecided_messages: 2,
-    forget_what_coordinators_knew: 1,
-    serve_beyond_the_high_watermark: 1,
-    forget_commits_when_coordinators_move: 1,
-    keep_members_whose_session_has_ended: 1,
-    take_commits_of_whoever_asks: 4,
-    number_no_generations: 1,
+    forget_what_coordinators_knew: 2,
+    serve_beyond_the_high_watermark: 3,
+    forget_commits_when_coordinators_move: 2,
+    keep_members_whose_session_has_ended: 2,
+    take_commits_of_whoever_asks: 12,
+    number_no_generations: 5,
     answer_administrators_before_it_is_done: 2,
-    take_any_batch_with_known_numbers_for_a_repeat: 35,
-    acknowledge_repeats_without_a_lease: 45,
+    take_any_batch_with_known_numbers_for_a_repeat: 18,
+    acknowledge_repeats_without_a_lease: 17,
     forget_producers_by_the_time_of_their_messages: 1,
     cut_a_log_at_a_gap_between_segments: 47,
     measure_time_by_the_wall: 1,
     compact_what_is_clean_again: 3,
     cut_logs_on_the_loop: 4,
+    answer_acknowledgements_before_they_are_persisted: 29,
+    redeliver_before_it_is_persisted: 38,
+    keep_what_ended_sessions_held: 1,
+    pass_records_that_were_released: 3,
+    deliver_without_a_limit: 3,
 }
 """Each with the seed to begin with: one that caught it when this was written, to be quick. A change of the
 broker makes other stories of the same seeds; then one of those that follow catches it."""
@@ -328,6 +341,8 @@ CAUGHT_BY_TESTS: dict[Mutant, str] = {
     "test_a_clean_stop_forgets_nothing_of_a_partition_that_could_not_be_opened",
     leave_out_a_batch_whose_beginning_was_deleted: "broker/replication/test_delete_records_replicated.py::"
     "test_a_new_replica_has_the_rest_of_a_batch_whose_beginning_was_deleted",
+    do_not_fence_leaders_that_were_replaced: "core/shares/test_share_coordinator.py::TestWrite::"
+    "test_only_the_leader_that_has_read_the_state_may_write",
 }
 """What few stories meet, because it needs faults in a rare order: the tests that make that order."""
 

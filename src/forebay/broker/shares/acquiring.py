@@ -47,7 +47,9 @@ def acquire(share: LiveShare, member_id: str, demand: Demand, *, max_bytes: int,
         part = log.read(offset, max_bytes, upper_offset=end)
         if part.range is None:
             return None
-        batches, last = _batches(partition, part, offset + demand.records_max - 1)
+        # What does not fit into the window is not looked at, however much a client asks for.
+        records_max = min(demand.records_max, share.settings.partition_max_record_locks)
+        batches, last = _batches(partition, part, offset + records_max - 1)
         visible = _visible(partition, batches, share.settings.is_read_committed, offset, last + 1)
         read = LogRead(offset, last, [(each.header.base_offset, each.header.last_offset) for each in visible])
         ranges, write = machine.acquire(member_id, read, demand, now_ms=now_ms)

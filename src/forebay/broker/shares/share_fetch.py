@@ -57,6 +57,7 @@ _KNOWN_TO_CLIENTS = frozenset(
 class _Delivery:
     """What a member gets from one partition."""
 
+    at: SessionPartition
     share: LiveShare
     found: Found
     ranges: list[Acquired] = field(init=False)
@@ -117,7 +118,7 @@ class ShareFetch(ShareCall):
                 self._errors[at] = error
                 continue
             if found is not None:
-                self._deliveries[at] = _Delivery(share, found)
+                self._deliveries[at] = _Delivery(at, share, found)
                 left -= sum(each.last - each.first + 1 for each in found.ranges)
         return bool(self._deliveries) or bool(self._errors)
 
@@ -199,8 +200,7 @@ class ShareFetch(ShareCall):
         """Its bytes are in memory and checked. Damaged ones are not sent; their locks run out."""
         if error is not None:
             delivery.ranges = []
-            at = SessionPartition(delivery.share.key.topic_id, delivery.share.key.partition)
-            self._errors[at] = error
+            self._errors[delivery.at] = error
 
     def _abandoned(self) -> None:
         """Nobody reads the answer. If the session went on elsewhere, its end does not release the records."""
@@ -214,6 +214,8 @@ class ShareFetch(ShareCall):
             self._abandoned()
         for delivery in self._deliveries.values():
             delivery.ranges = delivery.share.still_held(self._seen.key.member_id, delivery.ranges)
+            if not delivery.share.is_current:  # the client has to look for the new leader
+                self._errors.setdefault(delivery.at, delivery.share.partition.not_leader())
 
     # -- answering -------------------------------------------------------------------------------------
 

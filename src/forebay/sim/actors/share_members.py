@@ -44,7 +44,7 @@ _POISON = 9
 _WAITS_MS = (0, 100, 300)
 _DELIVERY_S_MAX = 0.9
 """A lock lasts longer. So an answer that came sooner, without an error, has all that was acquired."""
-_MAX_BYTES = 64 * 1024
+_MAX_BYTES = 16 * 1024
 _FINAL_EPOCH = -1
 _LEAVE_EPOCH = -1
 
@@ -236,8 +236,8 @@ class ShareMember(Actor):
             max_wait_ms=self.chance.choice(_WAITS_MS),
             min_bytes=1,
             max_bytes=_MAX_BYTES,
-            max_records=self.chance.choice((1, 5, 500)),
-            batch_size=self.chance.choice((1, 5, 500)),
+            max_records=self.chance.choice((1, 5, 20)),
+            batch_size=self.chance.choice((1, 5, 20)),
             share_acquire_mode=self.chance.choice((0, 1)),
             topics=[fetch_message.FetchTopic(topic_id=topic_id, partitions=partitions)],
             forgotten_topics_data=[forgotten] if gone else [],

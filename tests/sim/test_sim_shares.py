@@ -1,0 +1,153 @@
+"""The model of share groups: what it lets pass, and what it does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.sim.actors.share_sessions import ACCEPT, REJECT, RELEASE, Said, acknowledgements
+from forebay.sim.models.shares import Hold, ShareRules, Shares, Term
+
+AT = ("jobs", 0)
+PLACE = (AT, 7)
+TERM: Term = (1, 3, True)
+
+
+@pytest.fixture
+def breaches() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def shares(breaches: list[str]) -> Shares:
+    shares = Shares(breaches.append)
+    shares.rules = ShareRules(lock_ms=1_000, delivery_limit=3, backoff_ms=0)
+    return shares
+
+
+def hold(member: str, count: int, asked_at: float, term: Term | None = TERM) -> Hold:
+    """A delivery that took 10 ms; each member has one session."""
+    return Hold(
+        place=PLACE,
+        count=count,
+        asked_at=asked_at,
+        received_at=asked_at + 0.01,
+        host="node1",
+        term=term,
+        session=member,
+        member=member,
+    )
+
+
+def test_what_was_accepted_does_not_come_again(shares: Shares, breaches: list[str]) -> None:
+    shares.delivered(hold("a", 1, 1.0))
+    shares.let_go(PLACE, "a")
+    shares.asked(PLACE)
+    shares.finished(PLACE, 1.5)
+    shares.delivered(hold("b", 2, 1.4))  # on its way while the accept was answered
+    assert not breaches
+    shares.delivered(hold("b", 2, 1.6))
+    assert any("accepted or rejected" in breach for breach in breaches)
+
+
+def test_an_accept_without_an_answer_allows_both(shares: Shares, breaches: list[str]) -> None:
+    shares.delivered(hold("a", 1, 1.0))
+    shares.let_go(PLACE, "a")
+    shares.asked(PLACE)
+    shares.delivered(hold("b", 2, 1.6))
+    shares.started(AT, 8, 0, [7])
+    assert not breaches
+
+
+def test_a_record_has_one_holder_while_its_session_lasts(shares: Shares, breaches: list[str]) -> None:
+    first = hold("a", 1, 1.0)
+    shares.delivered(first)
+    shares.delivered(hold("b", 2, 1.5))
+    assert not breaches, "the session of a may have ended"
+    shares.lives([first], 1.4)
+    assert not breaches, "it may have ended since"
+    shares.lives([first], 1.6)
+    assert len(breaches) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked_at", "term"), [(2.1, TERM), (1.5, (2, 3, True)), (1.5, (1, 4, True)), (1.5, None)]
+)
+def test_the_end_of_a_lock_and_another_leader_make_room(
+    shares: Shares, breaches: list[str], asked_at: float, term: Term | None
+) -> None:
+    first = hold("a", 1, 1.0)
+    shares.delivered(first)
+    shares.delivered(hold("b", 2, asked_at, term))
+    shares.lives([first], 9.0)
+    assert not breaches
+
+
+@pytest.mark.parametrize(
+    ("counts", "is_breach"),
+    [([1, 2, 3], False), ([1, 1, 2], False), ([1, 2, 2], True), ([1, 2, 1], True), ([1, 2, 3, 4], True)],
+)
+def test_counts_go_up_to_the_limit(
+    shares: Shares, breaches: list[str], counts: list[int], is_breach: bool
+) -> None:
+    for number, count in enumerate(counts):
+        shares.delivered(hold(f"member-{number}", count, 2.0 * number))
+    assert bool(breaches) is is_breach
+
+
+def test_a_leader_that_was_replaced_may_deliver_for_the_first_time_only(
+    shares: Shares, breaches: list[str]
+) -> None:
+    shares.finished(PLACE, 1.0)
+    shares.delivered(hold("a", 1, 2.0, (1, 3, False)))
+    assert not breaches
+    shares.delivered(hold("b", 2, 4.0, (1, 3, False)))
+    assert len(breaches) == 1
+
+
+def test_the_start_offset_passes_only_what_is_finished(shares: Shares, breaches: list[str]) -> None:
+    shares.delivered(hold("a", 1, 1.0))
+    shares.doubt(AT, 1.2)
+    shares.started(AT, 7, 0, [7])
+    assert not breaches
+    shares.started(AT, 8, 7, [7])
+    assert len(breaches) == 1, "it was delivered twice at most"
+
+
+def test_deliveries_that_got_lost_count_for_the_limit(shares: Shares, breaches: list[str]) -> None:
+    shares.delivered(hold("a", 1, 1.0))
+    shares.doubt(AT, 1.2)
+    shares.doubt(AT, 1.4)
+    shares.started(AT, 8, 0, [7])
+    assert not breaches
+
+
+def test_the_start_offset_does_not_go_back(shares: Shares, breaches: list[str]) -> None:
+    shares.started(AT, 5, shares.start(AT), [])
+    assert shares.start(AT) == 5
+    shares.started(AT, 4, 0, [])  # asked for before the first answer
+    assert not breaches
+    shares.started(AT, 4, 5, [])
+    assert len(breaches) == 1
+
+
+def test_nobody_acknowledges_for_another(shares: Shares, breaches: list[str]) -> None:
+    shares.delivered(hold("a", 1, 1.0))
+    shares.taken_from_a_stranger("b", PLACE, 1.5)
+    assert len(breaches) == 1
+
+
+@pytest.mark.parametrize(
+    ("one_type_each", "expected"),
+    [
+        (True, [(3, 4, [ACCEPT]), (5, 5, [REJECT]), (7, 7, [RELEASE])]),
+        (False, [(3, 5, [ACCEPT, ACCEPT, REJECT]), (7, 7, [RELEASE])]),
+    ],
+)
+def test_neighbours_are_acknowledged_together(
+    one_type_each: bool, expected: list[tuple[int, int, list[int]]]
+) -> None:
+    kinds = {7: RELEASE, 4: ACCEPT, 3: ACCEPT, 5: REJECT}
+    said = [Said((AT, offset), kind) for offset, kind in kinds.items()]
+    batches = acknowledgements(said, one_type_each=one_type_each)[AT]
+    found = [(each.first_offset, each.last_offset, each.acknowledge_types) for each in batches]
+    assert found == expected
