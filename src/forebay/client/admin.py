@@ -23,7 +23,9 @@ from forebay.client.errors import ClientError, error_of, from_kafka, kafka_error
 from forebay.client.presets import Settings, admin_settings
 
 REQUEST_SECONDS = 30.0
-_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_INTERNAL_TOPICS = frozenset(
+    {"__consumer_offsets", "__forebay_moves", "__share_group_state", "__transaction_state"}
+)
 """What Kafka's brokers call internal."""
 
 Partition = tuple[str, int]

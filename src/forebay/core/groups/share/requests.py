@@ -96,10 +96,11 @@ class ShareRequests:
         group = self._groups.get(group_id)
         if isinstance(group, ShareGroup):
             return group.described(allowed)
+        wrong = "not found" if group is None else "is not a share group"
         return DescribedGroup(
             group_id=group_id,
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id} is not a share group.",
+            error_message=f"Group {group_id} {wrong}.",
         )
 
     # -- offsets -------------------------------------------------------------------------------------
