@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import AcknowledgeType, ShareConsumer
 
+from forebay.client.transactions import Progress, Transactions
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.forebay_command import Done, environment, forebay
 from support.clients.kafka_clients import CLIENTS, DEADLINE_SECONDS, Headers, Message, create_topic
@@ -298,3 +299,31 @@ def test_a_redrive_that_is_killed_and_run_again_moves_each_once(
     assert letters.redrive() == []
     moved = Counter(letters.values())
     assert moved == Counter(f"{n % 2} v{n}" for n in range(count))
+
+
+def test_a_later_redrive_ends_the_one_before(letters: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one begins when this one has sent its letters and not committed them."""
+    letters.add(*(letters.letter(n) for n in range(3)))
+    later: list[list[int]] = []
+    commit = Transactions.commit
+
+    def overtaken(transactions: Transactions, progress: Progress | None) -> None:
+        if not later:
+            later.append([])
+            later[0] = letters.redrive()
+        commit(transactions, progress)
+
+    monkeypatch.setattr(Transactions, "commit", overtaken)
+    done = letters("redrive", "--execute")
+    assert (done.code, later) == (1, [[0, 1, 2]])
+    assert f"another redrive of {letters.dead} has begun" in done.err
+    assert letters.values() == ["0 v0", "0 v1", "0 v2"]
+
+
+def test_a_dead_letter_topic_that_was_made_anew_is_moved_anew(some: Letters) -> None:
+    assert len(some.redrive()) == 4
+    assert forebay("topic", "delete", some.dead, "--yes", bootstrap=some.bootstrap).code == 0
+    create_topic(some.bootstrap, some.dead, 1)
+    some.add(some.letter(30))
+    assert some.redrive() == [0]
+    assert "0 v30" in some.values()

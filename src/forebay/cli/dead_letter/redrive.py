@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from forebay.cli.client import Client, CommandError, client_options
 from forebay.cli.config import read_configs
 from forebay.cli.dead_letter.letters import HEADINGS, Filter, filter_options, json_row, table_row
-from forebay.cli.dead_letter.redriving import Outcome
 from forebay.cli.output import json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from forebay.cli.dead_letter.redriving import Outcome
 
 
 @click.command()
