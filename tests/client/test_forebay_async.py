@@ -59,6 +59,18 @@ async def test_acknowledges_come_back_with_offsets(servers: str, forebay_topic: 
     assert [message.offset for message in sent] == list(range(100))
 
 
+async def test_a_poll_returns_the_message_that_it_has_waited_for(servers: str, forebay_topic: str) -> None:
+    async with consumer_of(servers, forebay_topic) as consumer, producer_of(servers) as producer:
+        await fill(servers, forebay_topic, 1)
+        assert await read(consumer, 1) == ["0"]
+        waiting = asyncio.create_task(consumer.poll(20.0))
+        await asyncio.sleep(0.35)  # longer than a consumer waits before it writes down what is done
+        await producer.send(forebay_topic, "1")
+        message = await waiting
+    assert message is not None
+    assert message.value == b"1"
+
+
 async def test_a_report_that_arrives_while_the_loop_takes_the_others_wakes_it_again(
     servers: str, forebay_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

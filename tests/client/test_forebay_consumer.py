@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -52,6 +53,19 @@ def values(consumer: Consumer, count: int) -> list[str]:
 
 def digits(first: int, last: int) -> list[str]:
     return [str(number) for number in range(first, last + 1)]
+
+
+def test_a_poll_returns_the_message_that_it_has_waited_for(
+    forebay_broker: Broker, forebay_topic: str, consume: Consume
+) -> None:
+    with consume() as consumer, Producer(forebay_broker.bootstrap_servers) as producer:
+        assert values(consumer, 10) == digits(0, 9)
+        late = threading.Timer(0.5, producer.send, (forebay_topic, "10"))
+        late.start()
+        message = consumer.poll(20.0)
+        late.join()
+    assert message is not None
+    assert message.value == b"10"
 
 
 def test_at_least_once_the_one_in_hand_comes_again(consume: Consume, committed: Committed) -> None:

@@ -72,7 +72,8 @@ class AsyncConsumer:
         if self._calls.is_idle and (message := self._sync.try_next()) is not None:
             return message
         await self._fill(self._batch_max, timeout_s)
-        return self._sync.try_next()
+        # Not `try_next`: after a long wait it asks for `fill` again.
+        return next(iter(self._sync.hand_out(1)), None)
 
     async def take(self, count: int = 500, timeout_s: float = FILL_SECONDS) -> list[Message]:
         """Up to `count` messages: waits only for the first. Those taken before count as done."""

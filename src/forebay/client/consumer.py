@@ -116,9 +116,9 @@ class Consumer:
     def poll(self, timeout_s: float = FILL_SECONDS) -> Message | None:
         """The next message, or None when none came in time."""
         message = self.try_next()
-        if message is None:
-            self.fill(self._batch_max, timeout_s)
-            message = self.try_next()
+        if message is None and self.fill(self._batch_max, timeout_s):
+            # Not `try_next`: after a long wait it asks for `fill` again.
+            [message] = self.hand_out(1)
         return message
 
     def take(self, count: int = 500, timeout_s: float = FILL_SECONDS) -> list[Message]:

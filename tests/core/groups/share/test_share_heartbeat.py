@@ -432,4 +432,6 @@ def test_a_share_group_is_listed_and_described(runtime: ShareRuntime) -> None:
     assert (member.member_id, member.rack_id, member.member_epoch) == ("a", "r1", 1)
     (topic,) = member.assignment.topic_partitions
     assert (topic.topic_id, topic.topic_name, topic.partitions) == (ORDERS, "orders", [0, 1, 2, 3])
-    assert runtime.describe("missing").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    missing = runtime.describe("missing")
+    assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert missing.error_message == "Group missing not found."
