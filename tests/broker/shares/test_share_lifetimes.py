@@ -24,11 +24,13 @@ from forebay.wire.messages.describe_share_group_offsets import (
 )
 from forebay.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from support.brokers.local_broker import LocalBroker, local_broker
-from support.clients.share_member import LAST, RELEASE, ShareMember, ack, configure, held, join, parts
+from support.clients.share_member import LAST, REJECT, RELEASE, ShareMember, ack, configure, held, join, parts
 from support.clients.wire_client import WireClient, append, batch, create
 from support.faults.held_disk import HeldDisk
 
 SECONDS = 20.0
+LAST_OFFSET_DELTA = 23
+"""Where it is in a batch."""
 IMPATIENT = {"share.coordinator.write.timeout.ms": "300"}
 
 
@@ -303,6 +305,22 @@ def test_a_write_that_fails_keeps_nobody_waiting(
             assert member.acknowledge(ack(0)) == ErrorCode.UNKNOWN_SERVER_ERROR
         assert [each.offset for each in member.take()] == [0]
         assert member.acknowledge(ack(0)) == ErrorCode.NONE
+
+
+def test_a_damaged_batch_does_not_lead_beyond_the_log(
+    local: LocalBroker, client: WireClient, topic: str
+) -> None:
+    topic_id, _ = made(client, topic)
+    append(client, topic, batch(b"a", b"b"))
+    (segment,) = Path(local.node.data.path, f"{topic}-0").glob("*.log")
+    with segment.open("r+b") as file:
+        file.seek(LAST_OFFSET_DELTA)
+        file.write((2**31 - 1).to_bytes(4, "big"))
+    member = ShareMember(client, topic, topic_id)
+    wait_until(lambda: any(each.acquired_records for each in parts(member.fetch(wait_ms=1)).values()))
+    assert member.acknowledge(ack(0, 1, REJECT)) == ErrorCode.NONE
+    append(client, topic, batch(b"c"))
+    assert [each.offset for each in held(member.fetch())] == [2]
 
 
 def test_members_that_wait_for_the_same_message_get_it_one_after_the_other(

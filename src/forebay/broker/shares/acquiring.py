@@ -62,13 +62,20 @@ def acquire(share: LiveShare, member_id: str, demand: Demand, *, max_bytes: int,
 
 
 def _batches(partition: Partition, part: LogSlice, upto: int) -> tuple[list[_Batch], int]:
-    """The batches of a slice up to the one with this offset, and the last offset that they cover."""
+    """The batches of a slice up to the one with this offset, and the last offset that they cover.
+
+    Their headers may be damaged, which shows when the bytes are checked, before they are sent. Until then
+    nothing that they say may lead beyond the slice: the group would never get the messages there.
+    """
     batches: list[_Batch] = []
+    last = part.next_offset - 1
     for position, header in partition.log.headers(part):
+        if header.last_offset > last:
+            header = header._replace(last_offset_delta=last - header.base_offset)
         batches.append(_Batch(position, header))
         if header.last_offset >= upto:
             return batches, header.last_offset
-    return batches, part.next_offset - 1
+    return batches, last
 
 
 def _visible(
