@@ -41,12 +41,21 @@ class Outcome:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = _parsed(arguments)
+    interrupted: list[int] = []
+
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        interrupted.append(number)
+        raise KeyboardInterrupt
+
     # As Ctrl-C does: whatever was started is stopped on the way out.
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGINT, interrupt)
     begun = time.perf_counter()
     try:
         outcomes = [_play(name, given.short) for name in given.chapters or CHAPTERS]
-    except KeyboardInterrupt:
+    except BaseException:
+        if not interrupted:  # the Kafka client can turn the interrupt into an error of its own
+            raise
         console.print("\ninterrupted; everything is stopped")
         return 130
     _summarise(outcomes, time.perf_counter() - begun)
@@ -66,10 +75,6 @@ def _chapter(name: str) -> str:
     if name not in CHAPTERS:
         raise argparse.ArgumentTypeError(f"there is no chapter {name}: choose {NAMES}")
     return name
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _play(name: str, short: bool) -> Outcome:

@@ -460,6 +460,18 @@ class TestGaps:
         )
         assert (log.start_offset, log.end_offset) == expected
 
+    @pytest.mark.parametrize("power_lost", [False, True])
+    def test_that_were_deleted_are_no_loss(self, tmp_path: Path, power_lost: bool) -> None:
+        """The power was lost before it was written down where the log begins: that is made up for."""
+        self.copy(tmp_path)
+        for path in list(tmp_path.iterdir()):
+            if path.stem.isdigit() and int(path.stem) < 9:
+                path.rename(f"{path}.deleted")
+        noted: list[int] = []
+        log = open_log(RealDisk(), str(tmp_path), self.CONFIG, power_lost=power_lost, note_start=noted.append)
+        assert (log.start_offset, log.end_offset, noted) == (9, 91, [9])
+        assert not list(tmp_path.glob("*.deleted"))
+
     def test_between_segments_are_a_loss_with_the_power(self, tmp_path: Path) -> None:
         made = self.between_segments(tmp_path)
         log = self.open(tmp_path, recovery_point=2, power_lost=True)

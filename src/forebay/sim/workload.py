@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from random import Random
 
@@ -265,7 +266,10 @@ class Workload:
         self._add("employer", kind, JOBS, chance.choice(DIALECTS), _manners(chance))
         for number in range(_SHARE_MEMBERS):
             worker = partial(ShareMember, group=SHARE_GROUP_NAME, partitions=JOBS)
-            self.add(f"worker-{number}", worker, MODERN, _manners(chance))
+            manners = _manners(chance)
+            if not self._model.shares.rules.locks_run_out:  # a connection left open would keep its locks
+                manners = replace(manners, reconnect_chance=0.0)
+            self.add(f"worker-{number}", worker, MODERN, manners)
         self.add("share-auditor", partial(ShareAuditor, group=SHARE_GROUP_NAME, partitions=JOBS))
 
     def _add_administrators(self, chance: Random, *, lasting: bool) -> None:

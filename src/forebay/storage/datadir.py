@@ -25,6 +25,7 @@ import threading
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
+from functools import partial
 
 from forebay.clock import Clock
 from forebay.core.topic_partition import TopicPartition
@@ -220,6 +221,7 @@ class DataDir:
             recovery_point=self._points[RECOVERY_POINTS].get(key, 0),
             clean=self.clean and unchecked is None,
             power_lost=self._began_without_power or unchecked == _POWER_LOST,
+            note_start=partial(self.note_start, topic, partition),
         )
         if unchecked is not None:
             self._disk.remove(f"{directory}/{UNCHECKED}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from forebay.clock import Clock, SystemClock
 from forebay.storage.disk import Disk
 from forebay.storage.log.config import LogConfig
@@ -19,10 +21,12 @@ def open_log(
     recovery_point: int = 0,
     clean: bool = False,
     power_lost: bool = True,
+    note_start: Callable[[int], None] = lambda _: None,
 ) -> Log:
     """The log in a directory, made if need be; unless `clean`, checked and repaired. Blocks.
 
-    `power_lost`: unless the stop was clean, what was not synced may be gone.
+    `power_lost`: unless the stop was clean, what was not synced may be gone. `note_start` writes down that
+    the log begins later than `start_offset`.
     """
     config = config or LogConfig()
     disk.mkdirs(directory)
@@ -32,6 +36,7 @@ def open_log(
         clean=clean,
         power_lost=power_lost,
         index_interval_bytes=config.index_interval_bytes,
+        note_start=note_start,
     )
     log = Log(disk, directory, config, clock or SystemClock(), open_segments(disk, directory, options))
     if log.report.missing_offsets:

@@ -30,13 +30,13 @@ that are missing are made anew in any case; this is the place where it may take 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from forebay.storage.disk import Disk
 from forebay.storage.log.batch_file import NO_NEXT, CorruptBatch, Hop
-from forebay.storage.log.segment import Segment, Tail
+from forebay.storage.log.segment import DELETED, Segment, Tail
 from forebay.storage.log.swap_recovery import complete_swaps
 from forebay.wire.batch import HEADER_SIZE, MAGIC, read_header
 
@@ -97,16 +97,19 @@ class OpenOptions:
     power_lost: bool
     """Whether an unclean stop may have taken what was written but not synced."""
     index_interval_bytes: int
+    note_start: Callable[[int], None] = lambda _: None
+    """Writes down that the log begins later than `start_offset` says."""
 
 
 def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
     """Find, check and if need be repair the segments of a directory. Blocks."""
     report = RecoveryReport(power_lost=options.power_lost)
     complete_swaps(disk, directory)
+    has_lost_beginning = _lost_beginning(disk, directory, options)
     segments = [Segment(disk, directory, base) for base in _find_segments(disk, directory)]
     for segment, following in pairwise(segments):
         segment.next_base = following.base_offset
-    if _lacks_beginning(segments, options):
+    if has_lost_beginning:
         _remove_all(disk, segments, report)
     created = not segments
     if created:
@@ -129,14 +132,26 @@ def open_segments(disk: Disk, directory: str, options: OpenOptions) -> Opened:
     )
 
 
-def _lacks_beginning(segments: list[Segment], options: OpenOptions) -> bool:
+def _lost_beginning(disk: Disk, directory: str, options: OpenOptions) -> bool:
     """Whether a loss of power took the first segments, which were not synced, and left later ones.
 
-    Files are removed only after it was written down that the log begins later.
+    Segments that were deleted are still there under their other names, or it was written down that the log
+    begins after them. That is done here before those names are removed.
     """
-    if options.clean or not options.power_lost or not segments:
+    names = disk.list(directory)
+    first = min(_bases(names, ".log"), default=0)
+    if first <= options.start_offset:
         return False
-    return segments[0].base_offset > max(options.start_offset, options.recovery_point)
+    was_deleted = min(_bases(names, f".log{DELETED}"), default=first) < first
+    if options.clean or not options.power_lost or was_deleted or first <= options.recovery_point:
+        options.note_start(first)
+        return False
+    return True
+
+
+def _bases(names: list[str], suffix: str) -> set[int]:
+    stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
+    return {int(stem) for stem in stems if stem.isdigit()}
 
 
 def _remove_all(disk: Disk, segments: list[Segment], report: RecoveryReport) -> None:
@@ -180,7 +195,7 @@ def _make_missing_indexes(sealed: Segment, index_interval_bytes: int) -> None:
 
 def _find_segments(disk: Disk, directory: str) -> list[int]:
     names = disk.list(directory)
-    bases = {int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdigit()}
+    bases = _bases(names, ".log")
     for name in names:
         stem, _, suffix = name.rpartition(".")
         path = f"{directory}/{name}"
