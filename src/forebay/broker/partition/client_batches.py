@@ -26,7 +26,8 @@ def as_stored(
 def refusal(header: BatchHeader, decision: Decision, *, asked: bool, offline: str | None) -> KafkaError:
     """The error for a batch that may not be appended.
 
-    `asked`: the coordinator was asked about its transaction. `offline`: why the log takes nothing at present.
+    `asked`: the coordinator was asked about its transaction. `offline`: why the log takes nothing at present,
+    or did not take the batch that the producer sent before.
     """
     if isinstance(decision, Refused):
         if decision.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and offline is not None:

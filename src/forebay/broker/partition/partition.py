@@ -35,6 +35,9 @@ from forebay.storage.log.log import Log
 from forebay.storage.log.txn_index import AbortedTxn
 from forebay.wire.batch import NO_TIMESTAMP, BatchHeader, EndTxnMarker, build_marker, read_header
 
+_HELD_BACK_MAX = 1_000
+"""Producers of a partition whose refused batches are remembered."""
+
 
 class Partition:
     __slots__ = (
@@ -49,6 +52,7 @@ class Partition:
         "deletions",
         "enough_replicas",
         "epochs",
+        "held_back",
         "high_watermark",
         "index",
         "is_leader",
@@ -96,6 +100,8 @@ class Partition:
         log.on_start = epochs.forget_below
         epochs.forget_below(log.start_offset)
         self.producers = producers
+        self.held_back: dict[int, str] = {}
+        """Producers with a batch that the disk has refused in this term, and why: they send it again."""
         self.config = config
         self.policy = policy
         self.enough_replicas = False
@@ -157,11 +163,17 @@ class Partition:
         self.is_leader = False
         self.leadership = None
         self.leader_epoch = state.leader_epoch
+        self.held_back.clear()
         self._synced = 0
         self.verifications = Verifications()
         self.fail_acks(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.notify_followers()
+
+    def _hold_back(self, producer_id: int, error: StorageError) -> None:
+        while len(self.held_back) >= _HELD_BACK_MAX:
+            del self.held_back[next(iter(self.held_back))]
+        self.held_back[producer_id] = error.message
 
     def close(self) -> None:
         """It is deleted here: clients that wait have to ask elsewhere whether it still exists."""
@@ -270,7 +282,8 @@ class Partition:
                         decision.base_offset,
                         decision.timestamp if policy.log_append_time else NO_TIMESTAMP,
                     )
-                raise refusal(header, decision, asked=guard is not None, offline=log.offline)
+                offline = log.offline or self.held_back.get(producer_id)
+                raise refusal(header, decision, asked=guard is not None, offline=offline)
         received, sent = records, header
         if not policy.stores_unread:
             records, header = as_stored(records, header, policy, now_ms, examined)
@@ -278,10 +291,14 @@ class Partition:
         patch_place(records, header, base_offset, self.leader_epoch)
         try:
             log.append_at(records, base_offset, base_offset + header[6], header[8])
-        except StorageError:
+        except StorageError as error:
             restore(received, sent)
+            if known:
+                self._hold_back(producer_id, error)
             raise
         if known:
+            if self.held_back:
+                self.held_back.pop(producer_id, None)
             accepted = placed(header, base_offset, self.leader_epoch)
             if header is not sent:
                 accepted = accepted._replace(crc=sent.crc)  # a repeat has what was sent, not what is stored
