@@ -200,10 +200,6 @@ class Walk(RuleBasedStateMachine):
         self.hear()
 
     @rule()
-    def compact(self) -> None:
-        self.runtime.compact()
-
-    @rule()
     def crash(self) -> None:
         self.life += 1
         self.runtime.crash()
