@@ -1,6 +1,6 @@
 """ApiVersions: exactly what is served, from the same table that requests are dispatched by.
 
-APIs that are not Kafka's are told to our own clients only: others have no use for them.
+APIs that are not Kafka's are listed for our own clients only: others have no use for them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Dead letters go on without members: a leader is told of those that the leader before has left.
+"""Dead letters go on without members: a new leader learns of those that the previous leader has left.
 
 A share partition is loaded when a member first fetches; until then, dead letters would wait. So each broker
 looks, now and then, through the states that its share coordinators keep. Where records are in the state

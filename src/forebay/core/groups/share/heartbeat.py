@@ -39,7 +39,7 @@ class Waiting(NamedTuple):
     before: Partitions
     """What the member had."""
     wants_assignment: bool
-    """Whether it is told its assignment even if that does not change."""
+    """Whether the response carries the assignment even if it has not changed."""
 
 
 class ShareMembers(ShareStates):
