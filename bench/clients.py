@@ -58,7 +58,7 @@ def measured(server: Served, run: Callable[[], tuple[int, float]]) -> Measure:
         payload_bytes=messages * RECORD_BYTES,
         seconds=seconds,
         cpu_s=cpu_s,
-        disturbance=neighbours.share(cpu_s),
+        disturbance=neighbours.share(),
     )
 
 

@@ -126,7 +126,7 @@ def run_load(server: Served, streams: Sequence[Stream]) -> Measure:
             child.join(SOCKET_TIMEOUT_S)
             if child.is_alive():
                 child.kill()
-    return replace(measure, disturbance=neighbours.share(measure.cpu_s))
+    return replace(measure, disturbance=neighbours.share())
 
 
 def _conduct(server: Served, streams: Sequence[Stream], pipes: Sequence[Connection]) -> Measure:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 NOISY_SHARE = 0.05
+_ROOT_PID = int(os.environ.setdefault("FOREBAY_BENCH_PID", str(os.getpid())))
+"""The process that was started first, of all that take part in the benchmark."""
+_KERNEL_PID = 2
 
 
 def machine() -> dict[str, Any]:
@@ -33,19 +35,20 @@ def machine() -> dict[str, Any]:
 class Neighbours:
     """CPU that went to others between the start and `share`: they make every figure worse than it is.
 
-    Ours is this process and those of its children that have ended by then.
+    Others are the processes that the benchmark has not started, and the machine's host, which steals time.
     """
 
     def __init__(self) -> None:
         self.started = time.monotonic()
-        self.busy_s = busy_s()
-        self.own_s = own_s()
+        self._stolen_s = _stolen_s()
+        self._used_s = _used_by_others()
 
-    def share(self, also_own_s: float = 0.0) -> float:
-        """Of all the machine's CPU time; the kernel's own threads count as others."""
-        others_s = (busy_s() - self.busy_s) - (own_s() - self.own_s) - also_own_s
+    def share(self) -> float:
+        """Of all the machine's CPU time."""
+        now = _used_by_others()
+        others_s = sum(used_s - self._used_s.get(pid, 0.0) for pid, used_s in now.items())
         total_s = (time.monotonic() - self.started) * (os.cpu_count() or 1)
-        return max(0.0, others_s / total_s)
+        return max(0.0, (others_s + _stolen_s() - self._stolen_s) / total_s)
 
 
 class Round(Protocol):
@@ -61,17 +64,33 @@ def median_of(rounds: Sequence[Round], figure: str) -> float:
     return float(statistics.median(getattr(one, figure) for one in quietest))
 
 
-def busy_s() -> float:
-    """CPU time that was not idle, of all cores since the machine started, with what its host has stolen."""
-    user, nice, system, _idle, _waiting, irq, softirq, steal = map(
-        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
-    )
-    return (user + nice + system + irq + softirq + steal) / CLOCK_TICKS_PER_S
+def _stolen_s() -> float:
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    return int(fields[8]) / CLOCK_TICKS_PER_S
 
 
-def own_s() -> float:
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+def _used_by_others() -> dict[int, float]:
+    """CPU time of every process that is neither the kernel's nor ours, with its children that have ended."""
+    parents, used_s = {}, {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (path / "stat").read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            continue  # it has ended
+        parents[int(path.name)] = int(fields[1])
+        used_s[int(path.name)] = sum(map(int, fields[11:15])) / CLOCK_TICKS_PER_S
+    for root in (_ROOT_PID, _KERNEL_PID):
+        for pid in tree(root, parents):
+            used_s.pop(pid, None)
+    return used_s
+
+
+def tree(root: int, parents: Mapping[int, int]) -> set[int]:
+    """A process and all that it has started."""
+    found = {root}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
 
 
 def remark(share: float) -> str:

@@ -116,7 +116,7 @@ def _run(server: Server, crew: Sequence[ShareMember]) -> Cycles:
     return Cycles(
         cycles_per_s=done / seconds,
         cpu_us_per_message=cpu_s * 1e6 / accepted,
-        disturbance=neighbours.share(cpu_s),
+        disturbance=neighbours.share(),
     )
 
 

@@ -190,8 +190,7 @@ def _memory(bench: Bench, small_mb: float) -> list[Figure]:
 def _conclude(figures: list[Figure], neighbours: Neighbours, missing: str | None) -> None:
     report.show("Spark on Forebay, 2 cores, 2 partitions", figures, "Spark's connector")
     print(f"{report.summary(figures)} ({time.monotonic() - neighbours.started:.0f} s)")
-    # The JVM outlives its session, and is still counted among the living.
-    share = neighbours.share(also_own_s=core.spark_cpu_s())
+    share = neighbours.share()
     if noise := remark(share):
         print(noise)
     extra = {"connector": f"left out: {missing}" if missing else "spark-sql-kafka-0-10"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bench.machine import CLOCK_TICKS_PER_S
+from bench.machine import CLOCK_TICKS_PER_S, tree
 from bench.spark.loads import Bench, source_topic
 from forebay.spark.schema import spark_schema
 from forebay.spark.sink.encode import Rows, cut, encode
@@ -58,11 +58,6 @@ def worker_rss_mb() -> float:
     return max(peaks, default=0.0)
 
 
-def spark_cpu_s() -> float:
-    """What the JVM and all that it has started have used; what ended meanwhile is counted with its parent."""
-    return sum(sum(_ticks(pid)) for pid in _descendants(os.getpid())) / CLOCK_TICKS_PER_S
-
-
 class Cpu:
     """CPU time of everything that this process has started: JVM, Python workers, broker.
 
@@ -78,12 +73,12 @@ class Cpu:
         return used / CLOCK_TICKS_PER_S
 
     def _now(self) -> dict[int, int]:
-        return {pid: sum(_ticks(pid)[:2]) for pid in _descendants(os.getpid())}
+        return {pid: sum(_ticks(pid)) for pid in _descendants(os.getpid())}
 
 
 def _ticks(pid: int) -> list[int]:
-    """User and system time of a process, then of those of its children that have ended."""
-    return [int(field) for field in _proc(pid, "stat").rpartition(b")")[2].split()[11:15]]
+    """User and system time of a process."""
+    return [int(field) for field in _proc(pid, "stat").rpartition(b")")[2].split()[11:13]]
 
 
 def _peak_mb(pid: int) -> float:
@@ -97,10 +92,7 @@ def _descendants(pid: int) -> set[int]:
         stat = _proc(int(path.name), "stat").rpartition(b")")[2].split()
         if len(stat) > 1:
             parents[int(path.name)] = int(stat[1])
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {pid}
+    return tree(pid, parents) - {pid}
 
 
 def _proc(pid: int, name: str) -> bytes:
