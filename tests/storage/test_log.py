@@ -56,6 +56,7 @@ def test_read_starts_at_the_batch_that_holds_the_offset(tmp_path: Path) -> None:
     made = fill(log, 50, count=4)
     for offset in range(log.end_offset):
         assert bytes_of(log.read(offset, 1).range) == made[offset // 4]
+        assert log.batch_at(offset) == offset // 4 * 4
 
 
 def test_read_respects_the_upper_offset(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from forebay.broker.coordinators.share_states import ShareStates
 from forebay.broker.coordinators.transactions import Transactions
 from forebay.broker.fetch.offsets_by_time import OffsetsByTime
 from forebay.broker.fetch.service import FetchService
+from forebay.broker.fetch.topic_delays import TopicDelays
 from forebay.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -99,6 +100,7 @@ def api_table(
     produce: ProduceService,
     fetch: FetchService,
     offsets_by_time: OffsetsByTime,
+    delays: TopicDelays,
     groups: Groups,
     transactions: Transactions,
     share_states: ShareStates,
@@ -117,7 +119,7 @@ def api_table(
     endpoints = (
         Endpoint(0, 0, 13, partial(produce_api.handle, produce), partial(remember, produce)),
         Endpoint(1, 4, 18, partial(fetch_api.handle, fetch)),
-        Endpoint(2, 1, 11, partial(list_offsets.handle, partitions, offsets_by_time)),
+        Endpoint(2, 1, 11, partial(list_offsets.handle, partitions, offsets_by_time, delays)),
         Endpoint(3, 0, 13, partial(metadata_api.handle, metadata, settings, topic_changes, addresses)),
         Endpoint(8, 2, 10, partial(group_request.handle, groups, GroupShard.offset_commit)),
         Endpoint(9, 1, 10, partial(offset_fetch.handle, groups)),

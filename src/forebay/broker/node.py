@@ -30,6 +30,7 @@ from forebay.broker.coordinators.transactions import Transactions
 from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.fetch.offsets_by_time import OffsetsByTime
 from forebay.broker.fetch.service import FetchService
+from forebay.broker.fetch.topic_delays import TopicDelays
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.moves.appends import MoveAppends
 from forebay.broker.moves.journal import MoveJournal
@@ -170,6 +171,11 @@ class Node:
             loop=self.loop,
         )
 
+        self.offsets_by_time = OffsetsByTime(
+            self.loop, ports.clock, ports.executor(_READING_THREADS, "forebay-search")
+        )
+        self.delays = TopicDelays(self.offsets_by_time, self.time, self.arrivals, self.background, self.loop)
+
     def _build_replication(self, ports: Ports) -> None:
         heard_ms: dict[int, int] = {}
         self.throttles = Throttles(self.config.replication)
@@ -267,7 +273,9 @@ class Node:
             self.marker_appends, self.peers, self.metadata, self.write_cycle, self.loop, node_id=self.node_id
         )
         self.share_states = ShareStates(host, self.settings, self.peers)
-        end_offsets = EndOffsets(self.metadata, self.partitions, self.peers, node_id=self.node_id)
+        end_offsets = EndOffsets(
+            self.metadata, self.partitions, self.peers, self.delays, node_id=self.node_id
+        )
         share_errands = ShareErrands(self.share_states, end_offsets.of, self.loop)
         self.move_journal = MoveJournal(host, self.peers)
         self.groups = Groups(host, self.settings, share_errands, entropy=ports.entropy)
@@ -293,9 +301,6 @@ class Node:
         clock, config = ports.clock, self.config
         self.cold_reads = ColdReads(self.loop, self.metrics, self._read_pool)
         self.examiner = Examiner(self.loop, clock, ports.executor(1, "forebay-examine"))
-        self.offsets_by_time = OffsetsByTime(
-            self.loop, clock, ports.executor(_READING_THREADS, "forebay-search")
-        )
         produce = ProduceService(
             partitions=self.partitions,
             metadata=self.metadata,
@@ -313,6 +318,7 @@ class Node:
             partitions=self.partitions,
             sessions=self.sessions,
             cold_reads=self.cold_reads,
+            delays=self.delays,
             arrivals=self.arrivals,
             followers=self.followers,
             throttle=self.throttles.giving,
@@ -333,6 +339,7 @@ class Node:
             produce=produce,
             fetch=fetch,
             offsets_by_time=self.offsets_by_time,
+            delays=self.delays,
             groups=self.groups,
             transactions=self.transactions,
             share_states=self.share_states,
@@ -385,7 +392,7 @@ class Node:
 
     def _build_shares(self) -> None:
         sessions = ShareSessions(self.config.groups.share.max_share_sessions)
-        start_offsets = StartOffsets(self.offsets_by_time, self.time)
+        start_offsets = StartOffsets(self.offsets_by_time, self.delays, self.time)
         host = ShareHost(
             store=ShareStateStore(self.share_states),
             resolve_start=start_offsets.resolve,
@@ -406,6 +413,7 @@ class Node:
             sessions=sessions,
             shares=ShareTable(host, self.partitions, sessions, settings_of=settings_of),
             cold_reads=self.cold_reads,
+            delays=self.delays,
             lease=self.lease,
             metrics=self.metrics,
             time=self.time,

@@ -40,6 +40,8 @@ class TopicConfig:
     """-1 means a majority of the replicas; see `insync_replicas_min`."""
     unclean_leader_election_enable: bool
     takes_dead_letters: bool
+    delay_ms: int
+    """How old messages must be before consumers see them."""
     leader_throttled_replicas: tuple[str, ...]
     follower_throttled_replicas: tuple[str, ...]
     """As partition:broker; see `is_throttled`."""

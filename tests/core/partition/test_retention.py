@@ -49,6 +49,8 @@ FOUR = spans((100, 400), (100, 300), (100, 200), (50, 100))
         (RetentionPolicy(retention_bytes=0), (4, True)),
         (RetentionPolicy(retention_bytes=250, retention_ms=200), (2, False)),
         (RetentionPolicy(retention_bytes=0, retention_ms=0, deletes=False), (0, False)),
+        (RetentionPolicy(retention_ms=99, delay_ms=200), (2, False)),  # counted from when it becomes visible
+        (RetentionPolicy(retention_bytes=0, retention_ms=0, delay_ms=250), (2, False)),
     ],
 )
 def test_size_and_time(policy: RetentionPolicy, expected: tuple[int, bool]) -> None:

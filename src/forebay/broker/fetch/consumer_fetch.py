@@ -53,9 +53,11 @@ class ConsumerFetch(Fetch):
                 return reply
             return self._response()
         # What was appended in this event is still to be written, and may lie before the offset asked for;
-        # and where other replicas count, what comes can be read only when they have it.
+        # and where other replicas count, what comes can be read only when they have it. Delayed messages can
+        # be read only when they are due.
         self._early = any(
-            not p.commits_at_once or p.high_watermark < p.log.end_offset for p in self._partitions
+            not p.commits_at_once or p.high_watermark < p.log.end_offset or p.due is not None
+            for p in self._partitions
         )
         reply = context.defer()
         wait = FetchWait(
@@ -96,7 +98,9 @@ class ConsumerFetch(Fetch):
         """How many bytes are missing after some came: by reading again, if they may not all be readable."""
         if not partition.transactional and not self._early:
             return missing - size
-        end = partition.last_stable_offset if self._committed else partition.high_watermark
+        if partition.due is not None:
+            self._service.delays.look(partition)
+        end = partition.readable_end(committed=self._committed)
         if end == self._seen.get(partition):
             return missing
         return 0 if self._read() else self._bytes_missing()
@@ -117,10 +121,15 @@ class ConsumerFetch(Fetch):
         partition = self._partition(target)
         partition.check_leader_epoch(wanted.current_leader_epoch)
         committed, stable = self._committed, partition.last_stable_offset
-        end = stable if committed else partition.high_watermark
+        high_watermark = partition.high_watermark
+        if partition.due is not None:
+            self._service.delays.look(partition)
+            high_watermark = partition.readable_end(committed=False)
+            stable = min(stable, high_watermark)
+        end = stable if committed else high_watermark
         data = PartitionData(
             partition_index=wanted.partition,
-            high_watermark=partition.high_watermark,
+            high_watermark=high_watermark,
             last_stable_offset=stable,
             log_start_offset=partition.log.start_offset,
             aborted_transactions=[] if committed else None,
@@ -149,6 +158,8 @@ class ConsumerFetch(Fetch):
             return table.get(topic, index)
         partition = table.held(topic, index)
         if not partition.is_leader:
+            if partition.due is not None:
+                raise partition.not_leader()  # it alone says what is due
             self._check_follower(partition, target.request.fetch_offset)
         return partition
 
@@ -168,7 +179,7 @@ class ConsumerFetch(Fetch):
         """Whether the client is sent to a replica in its own rack."""
         leadership, image = partition.leadership, self._service.metadata.image
         state = image.partition(partition.topic, partition.index)
-        if leadership is None or state is None:
+        if leadership is None or state is None or partition.due is not None:
             return False
         if not self._service.settings.current.replication.rack_aware_reads:
             return False

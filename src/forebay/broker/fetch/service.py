@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.held_lease import HeldLease
 from forebay.broker.fetch.cold_reads import ColdReads
+from forebay.broker.fetch.topic_delays import TopicDelays
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.partition.long_polls import Arrivals
 from forebay.broker.partition.table import PartitionTable
@@ -26,6 +27,7 @@ class FetchService:
     partitions: PartitionTable
     sessions: FetchSessions
     cold_reads: ColdReads
+    delays: TopicDelays
     arrivals: Arrivals
     followers: Followers
     throttle: Throttle

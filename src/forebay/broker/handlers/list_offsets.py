@@ -1,10 +1,11 @@
 """ListOffsets: offsets by meaning (earliest, latest, largest timestamp) or by time.
 
-The latest is where the client's reading ends: the last stable offset for readers of committed messages.
-Messages beyond that are not found by their time either.
+The latest is where the client's reading ends: the last stable offset for readers of committed messages, and
+the first message that is not due where a topic delays its messages. Messages beyond that are not found by
+their time either.
 
-Offsets by meaning are known at once. A search by time may have to read, so such a request is answered when
-threads have done it.
+Offsets by meaning are known at once, but for the latest of a delayed topic. That, and a search by time, may
+have to read, so such a request is answered when threads have done it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Coroutine, Iterator
 from itertools import islice
 
 from forebay.broker.fetch.offsets_by_time import OffsetsByTime
+from forebay.broker.fetch.topic_delays import TopicDelays
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
@@ -34,12 +36,17 @@ _NOT_FOUND = (-1, -1)
 def handle(
     partitions: PartitionTable,
     offsets_by_time: OffsetsByTime,
+    delays: TopicDelays,
     _context: RequestContext,
     request: wire.ListOffsetsRequest,
 ) -> wire.ListOffsetsResponse | Coroutine[None, None, wire.ListOffsetsResponse]:
-    by_time = any(_is_time(wanted.timestamp) for topic in request.topics for wanted in topic.partitions)
-    if by_time:
-        return _search_all(partitions, offsets_by_time, request)
+    must_read = any(
+        _is_time(wanted.timestamp) or _is_delayed(partitions, topic.name, wanted)
+        for topic in request.topics
+        for wanted in topic.partitions
+    )
+    if must_read:
+        return _search_all(partitions, offsets_by_time, delays, request)
     return _response(request, _look_up_all(partitions, request))
 
 
@@ -52,12 +59,13 @@ def _look_up_all(
 
 
 async def _search_all(
-    partitions: PartitionTable, offsets_by_time: OffsetsByTime, request: wire.ListOffsetsRequest
+    partitions: PartitionTable,
+    offsets_by_time: OffsetsByTime,
+    delays: TopicDelays,
+    request: wire.ListOffsetsRequest,
 ) -> wire.ListOffsetsResponse:
     answers = [
-        await _search(partitions, offsets_by_time, request, topic.name, wanted)
-        if _is_time(wanted.timestamp)
-        else _look_up(partitions, request, topic.name, wanted)
+        await _search(partitions, offsets_by_time, delays, request, topic.name, wanted)
         for topic in request.topics
         for wanted in topic.partitions
     ]
@@ -93,12 +101,16 @@ def _look_up(
 async def _search(
     partitions: PartitionTable,
     offsets_by_time: OffsetsByTime,
+    delays: TopicDelays,
     request: wire.ListOffsetsRequest,
     topic: str,
     wanted: wire.ListOffsetsPartition,
 ) -> wire.ListOffsetsPartitionResponse:
     try:
         partition, _ = _find_partition(partitions, request, topic, wanted)
+        await delays.find(partition)
+        if not _is_time(wanted.timestamp):
+            return _look_up(partitions, request, topic, wanted)
         try:
             if wanted.timestamp == MAX_TIMESTAMP:
                 found = await offsets_by_time.largest(partition.log)
@@ -122,8 +134,12 @@ def _find_partition(
     partition = partitions.get_for_certain(topic, wanted.partition_index)
     partition.check_leader_epoch(wanted.current_leader_epoch)
     partition.check_end_known()
-    committed = request.isolation_level == READ_COMMITTED
-    return partition, partition.last_stable_offset if committed else partition.high_watermark
+    return partition, partition.readable_end(committed=request.isolation_level == READ_COMMITTED)
+
+
+def _is_delayed(partitions: PartitionTable, topic: str, wanted: wire.ListOffsetsPartition) -> bool:
+    partition = partitions.usable.get((topic, wanted.partition_index))
+    return partition is not None and partition.due is not None
 
 
 def _is_time(timestamp: int) -> bool:

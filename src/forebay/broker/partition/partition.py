@@ -25,6 +25,7 @@ from forebay.core.cluster.image import PartitionState
 from forebay.core.partition import admission
 from forebay.core.partition.admission import APPEND, Decision, Repeats
 from forebay.core.partition.batch_rules import AppendPolicy, patch_place, place, placed, restore, validate
+from forebay.core.partition.due_offset import DueOffset
 from forebay.core.partition.fetch_session import FetchTarget
 from forebay.core.partition.follower_progress import Leadership
 from forebay.core.partition.producers import ProducerTable
@@ -50,6 +51,7 @@ class Partition:
         "commits_by_sync",
         "config",
         "deletions",
+        "due",
         "enough_replicas",
         "epochs",
         "held_back",
@@ -104,6 +106,8 @@ class Partition:
         """Producers with a batch that the disk has refused in this term, and why: they send it again."""
         self.config = config
         self.policy = policy
+        self.due = _due_offset(config)
+        """How far it may be read, if its topic delays all messages."""
         self.enough_replicas = False
         """Whether as many replicas are in sync as min.insync.replicas asks for acks=all."""
         self.may_commit = False
@@ -134,6 +138,8 @@ class Partition:
         return f"{self.topic}-{self.index}"
 
     def configure(self, config: TopicConfig, decompress_max_bytes: int) -> None:
+        if config.delay_ms != self.config.delay_ms:
+            self.due = _due_offset(config)
         self.config = config
         self.policy = append_policy(config, decompress_max_bytes)
         self.log.configure(log_config(config))
@@ -165,6 +171,7 @@ class Partition:
         self.leader_epoch = state.leader_epoch
         self.held_back.clear()
         self._synced = 0
+        self.due = _due_offset(self.config)  # what was looked at may be truncated
         self.verifications = Verifications()
         self.fail_acks(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -251,6 +258,11 @@ class Partition:
             return high_watermark
         # The beginning of a transaction may have been deleted since.
         return min(max(unstable, self.log.start_offset), high_watermark)
+
+    def readable_end(self, *, committed: bool) -> int:
+        """Where what a consumer may read ends."""
+        end = self.last_stable_offset if committed else self.high_watermark
+        return end if self.due is None else max(min(end, self.due.offset), self.log.start_offset)
 
     def append(
         self,
@@ -406,3 +418,7 @@ class Partition:
         if epoch < self.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {epoch} is over")
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {epoch} is not known here yet")
+
+
+def _due_offset(config: TopicConfig) -> DueOffset | None:
+    return DueOffset(config.delay_ms) if config.delay_ms else None

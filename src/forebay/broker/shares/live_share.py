@@ -126,8 +126,7 @@ class LiveShare:
     @property
     def end_offset(self) -> int:
         """Where what the group may read ends."""
-        partition = self.partition
-        return partition.last_stable_offset if self.settings.is_read_committed else partition.high_watermark
+        return self.partition.readable_end(committed=self.settings.is_read_committed)
 
     @property
     def _is_idle(self) -> bool:

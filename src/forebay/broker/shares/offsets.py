@@ -5,6 +5,7 @@ from __future__ import annotations
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.peers import Peers
 from forebay.broker.fetch.offsets_by_time import OffsetsByTime
+from forebay.broker.fetch.topic_delays import TopicDelays
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.config import ShareGroupSettings
@@ -23,12 +24,21 @@ _LATEST_TIMESTAMP = -1
 
 
 class EndOffsets:
-    """The high watermarks of partitions on any broker."""
+    """Where consumers' reading ends in partitions on any broker."""
 
-    def __init__(self, metadata: Metadata, partitions: PartitionTable, peers: Peers, *, node_id: int) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        partitions: PartitionTable,
+        peers: Peers,
+        delays: TopicDelays,
+        *,
+        node_id: int,
+    ) -> None:
         self._metadata = metadata
         self._partitions = partitions
         self._peers = peers
+        self._delays = delays
         self._node_id = node_id
 
     async def of(self, topic_id: bytes, index: int) -> int:
@@ -41,7 +51,9 @@ class EndOffsets:
         if state.leader == NO_LEADER:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{name}-{index} has no leader now; try again")
         if state.leader == self._node_id:
-            return self._partitions.get(name, index).high_watermark
+            partition = self._partitions.get(name, index)
+            await self._delays.find(partition)
+            return partition.readable_end(committed=False)
         return await self._ask(state.leader, name, index)
 
     async def _ask(self, leader: int, name: str, index: int) -> int:
@@ -58,8 +70,9 @@ class EndOffsets:
 class StartOffsets:
     """`share.auto.offset.reset` applied to a partition that this broker leads."""
 
-    def __init__(self, by_time: OffsetsByTime, time: BrokerTime) -> None:
+    def __init__(self, by_time: OffsetsByTime, delays: TopicDelays, time: BrokerTime) -> None:
         self._by_time = by_time
+        self._delays = delays
         self._now_ms = time.now_ms
 
     async def resolve(self, partition: Partition, settings: ShareGroupSettings) -> int:
@@ -67,8 +80,9 @@ class StartOffsets:
         reset, log = settings.offset_reset, partition.log
         if reset.strategy == EARLIEST:
             return log.start_offset
+        await self._delays.find(partition)
         if reset.strategy != LATEST:
             found = await self._by_time.first_from(log, reset.timestamp(self._now_ms()))
             if found is not None:
-                return min(found[1], partition.high_watermark)
-        return max(partition.high_watermark, log.start_offset)
+                return min(found[1], partition.readable_end(committed=False))
+        return max(partition.readable_end(committed=False), log.start_offset)

@@ -44,6 +44,7 @@ class Retention:
             RetentionPolicy(
                 retention_ms=config.retention_ms,
                 retention_bytes=config.retention_bytes,
+                delay_ms=config.delay_ms,
                 deletes=config.deletes,
             ),
             now_ms=self._time.trusted_ms(),

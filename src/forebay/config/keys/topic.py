@@ -139,6 +139,18 @@ _KEYS = (
         attribute="takes_dead_letters",
         fallbacks=(),
     ),
+    TopicKey(
+        definition=long_key(
+            "forebay.delay.ms",
+            0,
+            "How long after its timestamp a message becomes visible to consumers. Messages become visible in "
+            "the order of their offsets.",
+            0,
+            dynamic=True,
+        ),
+        attribute="delay_ms",
+        fallbacks=(),
+    ),
     _throttled("leader.replication.throttled.replicas", "leader_throttled_replicas", "leader"),
     _throttled("follower.replication.throttled.replicas", "follower_throttled_replicas", "follower"),
     *(_ignored(definition) for definition in IGNORED_TOPIC_KEYS),

@@ -2,7 +2,8 @@
 
 Whole segments go, from the front, as long as one of three things is true of the next: all of it lies
 before the log start offset; the log without it is still at least retention.bytes; its newest message is
-older than retention.ms. What is not yet committed stays. Every log keeps an active segment, so when even
+older than retention.ms. What is not yet committed stays, and what a topic's delay hides from consumers: its
+retention begins when it becomes visible. Every log keeps an active segment, so when even
 that one has had its time the log must be rolled first, and then it goes with the others.
 """
 
@@ -34,6 +35,8 @@ class SegmentSpan(Protocol):
 class RetentionPolicy:
     retention_ms: int = NO_LIMIT
     retention_bytes: int = NO_LIMIT
+    delay_ms: int = 0
+    """The age at which messages become visible."""
     deletes: bool = True
     """Whether cleanup.policy has `delete`; without it only the log start offset counts."""
 
@@ -60,7 +63,7 @@ def plan_retention(
     for number, segment in enumerate(segments):
         is_active = number == last
         before_start = not is_active and segment.next_offset <= log_start_offset
-        outlived = policy.deletes and (excess_bytes >= segment.size or _expired(segment, policy, now_ms))
+        outlived = policy.deletes and _outlived(segment, policy, excess_bytes, now_ms)
         if not (before_start or outlived) or segment.next_offset > high_watermark:
             break
         if is_active and not segment.size:
@@ -77,5 +80,9 @@ def _excess(segments: Sequence[SegmentSpan], policy: RetentionPolicy) -> int:
     return sum(segment.size for segment in segments) - policy.retention_bytes
 
 
-def _expired(segment: SegmentSpan, policy: RetentionPolicy, now_ms: int) -> bool:
-    return 0 <= policy.retention_ms < now_ms - segment.largest_timestamp and segment.largest_timestamp >= 0
+def _outlived(segment: SegmentSpan, policy: RetentionPolicy, excess_bytes: int, now_ms: int) -> bool:
+    newest = segment.largest_timestamp
+    visible_ms = now_ms - newest - policy.delay_ms
+    if policy.delay_ms and newest >= 0 and visible_ms < 0:
+        return False
+    return excess_bytes >= segment.size or (newest >= 0 and 0 <= policy.retention_ms < visible_ms)

@@ -117,6 +117,15 @@ class Log(SwappingLog):
         except OSError as error:
             raise StorageError(f"cannot read {self.directory}: {error}") from error
 
+    def batch_at(self, offset: int) -> int:
+        """The base offset of the batch that holds an offset. Raises StorageError."""
+        try:
+            segment, position = self._locate(offset)
+            first = next(segment.hops(position), None)
+        except OSError as error:
+            raise StorageError(f"cannot read {self.directory}: {error}") from error
+        return offset if first is None else max(min(first.base_offset, offset), self.start_offset)
+
     def is_warm(self, found: LogSlice) -> bool:
         """Whether a slice may be sent at once: its bytes are checked and in the page cache."""
         part, segment = found.range, found.segment

@@ -1,0 +1,44 @@
+"""How far a partition may be read whose topic delays all its messages (`forebay.delay.ms`).
+
+Messages become visible in the order of their offsets, when their timestamp is as old as the delay: everything
+below the due offset is visible. It moves when somebody looks, and never back while the broker leads, so a
+clock that is set back hides nothing that was seen.
+"""
+
+from __future__ import annotations
+
+_PAUSE_MS = 10
+"""Between two searches in one partition: messages may be this much late."""
+
+
+class DueOffset:
+    __slots__ = ("_next_ms", "delay_ms", "offset")
+
+    def __init__(self, delay_ms: int) -> None:
+        self.delay_ms = delay_ms
+        self.offset = 0
+        """Everything below it is due."""
+        self._next_ms = 0
+
+    def newest_due_ms(self, now_ms: int) -> int:
+        """The newest timestamp that is due."""
+        return now_ms - self.delay_ms
+
+    def searched(self, offset: int, waiting_since: int | None, now_ms: int) -> bool:
+        """A search has found the first offset that is not due, and its timestamp (None: the log ends there).
+
+        Whether more is due than before.
+        """
+        due_ms = now_ms if waiting_since is None else waiting_since + self.delay_ms
+        self._next_ms = max(due_ms, now_ms + _PAUSE_MS)
+        if offset <= self.offset:
+            return False
+        self.offset = offset
+        return True
+
+    def search_in_ms(self, high_watermark: int, now_ms: int) -> int | None:
+        """After what time to search; 0 for at once, None while nothing waits."""
+        if self.offset >= high_watermark:
+            return None
+        # A clock that was set back must not make anybody wait for it.
+        return min(max(self._next_ms - now_ms, 0), self.delay_ms + _PAUSE_MS)
