@@ -48,7 +48,7 @@ def write_docs() -> None:
                 "Three brokers beside three of Apache Kafka: times better",
                 "Kafka",
             ),
-            limits=_picture(draw_limits, "limits", "Share of what this machine can do at all", shown)
+            limits=_picture(draw_limits, "limits", "Beside programs that only move the bytes", shown)
             + _tables(raw, "raw limit"),
             growth=_picture(draw_growth, "growth", "Cost of a request; 1 is an empty broker", growth)
             + _tables(growth, "empty broker"),
