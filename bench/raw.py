@@ -3,8 +3,8 @@
     produce   one process sends; the other receives 1 MB, takes its CRC-32C and writes it to a file
     fetch     one process sends 1 MB from a file in the page cache with sendfile; the other receives it
 
-Neither understands a word of a protocol, so a broker does more. They are simple programs: what is faster moves
-the same bytes better.
+Neither understands a word of a protocol, so a broker does more. They are simple programs: what is faster
+moves the same bytes better.
 """
 
 from __future__ import annotations
