@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from forebay.broker.shares.state_store import ShareStateStore
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -99,20 +100,26 @@ async def fill(cluster: LocalCluster) -> bytes:
     (made,) = (await cluster.ask(1, create_topic(TOPIC), 7)).topics
     await cluster.knows(TOPIC)
     await cluster.in_sync(TOPIC)
-
-    async def send() -> tuple[Any, int]:
-        data = batch(*[b"%d" % n for n in range(MESSAGES)])
-        answer = only_partition(await cluster.ask(cluster.leader(TOPIC), produce(TOPIC, data, acks=-1), 9))
-        return answer, answer.error_code
-
-    assert (await retried(send, *MOVED)).base_offset == 0
+    assert await send(cluster, *[b"%d" % n for n in range(MESSAGES)]) == 0
     topic_id: bytes = made.topic_id
     return topic_id
 
 
-async def join(cluster: LocalCluster, lock_ms: int) -> None:
+async def send(cluster: LocalCluster, *values: bytes) -> int:
+    """The offset of the first one."""
+
+    async def attempt() -> tuple[Any, int]:
+        data = batch(*values)
+        answer = only_partition(await cluster.ask(cluster.leader(TOPIC), produce(TOPIC, data, acks=-1), 9))
+        return answer, answer.error_code
+
+    offset: int = (await retried(attempt, *MOVED)).base_offset
+    return offset
+
+
+async def join(cluster: LocalCluster, lock_ms: int, reset: str) -> None:
     settings = {
-        "share.auto.offset.reset": "earliest",
+        "share.auto.offset.reset": reset,
         "share.record.lock.duration.ms": str(lock_ms),
         "share.delivery.count.limit": "10",
     }
@@ -135,12 +142,12 @@ async def join(cluster: LocalCluster, lock_ms: int) -> None:
 
 @asynccontextmanager
 async def working(
-    tmp_path: Path, *, lock_ms: int = 30_000
+    tmp_path: Path, *, lock_ms: int = 30_000, reset: str = "earliest"
 ) -> AsyncIterator[tuple[LocalCluster, list[Member]]]:
     """Each role is on a broker of its own: the leader, the share coordinator, the group coordinator."""
     async with local_cluster(tmp_path, SETTINGS) as cluster:
         topic_id = await fill(cluster)
-        await join(cluster, lock_ms)
+        await join(cluster, lock_ms, reset)
         for topic, node in ((TOPIC, LEADER), (STATES, SHARE_COORDINATOR), (OFFSETS, GROUP_COORDINATOR)):
             await cluster.knows(topic)
             await cluster.in_sync(topic)
@@ -220,6 +227,34 @@ async def test_every_message_is_accepted_once_though_a_broker_goes(
         await members[0].accept(found[MESSAGES // 2 :])  # what it held at a dead leader is not its any more
         await finish(members)
         no_delivery_forgotten(members, 2)
+
+
+async def test_a_group_that_begins_at_the_end_skips_nothing_that_was_delivered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its leader dies right after the first delivery; the next one must not look for the end again."""
+    may_write, is_writing = asyncio.Event(), asyncio.Event()
+    write = ShareStateStore.write
+
+    async def held_write(*args: Any, **named: Any) -> None:
+        is_writing.set()
+        await may_write.wait()
+        await write(*args, **named)
+
+    monkeypatch.setattr(ShareStateStore, "write", held_write)
+    async with working(tmp_path, reset="latest") as (cluster, members):
+        await eventually(lambda: cluster[LEADER].partitions.get(TOPIC, 0).high_watermark == MESSAGES)
+        async with asyncio.timeout(20):
+            while not is_writing.is_set():  # then it has found the end
+                assert await members[0].take() == []
+        await send(cluster, b"new")
+        assert await members[0].take() == []
+        may_write.set()
+        assert (await eventually_taken(members[0]))[0].offset == MESSAGES
+        await cluster.crash(LEADER)
+        await cluster.bury(LEADER)
+        await send(cluster, b"newer")
+        assert (await eventually_taken(members[1]))[0].offset == MESSAGES
 
 
 async def test_a_leader_that_hands_over_forgets_its_locks_and_not_its_counts(tmp_path: Path) -> None:

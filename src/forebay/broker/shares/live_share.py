@@ -155,11 +155,10 @@ class LiveShare:
         found = await self._host.store.read(self.key, self.leader_epoch, lambda: self.is_current)
         start_offset = found.start_offset
         if start_offset == NOT_RESOLVED:
-            start_offset = await self._host.resolve_start(self.partition, self.settings)
+            start_offset = await self._choose_start(found.state_epoch)
         machine = SharePartition(
             share_settings(self.settings),
             start_offset=start_offset,
-            persisted_start_offset=found.start_offset,
             ranges=[
                 StateRange(b.first_offset, b.last_offset, RecordState(b.delivery_state), b.delivery_count)
                 for b in found.state_batches
@@ -174,6 +173,14 @@ class LiveShare:
         machine.log_start(self.partition.log.start_offset)
         self.changed()
         self.drop_if_unused()
+
+    async def _choose_start(self, state_epoch: int) -> int:
+        """Where the group begins. It is persisted before anything is delivered: a next leader that had to
+        choose again could begin later, and skip what was delivered here."""
+        start_offset = await self._host.resolve_start(self.partition, self.settings)
+        write = StateWrite(number=0, start_offset=start_offset, ranges=[], delivery_complete_count=0)
+        await self._persist(write, state_epoch)
+        return start_offset
 
     def confirm(self) -> None:
         """Find out whether the state is still the same, if that is not certain. Fetches wait meanwhile."""
@@ -283,13 +290,7 @@ class LiveShare:
             self._pending.append(PendingWrite(number, done))
 
     async def _write(self, machine: SharePartition, write: StateWrite) -> None:
-        await self._host.store.write(
-            self.key,
-            write,
-            state_epoch=machine.state_epoch,
-            leader_epoch=machine.leader_epoch,
-            wanted=lambda: self.is_current,
-        )
+        await self._persist(write, machine.state_epoch)
         if self._closed:
             return
         machine.write_done()
@@ -299,6 +300,15 @@ class LiveShare:
             each.done(None)
         self.changed()
         self.drop_if_unused()
+
+    async def _persist(self, write: StateWrite, state_epoch: int) -> None:
+        await self._host.store.write(
+            self.key,
+            write,
+            state_epoch=state_epoch,
+            leader_epoch=self.leader_epoch,
+            wanted=lambda: self.is_current,
+        )
 
     # -- time ------------------------------------------------------------------------------------------
 

@@ -95,15 +95,12 @@ class SharePartition:
         settings: ShareSettings,
         *,
         start_offset: int,
-        persisted_start_offset: int | None = None,
         ranges: Iterable[StateRange] = (),
         leader_epoch: int,
         state_epoch: int,
     ) -> None:
-        """`start_offset` and `ranges` are the persisted state, in order; else KafkaError is raised.
-
-        A start offset that was found otherwise, because the persisted one is open, is written first of all:
-        the next leader must not look for another one.
+        """`start_offset` (known: an open one is chosen and persisted before) and `ranges` are the persisted
+        state, in order; else KafkaError is raised.
         """
         self.leader_epoch = leader_epoch
         self.state_epoch = state_epoch
@@ -112,7 +109,7 @@ class SharePartition:
         """To be looked at, not to be changed."""
         self.deadline_ms: int | None = None
         """When to call `expire`."""
-        self._writes = Writes(start_offset if persisted_start_offset is None else persisted_start_offset)
+        self._writes = Writes(start_offset)
         self._log_start = 0
         self.configure(settings)
         self._advance()
