@@ -10,7 +10,9 @@ from uuid import uuid4
 import pytest
 
 from forebay.broker.node import Node
+from forebay.broker.shares.live_share import LiveShare
 from forebay.broker.shares.state_store import ShareStateStore
+from forebay.core.shares.sessions import SessionPartition
 from forebay.core.shares.transitions import ACQUIRED
 from forebay.errors import ErrorCode
 from forebay.wire.messages.alter_share_group_offsets import (
@@ -305,6 +307,41 @@ def test_a_write_that_fails_keeps_nobody_waiting(
             assert member.acknowledge(ack(0)) == ErrorCode.UNKNOWN_SERVER_ERROR
         assert [each.offset for each in member.take()] == [0]
         assert member.acknowledge(ack(0)) == ErrorCode.NONE
+
+
+# -- a leader that was elected again -----------------------------------------------------------------------
+
+
+def test_a_share_partition_that_is_out_of_date_is_made_anew_once(
+    local: LocalBroker, client: WireClient, other: WireClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fetches that waited for the old one look for the new one, too."""
+    topic_id, _ = made(client, topic)
+    members = [ShareMember(each, topic, topic_id) for each in (client, other)]
+    for member in members:
+        member.fetch(wait_ms=1)
+        member.post_fetch()
+    wait_until(lambda: local.on_loop(lambda node: len(next(iter(node.shares.shares)).waits)) == 2)
+    loads: list[LiveShare] = []
+    load = LiveShare.load
+
+    def counted(share: LiveShare) -> None:
+        loads.append(share)
+        load(share)
+
+    monkeypatch.setattr(LiveShare, "load", counted)
+
+    def look(node: Node) -> None:
+        (share,) = node.shares.shares
+        share.leader_epoch -= 1
+        node.shares.shares.get(topic, SessionPartition(topic_id, 0))
+
+    local.on_loop(look)
+    answers = [held(member.client.read()) for member in members]
+    assert answers == [[], []]
+    assert local.on_loop(lambda node: list(node.shares.shares)) == loads
+    append(client, topic, batch(b"a"))
+    assert [each.offset for each in members[0].take()] == [0]
 
 
 def test_a_damaged_batch_does_not_lead_beyond_the_log(

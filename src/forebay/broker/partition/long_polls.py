@@ -45,6 +45,8 @@ class FetchWait:
         self._timer = loop.call_later(timeout_s, self.finish)
 
     def arrived(self, partition: Watched, size: int) -> None:
+        if self.done:
+            return  # the answer to another wait has ended this one, as when it finds the connection broken
         if self._recount is None:
             self._bytes_missing -= size
         else:

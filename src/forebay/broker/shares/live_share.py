@@ -352,7 +352,8 @@ class LiveShare:
         pending, self._pending = self._pending, []
         for each in pending:
             each.done(answer)
-        release(self)
+        # Not at once: the fetches that wait have the share made anew, and one of them may have dropped it.
+        self._host.loop.call_soon(release, self)
 
 
 def _as_answered(code: ErrorCode) -> ErrorCode:

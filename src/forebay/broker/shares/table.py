@@ -75,8 +75,6 @@ class ShareTable:
 
     def _forget(self, share: LiveShare) -> None:
         shares = self._groups[share.key.group_id]
-        at = SessionPartition(share.key.topic_id, share.key.partition)
-        if shares.get(at) is share:
-            del shares[at]
+        del shares[SessionPartition(share.key.topic_id, share.key.partition)]
         if not shares:
             del self._groups[share.key.group_id]
