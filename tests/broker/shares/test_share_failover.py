@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from forebay.broker.shares.state_store import ShareStateStore
+from forebay.core.shares.sessions import SessionKey
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -57,6 +58,7 @@ class Member:
         """Offsets whose acknowledgement got an error, or no answer."""
         self.counts: dict[int, list[int]] = {}
         self._share: Any = ShareMember(None, GROUP, topic_id)  # type: ignore[arg-type]
+        self.id: str = self._share.member
 
     async def take(self, **how: Any) -> list[Held]:
         """What one fetch brings; nothing if it fails."""
@@ -255,6 +257,25 @@ async def test_a_group_that_begins_at_the_end_skips_nothing_that_was_delivered(
         await cluster.bury(LEADER)
         await send(cluster, b"newer")
         assert (await eventually_taken(members[1]))[0].offset == MESSAGES
+
+
+async def test_a_member_that_waits_while_the_lease_ends_gets_nothing(tmp_path: Path) -> None:
+    """Another broker may lead by now, without this one's knowledge."""
+    async with working(tmp_path) as (cluster, members):
+        await hold(members[0])
+        leader = cluster[LEADER]
+        (share,) = leader.shares.shares
+        waiting = ShareMember(None, GROUP, share.key.topic_id)  # type: ignore[arg-type]
+        asking = asyncio.create_task(cluster.ask(LEADER, waiting.fetch_request(), 2))
+        await eventually(lambda: share.waits)
+        lease, leader.lease.current = leader.lease.current, None
+        try:
+            leader.shares.shares.session_ended(SessionKey(GROUP, members[0].id))
+            answer = parts(await asking)[0]
+        finally:
+            leader.lease.current = lease
+        assert (answer.error_code, answer.acquired_records) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, [])
+        await finish(members)
 
 
 async def test_a_leader_that_hands_over_forgets_its_locks_and_not_its_counts(tmp_path: Path) -> None:

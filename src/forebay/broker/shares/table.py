@@ -32,8 +32,11 @@ class ShareTable:
         return iter([share for shares in self._groups.values() for share in shares.values()])
 
     def get(self, group_id: str, at: SessionPartition) -> LiveShare:
-        """A share partition, perhaps not loaded yet. Raises KafkaError if this broker does not lead it."""
-        partition = self._partitions.get(self._partitions.name_of(at.topic_id), at.partition)
+        """A share partition, perhaps not loaded yet.
+
+        Raises KafkaError if this broker does not lead it, or cannot be sure of that.
+        """
+        partition = self._partitions.get_for_certain(self._partitions.name_of(at.topic_id), at.partition)
         share = self._groups.get(group_id, {}).get(at)
         if share is not None and not share.is_current:
             share.drop()
