@@ -1,7 +1,8 @@
 """What the leader of a partition asks of the share coordinator: read and write the state of share partitions.
 
-A call goes on until the coordinator has said yes or no. Coordinators move, and a write whose answer was lost
-is repeated: the state that it names only ever goes up, so a repeat does no harm.
+A call goes on until the coordinator has said yes or no, or the caller does not lead the partition any more.
+Coordinators move, and a write whose answer was lost is repeated: the state that it names only ever goes up,
+so a repeat does no harm. A coordinator that does not know the topic may not have heard of it yet.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ REFUSED_FOR_GOOD = frozenset(
         ErrorCode.FENCED_STATE_EPOCH,
         ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.INVALID_REQUEST,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
 """The state is another's, or gone: asking again would not help."""
