@@ -1,7 +1,8 @@
 """What share groups have done at the share coordinators, and the reports about it.
 
-Effects on one share partition are performed in the order in which the group decided them. An errand that
-cannot be done for some seconds is reported as failed: a group tries again, an administrator gets an error.
+Effects that change one share partition are performed in the order in which the group decided them; summaries
+change nothing, and wait for nothing. An errand that cannot be done for some seconds is reported as failed: a
+group tries again, an administrator gets an error.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class ShareErrands:
         return dict(zip(effect.partitions, codes, strict=True))
 
     async def summarize(self, effect: SummarizeShares) -> dict[Partition, ShareSummary]:
+        give_up_s = self._loop.time() + _PATIENCE_S
+
         async def one(at: Partition) -> ShareSummary:
             partition = summary_message.PartitionData(partition=at[1], leader_epoch=-1)
             topic = summary_message.ReadStateSummaryData(topic_id=at[0], partitions=[partition])
@@ -82,7 +85,7 @@ class ShareErrands:
                 group_id=effect.group_id, topics=[topic]
             )
             try:
-                found = await self._ask(ShareKey(effect.group_id, *at), request)
+                found = await self._ask(ShareKey(effect.group_id, *at), request, give_up_s)
                 return ShareSummary(
                     start_offset=found.start_offset,
                     leader_epoch=found.leader_epoch,
@@ -96,26 +99,24 @@ class ShareErrands:
         return dict(zip(effect.partitions, found, strict=True))
 
     async def _code(self, key: ShareKey, request: Any) -> ErrorCode:
-        try:
-            await self._ask(key, request)
-        except KafkaError as error:
-            return error.code
-        return ErrorCode.NONE
-
-    async def _ask(self, key: ShareKey, request: Any) -> Any:
-        """What the coordinator says, in the turn of this share partition. Raises KafkaError."""
+        """What the coordinator says, in the turn of this share partition."""
+        give_up_s = self._loop.time() + _PATIENCE_S
         turn = self._turns.setdefault(key, _Turn())
         turn.errands += 1
         try:
             async with turn.lock:
-                return await self._ask_patiently(key, request)
+                await self._ask(key, request, give_up_s)
+        except KafkaError as error:
+            return error.code
         finally:
             turn.errands -= 1
             if not turn.errands:
                 del self._turns[key]
+        return ErrorCode.NONE
 
-    async def _ask_patiently(self, key: ShareKey, request: Any) -> Any:
-        give_up_s, delay_s = self._loop.time() + _PATIENCE_S, _RETRY_S
+    async def _ask(self, key: ShareKey, request: Any, give_up_s: float) -> Any:
+        """What the coordinator says; it is asked at least once. Raises KafkaError."""
+        delay_s = _RETRY_S
         while True:
             try:
                 return await self._states.ask(key, request)

@@ -5,8 +5,9 @@ The runtime owes a group this, besides what it owes every machine (`core.step`):
 - It reports the outcome of every partition of an effect, together or one by one, by the operation of the
   shard that is named below. It gives up after some seconds and then reports an error, because administrators
   wait for the report; heartbeats wait for a second at most.
-- It performs the effects on one partition of one group in the order in which they are given, each after the
-  one before has been reported. So what was deleted is not made again by a request that was overtaken.
+- It performs the effects that change one partition of one group in the order in which they are given, each
+  after the one before has been reported. So what was deleted is not made again by a request that was
+  overtaken.
 
 Reports may come twice, late, or to a machine that was made anew since: a group takes from them what fits.
 """
