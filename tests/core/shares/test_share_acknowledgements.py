@@ -47,6 +47,17 @@ def test_accepted_records_are_acknowledged_and_passed_once_that_is_persisted() -
     assert leader.shares.start_offset == 10
 
 
+def test_a_lock_holds_until_it_is_taken_away_even_if_its_time_is_over() -> None:
+    """The timer of a busy broker is late; nobody else has got the records meanwhile."""
+    leader = ShareLeader()
+    leader.take()
+    leader.now_ms += 10 * SETTINGS.lock_ms
+    assert leader.acknowledge(0, 4, ACCEPT) == ErrorCode.NONE
+    leader.advance(0)
+    assert leader.acknowledge(5, 9, ACCEPT) == ErrorCode.INVALID_RECORD_STATE
+    assert leader.states() == [(0, 4, "ACKNOWLEDGED", 1), (5, 9, "AVAILABLE", 1)]
+
+
 @pytest.mark.parametrize("kind", [GAP, REJECT])
 def test_gaps_and_rejected_records_are_archived(kind: int) -> None:
     leader = ShareLeader()

@@ -9,6 +9,10 @@
 
 Kafka lets a batch begin with the last offset of the one before. It is then refused, because that record was
 acknowledged a moment ago.
+
+A lock holds until `expire` has taken it away, even when its time is over: until then nobody else can have got
+the record, so to refuse would only have finished work done again. Kafka does the same. Where others may have
+taken over without this broker's knowledge, the lease and the epochs of the write decide, not the lock.
 """  # noqa: E501
 
 from __future__ import annotations
