@@ -66,7 +66,18 @@ class BatchFile:
 
     def hops(self, position: int = 0, min_offset: int | None = None) -> Iterator[Hop]:
         """Batch after batch to the written end, headers only. Raises CorruptBatch where they do not fit."""
-        expected = self.base_offset if min_offset is None else min_offset
+        for hop, _, _ in self._walk(position, self.base_offset if min_offset is None else min_offset):
+            yield hop
+
+    def headers(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch from here to `end`. Raises CorruptBatch like `hops`."""
+        for hop, chunk, at in self._walk(position, 0):
+            if hop.position >= end:
+                return
+            yield hop.position, read_header(chunk, at)
+
+    def _walk(self, position: int, expected: int) -> Iterator[tuple[Hop, bytes, int]]:
+        """Each batch, and where its header is in which bytes."""
         end = self.size
         chunk, chunk_start = b"", position
         while position < end:
@@ -74,7 +85,7 @@ class BatchFile:
             if at + HEADER_SIZE > len(chunk):
                 chunk, chunk_start, at = self._pread(_HOP_CHUNK_BYTES, position), position, 0
             hop = self.hop_at(chunk, at, position, expected)
-            yield hop
+            yield hop, chunk, at
             position += hop.size
             expected = hop.last_offset + 1
 

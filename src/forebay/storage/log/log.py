@@ -29,7 +29,7 @@ from forebay.storage.log.timestamps import Search, TimestampSearch
 from forebay.storage.log.txn_index import AbortedTxn
 from forebay.storage.log.unreadable import UnreadableBatches
 from forebay.storage.log.writer import HINTS_MAX
-from forebay.wire.batch import HEADER_SIZE, BatchHeader, read_header
+from forebay.wire.batch import BatchHeader
 from forebay.wire.parts import FileRange
 
 _HOPS_MAX = 256
@@ -108,12 +108,9 @@ class Log(SwappingLog):
         """Position and header of each batch of a slice. Raises StorageError."""
         if found.range is None or found.segment is None:
             return
-        end = found.range.position + found.range.length
+        part = found.range
         try:
-            for hop in found.segment.hops(found.range.position, min_offset=0):
-                if hop.position >= end:
-                    return
-                yield hop.position, read_header(found.range.file.pread(HEADER_SIZE, hop.position))
+            yield from found.segment.headers(part.position, part.position + part.length)
         except OSError as error:
             raise StorageError(f"cannot read {self.directory}: {error}") from error
 
