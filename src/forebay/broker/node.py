@@ -397,6 +397,7 @@ class Node:
             store=ShareStateStore(self.share_states),
             resolve_start=start_offsets.resolve,
             dead_letters=self._dead_letters(),
+            cold_reads=self.cold_reads,
             arrivals=self.arrivals,
             background=self.background,
             time=self.time,

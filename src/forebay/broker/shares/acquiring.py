@@ -37,15 +37,14 @@ def acquire(share: LiveShare, member_id: str, demand: Demand, *, max_bytes: int,
     """Lock records for a member; None if there are none. Raises StorageError."""
     machine, partition = share.machine, share.partition
     assert machine is not None
-    log = partition.log
     share.follow_log()
     for _ in range(_READS_MAX):
         offset = machine.next_fetch_offset()
         end = share.end_offset
         if offset is None or offset >= end:
             return None
-        part = log.read(offset, max_bytes, upper_offset=end)
-        if part.range is None:
+        part = share.headers.read(offset, max_bytes, end=end)
+        if part is None or part.range is None:
             return None
         # What does not fit into the window is not looked at, however much a client asks for.
         records_max = min(demand.records_max, share.settings.partition_max_record_locks)

@@ -19,9 +19,11 @@ from functools import partial
 
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
+from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.moves.live_mover import LiveMover
 from forebay.broker.partition.long_polls import Arrivals, FetchWait, release
 from forebay.broker.partition.partition import Partition
+from forebay.broker.shares.cold_headers import ColdHeaders
 from forebay.broker.shares.dead_letters import DeadLetterHost, DeadLetterSource
 from forebay.broker.shares.state_store import ShareStateStore
 from forebay.config import ShareGroupSettings
@@ -50,6 +52,7 @@ class ShareHost:
     store: ShareStateStore
     resolve_start: ResolveStart
     dead_letters: DeadLetterHost
+    cold_reads: ColdReads
     arrivals: Arrivals
     background: Background
     time: BrokerTime
@@ -81,6 +84,7 @@ class LiveShare:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.settings = settings
+        self.headers = ColdHeaders(partition.log, host.cold_reads, self.changed)
         self.machine: SharePartition | None = None
         """None until its state is loaded."""
         self.waits: dict[FetchWait, None] = {}
