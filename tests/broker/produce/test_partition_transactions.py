@@ -516,9 +516,18 @@ def test_a_snapshot_where_the_log_begins_is_as_good_as_what_was_deleted(bench: B
 def test_producers_in_transactions_are_not_forgotten(bench: Bench) -> None:
     bench.send(1)
     bench.send(2, transactional=False)
-    assert bench.partition.producers.expire(0, 1000) == 0
-    assert bench.partition.producers.expire(1000, 1000) == 1
+    assert bench.partition.producers.expire(0, 1000, 2) == 0
+    assert bench.partition.producers.expire(1000, 1000, 2) == 1
     assert [state.producer_id for state in bench.partition.producers] == [1]
+
+
+def test_producers_that_send_a_batch_again_are_not_forgotten(bench: Bench) -> None:
+    bench.send(1, transactional=False)
+    partition = bench.partition
+    partition.write()
+    for time_ms in range(0, 5000, 500):
+        assert partition.append(bench.batch(1, 0, 0, transactional=False), NOW_MS)[0] == 0
+        assert partition.producers.expire(time_ms, 1000, partition.high_watermark) == 0
 
 
 # -- random histories --------------------------------------------------------------------------------------

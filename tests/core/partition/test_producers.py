@@ -121,6 +121,8 @@ def test_check_changes_nothing() -> None:
 
 
 DAY_MS = 24 * 3600 * 1000
+ALL = 1_000
+"""A high watermark beyond all batches."""
 
 
 def test_expiry_spares_the_recent_and_open_transactions() -> None:
@@ -129,35 +131,54 @@ def test_expiry_spares_the_recent_and_open_transactions() -> None:
         batch(0, producer=2),
         batch(0, producer=3, attributes=TRANSACTIONAL, offset=4),
     )
-    assert table.expire(0, DAY_MS) == 0
+    assert table.expire(0, DAY_MS, ALL) == 0
     table.accept(batch(1, producer=2, offset=5))
-    assert table.expire(DAY_MS - 1, DAY_MS) == 0
-    assert table.expire(DAY_MS, DAY_MS) == 1
+    assert table.expire(DAY_MS - 1, DAY_MS, ALL) == 0
+    assert table.expire(DAY_MS, DAY_MS, ALL) == 1
     assert [state.producer_id for state in table] == [3, 2]
     assert decide(table, batch(55, producer=1)) is APPEND
-    assert table.expire(2 * DAY_MS - 2, DAY_MS) == 0
-    assert table.expire(2 * DAY_MS - 1, DAY_MS) == 1, "found silent for the first time a day before"
+    assert table.expire(2 * DAY_MS - 2, DAY_MS, ALL) == 0
+    assert table.expire(2 * DAY_MS - 1, DAY_MS, ALL) == 1, "found silent for the first time a day before"
     end(table, producer=3, offset=6)
-    assert table.expire(9 * DAY_MS, DAY_MS) == 0, "its transaction has only just ended"
-    assert table.expire(10 * DAY_MS, DAY_MS) == 1
+    assert table.expire(9 * DAY_MS, DAY_MS, ALL) == 0, "its transaction has only just ended"
+    assert table.expire(10 * DAY_MS, DAY_MS, ALL) == 1
+
+
+def test_a_producer_whose_last_batch_is_not_committed_is_not_forgotten() -> None:
+    table = table_of(batch(0, 5, offset=10))
+    for day in range(4):
+        assert table.expire(day * DAY_MS, DAY_MS, 14) == 0
+    assert decide(table, batch(0, 5)) == Repeats(10, 1000)
+    assert table.expire(4 * DAY_MS - 1, DAY_MS, 15) == 0, "committed for less than a day"
+    assert table.expire(4 * DAY_MS, DAY_MS, 15) == 1
+
+
+def test_a_producer_that_repeats_itself_is_not_silent() -> None:
+    table = table_of(batch(0))
+    table.expire(0, DAY_MS, ALL)
+    table.heard(7)
+    table.heard(8)
+    assert table.expire(DAY_MS, DAY_MS, ALL) == 0
+    assert table.expire(2 * DAY_MS, DAY_MS, ALL) == 1
+    assert table.find(8) is None
 
 
 @pytest.mark.parametrize("timestamp", [-1, 0, 1_000, 2**62])
 def test_expiry_does_not_look_at_the_timestamps_of_clients(timestamp: int) -> None:
     now_ms = 1_700_000_000_000
     table = table_of(batch(0, timestamp=timestamp))
-    assert table.expire(now_ms, DAY_MS) == 0
+    assert table.expire(now_ms, DAY_MS, ALL) == 0
     table.accept(batch(1, timestamp=timestamp, offset=1))
-    assert table.expire(now_ms + DAY_MS, DAY_MS) == 0
-    assert table.expire(now_ms + 2 * DAY_MS, DAY_MS) == 1
+    assert table.expire(now_ms + DAY_MS, DAY_MS, ALL) == 0
+    assert table.expire(now_ms + 2 * DAY_MS, DAY_MS, ALL) == 1
 
 
 def test_a_loaded_table_forgets_nobody_at_once() -> None:
     table = table_of(batch(0, timestamp=1))
-    table.expire(0, DAY_MS)
+    table.expire(0, DAY_MS, ALL)
     loaded = ProducerTable.from_bytes(table.to_bytes())
-    assert loaded.expire(10 * DAY_MS, DAY_MS) == 0
-    assert loaded.expire(11 * DAY_MS, DAY_MS) == 1
+    assert loaded.expire(10 * DAY_MS, DAY_MS, ALL) == 0
+    assert loaded.expire(11 * DAY_MS, DAY_MS, ALL) == 1
 
 
 def test_the_longest_unused_goes_when_there_are_too_many() -> None:

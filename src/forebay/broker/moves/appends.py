@@ -9,6 +9,7 @@ import asyncio
 
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.peers import Peers
+from forebay.broker.partition.client_batches import not_enough_replicas
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.record_checks import Examiner, Outcome
@@ -93,10 +94,7 @@ class MoveAppends:
 
     def _queue(self, partition: Partition, batch: memoryview, examined: AppendPolicy | None = None) -> None:
         if not partition.enough_replicas:
-            raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"fewer replicas of {partition} are in sync than min.insync.replicas asks for",
-            )
+            raise not_enough_replicas(str(partition), partition.producers, batch)
         end_offset = partition.log.end_offset
         partition.append(batch, self._time.now_ms(), examined=examined)
         if partition.log.end_offset > end_offset:

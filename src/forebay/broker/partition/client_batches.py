@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from forebay.core.partition.admission import VERIFY, Decision, Refused
 from forebay.core.partition.batch_rules import AppendPolicy
+from forebay.core.partition.producers import ProducerTable
 from forebay.core.partition.record_rules import examine_at_once
 from forebay.errors import ErrorCode, KafkaError, StorageError
-from forebay.wire.batch import BatchHeader, patch_append_time, read_header
+from forebay.wire.batch import HEADER_SIZE, BatchHeader, patch_append_time, read_header
 
 
 def as_stored(
@@ -40,4 +41,15 @@ def refusal(header: BatchHeader, decision: Decision, *, asked: bool, offline: st
     reason = "ended before the batch could be appended" if asked else "does not include this partition"
     return KafkaError(
         ErrorCode.INVALID_TXN_STATE, f"the transaction of producer {header.producer_id} {reason}"
+    )
+
+
+def not_enough_replicas(partition: str, producers: ProducerTable, batch: memoryview | None) -> KafkaError:
+    """The error for a batch that asks for more replicas than are in sync."""
+    if batch is not None and len(batch) >= HEADER_SIZE:
+        # It may repeat a batch from before they went away, and is to be found as a repeat once they are back.
+        producers.heard(read_header(batch).producer_id)
+    return KafkaError(
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        f"fewer replicas of {partition} are in sync than min.insync.replicas asks for",
     )

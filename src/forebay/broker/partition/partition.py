@@ -290,6 +290,7 @@ class Partition:
             decision = admission.admit(self.producers.find(producer_id), header, verified)
             if decision is not APPEND:
                 if isinstance(decision, Repeats):
+                    self.producers.heard(producer_id)
                     return (
                         decision.base_offset,
                         decision.timestamp if policy.log_append_time else NO_TIMESTAMP,

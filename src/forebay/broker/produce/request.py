@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.net.replies import Reply
+from forebay.broker.partition.client_batches import not_enough_replicas
 from forebay.broker.partition.partition import Partition
 from forebay.broker.produce.record_checks import Outcome
 from forebay.broker.produce.service import ProduceService
@@ -170,10 +171,7 @@ class AppendRequest:
             guard = self._admission and self._admission.guard_for((partition.topic, partition.index))
             result.partition = partition
             if request.acks == ACKS_ALL and not partition.enough_replicas:
-                raise KafkaError(
-                    ErrorCode.NOT_ENOUGH_REPLICAS,
-                    f"fewer replicas of {partition} are in sync than min.insync.replicas asks for",
-                )
+                raise not_enough_replicas(str(partition), partition.producers, data.records)
             end_offset = partition.log.end_offset
             result.base_offset, result.log_append_time_ms = partition.append(
                 data.records, service.now_ms(), guard=guard, examined=examined

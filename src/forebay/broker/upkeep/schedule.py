@@ -162,5 +162,6 @@ class Upkeep:
         now_ms = self._time.uptime_ms()
         expiration_ms = self._settings.current.storage.producer_id_expiration_ms
         await self._for_each(
-            "expire_producers", lambda partition: partition.producers.expire(now_ms, expiration_ms)
+            "expire_producers",
+            lambda each: each.producers.expire(now_ms, expiration_ms, each.high_watermark),
         )

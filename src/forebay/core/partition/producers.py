@@ -75,7 +75,7 @@ class ProducerState:
     crcs: list[int] = field(default_factory=list, compare=False)
     """Of the same batches as the client sent them, where that is known: a snapshot does not tell."""
     was_heard: bool = field(default=True, compare=False)
-    """Whether anything was appended since `expire` looked last."""
+    """Whether anything was appended or sent again since `expire` looked last."""
     silent_since_ms: int = field(default=0, compare=False)
     """If not: when it looked first and found nothing new."""
 
@@ -87,6 +87,11 @@ class ProducerState:
     def last_sequence(self) -> int:
         """Of the last record in this epoch; -1 when there is none."""
         return self.batches[-1].last_sequence if self.batches else self.next_sequence - 1
+
+    @property
+    def end_offset(self) -> int:
+        """After the last batch that is remembered."""
+        return self.batches[-1].last_offset + 1 if self.batches else 0
 
     def remembered(self, header: BatchHeader) -> AppendedBatch | None:
         """The batch of this epoch that has the same numbers, if it is one of the last few."""
@@ -215,16 +220,24 @@ class ProducerTable:
                 return
             self._producers.move_to_end(producer_id)
 
-    def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that have appended nothing for this long and have no open transaction; how many.
+    def heard(self, producer_id: int) -> None:
+        """A producer has sent a batch again: while it does, what is known of it must not be forgotten."""
+        state = self._producers.get(producer_id)
+        if state is not None:
+            self._producers.move_to_end(producer_id)
+            state.was_heard = True
+
+    def expire(self, now_ms: int, expiration_ms: int, high_watermark: int) -> int:
+        """Forget producers that were silent for this long and have no open transaction; how many.
 
         `now_ms` is of any clock that only goes forward. The timestamps of batches say nothing here: they are
         the client's, and may be years old. A producer's silence counts from the first look that finds nothing
         new, so that an append need not look at a clock, and state that was loaded is not forgotten at once.
+        A producer whose last batch is not committed is not silent: it will send that batch again.
         """
         expired: list[int] = []
         for state in self:
-            if state.was_heard:
+            if state.was_heard or state.end_offset > high_watermark:
                 state.was_heard = False
                 state.silent_since_ms = now_ms
             elif not state.in_transaction and now_ms - state.silent_since_ms >= expiration_ms:
