@@ -19,6 +19,7 @@ from forebay.core.cluster.image import (
     TopicPut,
 )
 from forebay.core.cluster.topics import (
+    INTERNAL_TOPICS,
     NAME_LENGTH_MAX,
     PARTITIONS_MAX,
     NewTopic,
@@ -223,6 +224,17 @@ def test_partitions_that_cannot_be_added(
     with pytest.raises(KafkaError) as caught:
         create_partitions(image, name, count, assignment)
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize("name", INTERNAL_TOPICS)
+def test_the_topics_of_the_brokers_stay_as_they_are(name: str) -> None:
+    image = with_topic(cluster(), name)
+    with pytest.raises(KafkaError, match="cannot be deleted") as caught:
+        delete_topic(image, CONFIG, name)
+    assert caught.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    with pytest.raises(KafkaError, match="keeps its number of partitions") as caught:
+        create_partitions(image, name, 60, None)
+    assert caught.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_too_few_brokers_are_left_for_more_partitions() -> None:

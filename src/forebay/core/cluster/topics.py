@@ -74,6 +74,7 @@ def create_topic(image: ClusterImage, broker: BrokerConfig, new: NewTopic) -> li
 def delete_topic(image: ClusterImage, broker: BrokerConfig, name: str) -> list[Change]:
     check_deletion(broker)
     topic = existing_topic(image, name)
+    _check_own(name, "cannot be deleted: brokers keep the state of groups or transactions there")
     changes: list[Change] = [TopicDeleted(name=name, topic_id=topic.topic_id)]
     if image.topic_config(name).overrides:
         changes.append(ConfigPut(owner=ConfigOwner.TOPIC, name=name, overrides={}))
@@ -92,6 +93,7 @@ def create_partitions(
 ) -> list[Change]:
     """More partitions, up to `count` in all; `assignment` gives the replicas of the new ones."""
     topic = existing_topic(image, name)
+    _check_own(name, "keeps its number of partitions: brokers find by it what they have stored")
     current = len(topic.partitions)
     _check_count(current, count)
     if assignment is None:
@@ -106,6 +108,12 @@ def existing_topic(image: ClusterImage, name: str) -> TopicImage:
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     return topic
+
+
+def _check_own(name: str, problem: str) -> None:
+    """Refuse what would break one of the brokers' own topics. (Of Kafka, only the tools refuse it.)"""
+    if name in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} {problem}")
 
 
 def _check_collision(image: ClusterImage, name: str) -> None:
