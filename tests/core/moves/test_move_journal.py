@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from forebay.core.moves.journal import IDLE_MS_MAX, SWEEP_MS
-from forebay.core.moves.move import Move, MoverState
+from forebay.core.moves.journal import IDLE_MS_MAX, PENDING_MS_MAX, SWEEP_MS
+from forebay.core.moves.move import Move, MoverState, mover_id
 from forebay.core.moves.mover import Ask, Identify, Journal, Open, Plan, Send, Sent, moving
 from forebay.core.step import Now
 from forebay.errors import ErrorCode
@@ -81,17 +81,40 @@ def test_nonsense_is_refused(request_: MoveJournalRequest) -> None:
     assert JournalLog().ask(request_).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_idle_movers_are_forgotten_after_a_week_and_pending_moves_never() -> None:
+def test_movers_are_forgotten_after_a_week_and_with_a_pending_move_after_a_month() -> None:
     journal = JournalLog()
     busy = journal.ask(MoveJournalRequest(mover_id="busy", term=1)).version
     journal.ask(MoveJournalRequest(mover_id="busy", term=1, version=busy, pending=PENDING))
     journal.ask(opening(1))
-    late = Now(ms=SWEEP_MS, wall_ms=0, trusted_ms=IDLE_MS_MAX + 1)
-    journal.keep(journal.machine.tick(Now(ms=0, wall_ms=0, trusted_ms=IDLE_MS_MAX)).records)
-    assert set(journal.machine.movers) == {"busy", "m"}
-    journal.keep(journal.machine.tick(late).records)
-    assert set(journal.machine.movers) == {"busy"}
-    journal.reload()
+
+    def left_after(age_ms: int) -> set[str]:
+        journal.keep(journal.machine.tick(Now(ms=SWEEP_MS, wall_ms=0, trusted_ms=age_ms)).records)
+        journal.reload()
+        return set(journal.machine.movers)
+
+    assert left_after(IDLE_MS_MAX) == {"busy", "m"}
+    assert left_after(IDLE_MS_MAX + 1) == {"busy"}
+    assert left_after(PENDING_MS_MAX) == {"busy"}
+    assert left_after(PENDING_MS_MAX + 1) == set()
+
+
+def test_a_mover_that_waits_is_not_forgotten_if_it_opens_its_journal_again() -> None:
+    journal = JournalLog()
+    version = journal.ask(opening(1)).version
+    journal.ask(writing(1, version, pending=PENDING))
+    journal.now = Now(ms=0, wall_ms=0, trusted_ms=PENDING_MS_MAX)
+    assert journal.ask(opening(1)).pending == PENDING
+    journal.keep(journal.machine.tick(Now(ms=0, wall_ms=0, trusted_ms=2 * PENDING_MS_MAX)).records)
+    assert set(journal.machine.movers) == {"m"}
+
+
+def test_a_mover_has_a_name_that_the_journal_takes_and_no_other_mover_has() -> None:
+    assert mover_id("dlq", "g:t:0") == "dlq:g:t:0"
+    sources = [f"{'ü' * length}:t:{number}" for length in (900, 996, 5000) for number in (0, 1)]
+    names = {mover_id("dlq", source) for source in sources}
+    assert len(names) == len(sources)
+    for name in names:
+        assert JournalLog().ask(MoveJournalRequest(mover_id=name, term=1)).error_code == ErrorCode.NONE
 
 
 def test_a_target_that_lost_earlier_batches_is_sent_the_same_move_under_another_identity() -> None:

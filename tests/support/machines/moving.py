@@ -64,6 +64,31 @@ class JournalLog:
         assert self.machine.movers == before
 
 
+def journal_request(term: int, state: MoverState | None = None) -> MoveJournalRequest:
+    """What a mover asks to open its journal, or to write it."""
+    if state is None:
+        return MoveJournalRequest(mover_id=MOVER, term=term)
+    return MoveJournalRequest(
+        mover_id=MOVER,
+        term=term,
+        version=state.version,
+        producer_id=state.producer_id,
+        next_sequence=state.next_sequence,
+        pending=sent_pending(state.pending),
+    )
+
+
+def mover_state(answer: MoveJournalResponse, term: int) -> MoverState:
+    """What a mover learns from the answer."""
+    return MoverState(
+        term=term,
+        version=answer.version,
+        producer_id=answer.producer_id,
+        next_sequence=answer.next_sequence,
+        pending=None if answer.pending is None else read_pending(answer.pending),
+    )
+
+
 class Target:
     """A topic of one partition, with what it has of each producer."""
 
@@ -216,17 +241,9 @@ class LiveMover:
         world = self._world
         match action:
             case Open():
-                return self._journal(MoveJournalRequest(mover_id=MOVER, term=self.term))
+                return self._journal(journal_request(self.term))
             case Journal(state):
-                request = MoveJournalRequest(
-                    mover_id=MOVER,
-                    term=self.term,
-                    version=state.version,
-                    producer_id=state.producer_id,
-                    next_sequence=state.next_sequence,
-                    pending=sent_pending(state.pending),
-                )
-                return self._journal(request)
+                return self._journal(journal_request(self.term, state))
             case Identify():
                 world.producer_ids += 1
                 return world.producer_ids
@@ -254,14 +271,7 @@ class LiveMover:
         answer = self._world.journal.ask(request)
         if answer.error_code:
             return ErrorCode(answer.error_code)
-        pending = answer.pending
-        return MoverState(
-            term=request.term,
-            version=answer.version,
-            producer_id=answer.producer_id,
-            next_sequence=answer.next_sequence,
-            pending=None if pending is None else read_pending(pending),
-        )
+        return mover_state(answer, request.term)
 
     def _plan(self) -> Move | None:
         world = self._world

@@ -37,15 +37,20 @@ from forebay.core.moves.mover import (
 )
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import build_batch
+from forebay.wire.compression import Codec
 from forebay.wire.records import Record
 
 log = logging.getLogger(__name__)
 
 _RETRY_S = 0.05
 _RETRY_S_MAX = 5.0
+_FAILURE_S_MAX = 30.0
 _OUT_OF_ORDER_S = 60.0
 """How long a target has to say that it lacks earlier batches before it is believed: a leader that was deposed
 and does not know it yet may lack what its successor has."""
+_REOPEN_S = 3600.0
+"""A mover whose target cannot be written for this long opens its journal again, which otherwise would take it
+for one whose source is gone."""
 _PRODUCER_EPOCH = 0
 
 T = TypeVar("T")
@@ -61,7 +66,8 @@ class MoveSource(Protocol):
         """Whether records of a move that was journaled before still wait to be moved."""
 
     async def records(self, move: Move, *, is_too_large: bool) -> Sequence[Record]:
-        """As many as the move counts. `is_too_large`: the target has refused them for their size."""
+        """As many as the move counts. `is_too_large`: the target has refused them for their size; then they
+        are to be as small as can be, and are compressed."""
 
     async def confirm(self, move: Move) -> None:
         """Returns once it is persisted that these are moved. Raises KafkaError."""
@@ -99,6 +105,7 @@ class LiveMover:
         self.mover_id = mover_id
         self.problem = ""
         """Why it waits; empty while it does not."""
+        self._doing = f"moving records for {mover_id}"
         self._term = term
         self._source = source
         self._host = host
@@ -113,7 +120,7 @@ class LiveMover:
         self._is_woken = True
         if not self.is_at_work:
             self.is_at_work = True
-            self._host.background.spawn(self._run(), f"moving records for {self.mover_id}")
+            self._host.background.spawn(self._run(), self._doing)
 
     async def _run(self) -> None:
         try:
@@ -168,21 +175,27 @@ class LiveMover:
 
     async def _send(self, state: MoverState) -> Sent:
         assert state.pending is not None
+        loop = asyncio.get_running_loop()
+        reopen_s = loop.time() + _REOPEN_S
         is_too_large = False
-        give_up_s = asyncio.get_running_loop().time() + _OUT_OF_ORDER_S
+        lost_since_s: float | None = None
 
         async def attempt() -> Sent:
-            nonlocal is_too_large
+            nonlocal is_too_large, lost_since_s
             try:
                 return await self._send_once(state, is_too_large=is_too_large)
             except KafkaError as error:
-                is_lost = error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-                if is_lost and asyncio.get_running_loop().time() > give_up_s:
-                    return Sent.OUT_OF_ORDER
                 is_too_large = is_too_large or error.code == ErrorCode.MESSAGE_TOO_LARGE
+                if error.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                    lost_since_s = None
+                    raise
+                if lost_since_s is None:
+                    lost_since_s = loop.time()
+                if loop.time() - lost_since_s > _OUT_OF_ORDER_S:
+                    return Sent.OUT_OF_ORDER
                 raise
 
-        return await self._retried(attempt)
+        return await self._retried(attempt, lambda _: loop.time() > reopen_s)
 
     async def _send_once(self, state: MoverState, *, is_too_large: bool) -> Sent:
         move, host = state.pending, self._host
@@ -198,6 +211,7 @@ class LiveMover:
                 producer_id=state.producer_id,
                 producer_epoch=_PRODUCER_EPOCH,
                 base_sequence=state.next_sequence,
+                codec=Codec.GZIP if is_too_large else Codec.NONE,
             )
         )
         if not self._wanted():
@@ -217,20 +231,30 @@ class LiveMover:
         attempt: Callable[[], Awaitable[T]],
         is_final: Callable[[KafkaError], bool] = lambda _: False,
     ) -> T:
-        """Repeat until it works. Raises _Unwanted, and the errors that are final."""
+        """Repeat until it works. Raises _Unwanted, and the errors that are final.
+
+        A mistake of ours does not end it either: it is logged and counted, and the records wait.
+        """
         delay_s = _RETRY_S
         while self._wanted():
+            delay_s_max = _RETRY_S_MAX
             try:
                 outcome = await attempt()
+            except _Unwanted:
+                raise
             except KafkaError as error:
                 if is_final(error):
                     raise
                 self._waits_for(error.message)
+            except Exception as error:
+                delay_s_max = _FAILURE_S_MAX
+                self.problem = f"{type(error).__name__}: {error}"
+                self._host.background.failed(self._doing, error, again_in_s=delay_s)
             else:
                 self.problem = ""
                 return outcome
             await asyncio.sleep(delay_s)
-            delay_s = min(2 * delay_s, _RETRY_S_MAX)
+            delay_s = min(2 * delay_s, delay_s_max)
         raise _Unwanted
 
     def _waits_for(self, problem: str) -> None:

@@ -27,6 +27,7 @@ from forebay.broker.shares.cold_headers import ColdHeaders
 from forebay.broker.shares.dead_letters import DeadLetterHost, DeadLetterSource
 from forebay.broker.shares.state_store import ShareStateStore
 from forebay.config import ShareGroupSettings
+from forebay.core.moves.move import mover_id
 from forebay.core.shares.acknowledgements import AcknowledgeType
 from forebay.core.shares.acquisition import Acquired
 from forebay.core.shares.coordinator_key import coordinator_key
@@ -102,7 +103,7 @@ class LiveShare:
         """Whether a write is begun at the end of this turn of the loop."""
         self._closed = False
         self.mover = LiveMover(
-            f"dlq:{coordinator_key(key)}",
+            mover_id("dlq", coordinator_key(key)),
             self.leader_epoch,
             DeadLetterSource(self, host.dead_letters),
             host.dead_letters.mover,

@@ -7,8 +7,10 @@ from, even one of the same term, can write nothing more. A write that arrives tw
 lost, is recognised: it is the one that led to the present version. An opening counts by two, so that it is
 not taken for a write that changed nothing.
 
-A mover that has had nothing to do for a week is forgotten. The next one begins with a new identity; that a
-fenced mover lives on for a week is not to be expected.
+A mover that has had nothing to do for a week is forgotten, and the next one begins with a new identity. So is
+one with a pending move that was not heard of for a month: a mover that waits opens its journal every hour, so
+the source of this one is gone, with its group or its topic. That a fenced mover lives on for a week is not to
+be expected.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from forebay.core.moves.move import Move, MoverState
+from forebay.core.moves.move import MOVER_ID_CHARS_MAX, Move, MoverState
 from forebay.core.step import Now, RequestInfo, StateRecord, Step, Ticket
 from forebay.errors import ErrorCode
 from forebay.wire.fields import Request, Response
@@ -28,10 +30,10 @@ from forebay.wire.state.versioned import pack, unpack
 
 _DAY_MS = 86_400_000
 IDLE_MS_MAX = 7 * _DAY_MS
+PENDING_MS_MAX = 30 * _DAY_MS
 SWEEP_MS = 3_600_000
 _FORGOTTEN_PER_SWEEP = 1_000
 _OPENING = 2
-_MOVER_ID_CHARS_MAX = 1_000
 ENTRIES_BYTES_MAX = 64 * 1024
 
 
@@ -72,14 +74,14 @@ class MoveJournalShard:
         return Step(deadline_ms=self._sweep_ms)
 
     def tick(self, now: Now) -> Step:
-        """Forget movers that have been idle for long."""
-        idle = [
+        """Forget movers that have been idle, or were not heard of, for long."""
+        old = [
             mover_id
             for mover_id, (state, written_ms) in self._movers.items()
-            if state.pending is None and now.trusted_ms - written_ms > IDLE_MS_MAX
+            if now.trusted_ms - written_ms > (PENDING_MS_MAX if state.pending else IDLE_MS_MAX)
         ]
         self._sweep_ms = now.ms + SWEEP_MS
-        forgotten = [StateRecord(_key(mover_id), None) for mover_id in idle[:_FORGOTTEN_PER_SWEEP]]
+        forgotten = [StateRecord(_key(mover_id), None) for mover_id in old[:_FORGOTTEN_PER_SWEEP]]
         return Step(records=forgotten, deadline_ms=self._sweep_ms)
 
     # -- operations -------------------------------------------------------------------------------------
@@ -127,7 +129,7 @@ class MoveJournalShard:
 def _is_sound(request: messages.MoveJournalRequest) -> bool:
     pending = request.pending
     return (
-        0 < len(request.mover_id) <= _MOVER_ID_CHARS_MAX
+        0 < len(request.mover_id) <= MOVER_ID_CHARS_MAX
         and request.term >= 0
         and request.version >= messages.OPEN
         and (pending is None or (pending.record_count > 0 and len(pending.entries) <= ENTRIES_BYTES_MAX))

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 from forebay.wire.batch import NO_PRODUCER_ID, SEQUENCE_MASK
+
+MOVER_ID_CHARS_MAX = 1_000
+
+
+def mover_id(kind: str, source: str) -> str:
+    """The name of a mover in its journal, from the name of its source. One that is too long is hashed."""
+    if len(kind) + 1 + len(source) <= MOVER_ID_CHARS_MAX:
+        return f"{kind}:{source}"
+    return f"{kind}#{sha256(source.encode()).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
