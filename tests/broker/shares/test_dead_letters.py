@@ -11,6 +11,7 @@ import pytest
 from forebay.broker.moves.appends import MoveAppends
 from forebay.broker.moves.journal import MoveJournal
 from forebay.broker.shares.dead_letters import DeadLetterSource
+from forebay.errors import ErrorCode, KafkaError
 from support.brokers.dead_letters import (
     DEAD,
     GROUP,
@@ -26,6 +27,7 @@ from support.brokers.local_cluster import eventually, local_cluster, retried
 
 NO_CREATION = {"errors.deadletterqueue.auto.create.topics.enable": "false"}
 TAKES_DEAD_LETTERS = "errors.deadletterqueue.group.enable"
+DAY_MS = 86_400_000
 
 
 class Hold:
@@ -212,6 +214,93 @@ async def test_messages_that_are_too_large_for_the_target_go_without_their_value
         letters = await story.dead_letters(4)
         assert offsets_of(letters) == [0, 1, 2, 3]
         assert [letter.value for letter in letters] == [b"a", None, b"c", b"d" * 500]
+
+
+async def test_what_is_journaled_goes_on_when_its_target_takes_less_than_before(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, brokers=1) as cluster:
+        story = ShareStory(cluster)
+        await story.begin([b"%d" % n for n in range(60)])
+        with pytest.MonkeyPatch.context() as patch:
+            hold = Hold(patch, MoveJournal, "write", after=True)
+            await story.acknowledge(REJECT, *range(60))
+            await hold.reached.wait()
+        await story.configure(TOPIC, DEAD, {"max.message.bytes": "4000"})
+        target = cluster[1].partitions.get(DEAD, 0)
+        await eventually(lambda: target.policy.max_message_bytes == 4000)
+        hold.let_go.set()
+        letters = await story.dead_letters(60)
+        assert offsets_of(letters) == list(range(60))
+        message = dict(letters[0].headers)["__dlq.errors.message"]
+        assert message == b"Offset rejected by client. The record is too large for the dead-letter topic."
+
+
+@pytest.mark.parametrize(
+    ("bad", "good", "problem"),
+    [
+        ({"cleanup.policy": "compact,delete"}, {"cleanup.policy": "delete"}, "is compacted"),
+        ({"max.message.bytes": "200"}, {"max.message.bytes": "2000"}, "too little for a dead letter"),
+    ],
+    ids=["compacted", "too small"],
+)
+async def test_targets_that_cannot_keep_dead_letters_are_waited_for(
+    tmp_path: Path, bad: dict[str, str], good: dict[str, str], problem: str
+) -> None:
+    async with local_cluster(tmp_path, brokers=1) as cluster:
+        story = ShareStory(cluster)
+        await story.begin()
+        await story.create(DEAD)
+        await story.configure(TOPIC, DEAD, {TAKES_DEAD_LETTERS: "true", **bad})
+        await story.acknowledge(REJECT, 0)
+        share = await story.share()
+        await eventually(lambda: problem in share.mover.problem)
+        assert story.is_at_rest, "nothing is journaled for a topic that cannot have it"
+        await story.configure(TOPIC, DEAD, good)
+        await story.dead_letters(1)
+
+
+def damage(directory: Path, value: bytes) -> None:
+    """Change a message in its file, as a bad disk does."""
+    (path,) = directory.glob(f"**/{SOURCE}-0/*.log")
+    path.write_bytes(path.read_bytes().replace(value, value.swapcase()))
+
+
+async def test_a_message_that_cannot_be_read_has_a_dead_letter_that_says_so(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, brokers=1) as cluster:
+        story = ShareStory(cluster)
+        await story.begin([b"good"], [b"bad"], [b"good"])
+        damage(tmp_path, b"bad")
+        await story.acknowledge(REJECT, 0, 1, 2)
+        letters = await story.dead_letters(3)
+        assert [letter.value for letter in letters] == [b"good", None, b"good"]
+        assert b"its batch is damaged" in (dict(letters[1].headers)["__dlq.errors.message"] or b"")
+
+
+async def test_a_repeat_is_found_however_long_the_target_could_not_be_written(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, brokers=1) as cluster:
+        story = ShareStory(cluster)
+        await story.begin()
+        await story.create(DEAD)
+        await story.configure(TOPIC, DEAD, {TAKES_DEAD_LETTERS: "true"})
+        target = cluster[1].partitions.get(DEAD, 0)
+        await eventually(lambda: target.config.takes_dead_letters)
+        append, attempted = MoveAppends.append, asyncio.Event()
+
+        async def too_few_replicas(*args: Any) -> None:
+            attempted.set()
+            await append(*args)
+            target.enough_replicas = False
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "the answer was lost")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(MoveAppends, "append", too_few_replicas)
+            await story.acknowledge(REJECT, 1)
+            await eventually(lambda: not target.enough_replicas)
+            for day in range(3):
+                attempted.clear()
+                await attempted.wait()
+                target.producers.expire(day * DAY_MS, DAY_MS, target.high_watermark)
+        target.enough_replicas = True
+        assert offsets_of(await story.dead_letters(1)) == [1]
 
 
 async def test_many_dead_letters_go_in_order_a_part_at_a_time(tmp_path: Path) -> None:

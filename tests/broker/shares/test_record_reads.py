@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from errno import EIO
 from pathlib import Path
 
 import pytest
 
 from forebay.broker.shares.record_reads import RecordsRead, read_records
 from forebay.broker.worker_threads import WorkerThreads
+from forebay.core.shares.dead_letter import NoCopy
+from forebay.errors import StorageError
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
-from forebay.storage.real_disk import RealDisk
+from forebay.storage.real_disk import RealDisk, RealFile
 from forebay.wire.batch import HEADER_SIZE, EndTxnMarker, assemble, build_batch, build_marker, read_header
 from forebay.wire.compression import Codec
 from forebay.wire.records import Record
+
+MAGIC_AT = 16
 
 
 def put(log: Log, batch: bytearray) -> None:
@@ -58,7 +63,7 @@ async def read(
 async def test_what_exists_is_found(log: Log, workers: WorkerThreads) -> None:
     found = await read(log, workers, range(9))
     assert sorted(found.found) == [0, 1, 2, 3, 5, 7, 8]
-    assert {record.value for record in found.found.values() if record is not None} == {b"vvv"}
+    assert {record.value for record in found.found.values() if isinstance(record, Record)} == {b"vvv"}
     assert found.end == 9
 
 
@@ -80,9 +85,9 @@ async def test_what_does_not_fit_is_left_for_later_but_for_the_first(
 async def test_deleted_records_are_known_to_have_been_there(log: Log, workers: WorkerThreads) -> None:
     log.advance_start(2)
     found = await read(log, workers, [0, 1, 2])
-    assert found.found[0] is None
-    assert found.found[1] is None
-    assert found.found[2] is not None
+    assert found.found[0] is NoCopy.DELETED
+    assert found.found[1] is NoCopy.DELETED
+    assert isinstance(found.found[2], Record)
 
 
 async def test_beyond_the_end_there_is_nothing(log: Log, workers: WorkerThreads) -> None:
@@ -97,5 +102,67 @@ async def test_records_that_nobody_can_read_are_there_all_the_same(log: Log, wor
     put(log, batch_of(0))
     log.write_pending()
     found = await read(log, workers, [9, 10, 11])
-    assert (found.found[9], found.found[10]) == (None, None)
-    assert found.found[11] is not None
+    assert (found.found[9], found.found[10]) == (NoCopy.DAMAGED, NoCopy.DAMAGED)
+    assert isinstance(found.found[11], Record)
+
+
+async def test_what_cannot_be_copied_takes_room_all_the_same(log: Log, workers: WorkerThreads) -> None:
+    log.advance_start(6)
+    found = await read(log, workers, range(9), bytes_max=30)
+    assert (sorted(found.found), found.end) == ([0, 1, 2], 3)
+
+
+@pytest.mark.parametrize("deltas", [(0, 5), (0, 0), (1, 0), (-3, 1)], ids=str)
+async def test_records_at_offsets_that_their_batch_does_not_have_are_not_believed(
+    log: Log, workers: WorkerThreads, deltas: tuple[int, int]
+) -> None:
+    lying = batch_of(*deltas)
+    put(log, assemble(read_header(lying)._replace(last_offset_delta=1), bytes(lying[HEADER_SIZE:])))
+    put(log, batch_of(0))
+    log.write_pending()
+    found = await read(log, workers, [6, 8, 9, 10, 11, 14])
+    assert sorted(found.found) == [8, 9, 10, 11]
+    assert (found.found[9], found.found[10]) == (NoCopy.DAMAGED, NoCopy.DAMAGED)
+    assert isinstance(found.found[11], Record)
+    assert found.end == 15
+
+
+def damage(log: Log, position: int) -> None:
+    """Change a byte of the file, as a bad disk does."""
+    with (Path(log.directory) / f"{0:020}.log").open("r+b") as file:
+        file.seek(position)
+        (byte,) = file.read(1)
+        file.seek(position)
+        file.write(bytes([byte ^ 0xFF]))
+
+
+async def test_a_batch_that_fails_its_checksum_is_found_without_its_records(
+    log: Log, workers: WorkerThreads
+) -> None:
+    damage(log, len(batch_of(0, 1, 2)) - 1)
+    found = await read(log, workers, range(9))
+    assert sorted(found.found) == [0, 1, 2, 3, 5, 7, 8]
+    assert [found.found[offset] for offset in range(3)] == [NoCopy.DAMAGED] * 3
+    assert all(isinstance(found.found[offset], Record) for offset in (3, 5, 7, 8))
+
+
+async def test_damage_that_ends_the_walk_through_a_log_does_not_stop_the_others(
+    log: Log, workers: WorkerThreads
+) -> None:
+    damage(log, len(batch_of(0, 1, 2)) + MAGIC_AT)
+    found = await read(log, workers, [1, 3, 8])
+    assert isinstance(found.found[1], Record)
+    assert (found.found[3], found.found[8], found.end) == (NoCopy.DAMAGED, NoCopy.DAMAGED, 9)
+    found = await read(log, workers, [3, 5, 8], bytes_max=15)
+    assert (found.found, found.end) == ({3: NoCopy.DAMAGED}, 5)
+
+
+async def test_what_the_disk_does_not_give_is_not_taken_for_damage(
+    log: Log, workers: WorkerThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> bytes:
+        raise OSError(EIO, "Input/output error")
+
+    monkeypatch.setattr(RealFile, "pread", broken)
+    with pytest.raises(StorageError, match="Input/output error"):
+        await read(log, workers, [1, 3])

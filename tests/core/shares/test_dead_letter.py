@@ -5,7 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.core.shares.dead_letter import DeadLetterBatch, Origin, dead_letter, first_of, only, overlap
+from forebay.core.shares.dead_letter import (
+    DeadLetterBatch,
+    NoCopy,
+    Origin,
+    dead_letter,
+    first_of,
+    only,
+    overlap,
+)
 from forebay.core.shares.partition import DeadLetters
 from forebay.core.shares.transitions import DeadLetterCause
 from forebay.wire.records import Record
@@ -70,6 +78,14 @@ def test_a_copy_has_its_own_headers_first() -> None:
 
 
 def test_without_a_copy_there_are_the_headers_only() -> None:
-    letter = dead_letter(0, 3, LETTERS[0], ORIGIN, None, 500)
+    letter = dead_letter(0, 3, LETTERS[0], ORIGIN, NoCopy.NOT_WANTED, 500)
     assert (letter.key, letter.value, len(letter.headers)) == (None, None, 6)
     assert letter.headers[-1] == ("__dlq.errors.message", b"Offset rejected by client.")
+
+
+def test_a_letter_says_why_it_has_no_copy() -> None:
+    letter = dead_letter(0, 3, LETTERS[0], ORIGIN, NoCopy.DAMAGED, 500)
+    assert letter.headers[-1] == (
+        "__dlq.errors.message",
+        b"Offset rejected by client. The record cannot be copied: its batch is damaged.",
+    )

@@ -49,6 +49,11 @@ class DeadLetterTargets:
                 ErrorCode.POLICY_VIOLATION,
                 f"the topic {name!r} takes no dead letters; set {TAKES_DEAD_LETTERS}=true for it",
             )
+        if config.compacted:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"the topic {name!r} is compacted, which deletes dead letters; set cleanup.policy=delete",
+            )
         index = source_partition % len(topic.partitions)
         return Target(topic.topic_id, index, image.revision, config.max_message_bytes)
 
@@ -59,7 +64,8 @@ class DeadLetterTargets:
                 f"the dead-letter topic {name!r} does not exist; create it",
             )
         try:
-            await self._topic_changes.create(name, configs={TAKES_DEAD_LETTERS: "true"})
+            configs = {TAKES_DEAD_LETTERS: "true", "cleanup.policy": "delete"}
+            await self._topic_changes.create(name, configs=configs)
         except KafkaError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise

@@ -15,15 +15,24 @@ from typing import Protocol
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.moves.live_mover import MoverHost
 from forebay.broker.partition.partition import Partition
-from forebay.broker.shares.dead_letter_target import DeadLetterTargets
+from forebay.broker.shares.dead_letter_target import DeadLetterTargets, Target
 from forebay.broker.shares.record_reads import RecordsRead, read_records
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.config import ShareGroupSettings
 from forebay.core.moves.move import Move
-from forebay.core.shares.dead_letter import DeadLetterBatch, Origin, dead_letter, first_of, only, overlap
+from forebay.core.shares.dead_letter import (
+    DeadLetterBatch,
+    NoCopy,
+    Origin,
+    dead_letter,
+    first_of,
+    only,
+    overlap,
+)
 from forebay.core.shares.partition import DeadLetters, SharePartition
 from forebay.core.shares.persisted_state import ShareKey
-from forebay.errors import KafkaError
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.batch import HEADER_SIZE
 from forebay.wire.records import Record
 
 log = logging.getLogger(__name__)
@@ -77,7 +86,7 @@ class DeadLetterSource:
                 self._give_up(letters)
                 continue
             target = await self._host.targets.find(topic, self._share.key.partition)
-            read = await self._records(letters, min(_BYTES_MAX, target.bytes_max))
+            read = await self._records(letters, min(_BYTES_MAX, self._room(topic, target)))
             batch = DeadLetterBatch(self._machine().state_epoch, only(letters, sorted(read.found)))
             self._drop_missing(letters, read)
             if not batch.letters:
@@ -100,15 +109,29 @@ class DeadLetterSource:
             raise self._share.partition.not_leader()
         return machine
 
+    @property
+    def _overhead(self) -> int:
+        names = self._share.partition.topic + self._share.key.group_id
+        return _OVERHEAD_BYTES + len(names.encode())
+
+    def _room(self, topic: str, target: Target) -> int:
+        """How many bytes of letters the target takes at once. Raises KafkaError if it takes not even one."""
+        room = target.bytes_max - HEADER_SIZE
+        if room < self._overhead:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"max.message.bytes={target.bytes_max} of topic {topic!r} is too little for a dead letter",
+            )
+        return room
+
     async def _records(self, letters: Sequence[DeadLetters], bytes_max: int) -> RecordsRead:
         wanted = [offset for each in letters for offset in range(each.first, each.last + 1)]
-        names = len(self._share.partition.topic) + len(self._share.key.group_id)
         return await read_records(
             self._share.partition.log,
             wanted,
             self._host.mover.workers,
             bytes_max=bytes_max,
-            overhead=_OVERHEAD_BYTES + names,
+            overhead=self._overhead,
         )
 
     def _drop_missing(self, letters: Sequence[DeadLetters], read: RecordsRead) -> None:
@@ -144,18 +167,22 @@ class DeadLetterSource:
     async def records(self, move: Move, *, is_too_large: bool) -> Sequence[Record]:
         """Raises KafkaError."""
         batch = DeadLetterBatch.unpack(move.entries)
-        copied: dict[int, Record | None] = {}
-        if self._share.settings.dead_letter_copies_record and not is_too_large:
-            copied = await self._copies(move, batch)
+        offsets = [(offset, each) for each in batch.letters for offset in range(each.first, each.last + 1)]
+        copies: dict[int, Record | NoCopy] = {}
+        if not self._share.settings.dead_letter_copies_record:
+            without = NoCopy.NOT_WANTED
+        elif is_too_large:
+            without = NoCopy.TOO_LARGE
+        else:
+            without, copies = NoCopy.DELETED, await self._copies(move, batch)
         partition, now_ms = self._share.partition, self._host.time.now_ms()
         origin = Origin(partition.topic, partition.index, self._share.key.group_id)
-        letters = [(offset, each) for each in batch.letters for offset in range(each.first, each.last + 1)]
         return [
-            dead_letter(number, offset, each, origin, copied.get(offset), now_ms)
-            for number, (offset, each) in enumerate(letters)
+            dead_letter(number, offset, each, origin, copies.get(offset, without), now_ms)
+            for number, (offset, each) in enumerate(offsets)
         ]
 
-    async def _copies(self, move: Move, batch: DeadLetterBatch) -> dict[int, Record | None]:
+    async def _copies(self, move: Move, batch: DeadLetterBatch) -> dict[int, Record | NoCopy]:
         if self._read is not None and self._read[0] == move.entries:
             return self._read[1].found
         read = await self._records(batch.letters, _BYTES_MAX)

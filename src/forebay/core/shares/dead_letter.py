@@ -8,6 +8,7 @@ headers first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
 from typing import NamedTuple
 
 from forebay.core.shares.partition import DeadLetters
@@ -26,6 +27,15 @@ _MESSAGES = {
     DeadLetterCause.REJECTED: "Offset rejected by client.",
     DeadLetterCause.DELIVERY_LIMIT: "Offset delivery count exceeded the threshold.",
 }
+
+
+class NoCopy(Enum):
+    """Why there is no copy of the record in its dead letter: what the letter's message says of it."""
+
+    NOT_WANTED = ""
+    DELETED = " The record was deleted before it could be copied."
+    DAMAGED = " The record cannot be copied: its batch is damaged."
+    TOO_LARGE = " The record is too large for the dead-letter topic."
 
 
 class Origin(NamedTuple):
@@ -112,17 +122,18 @@ def overlap(letters: Iterable[DeadLetters], waiting: Sequence[DeadLetters]) -> I
 
 
 def dead_letter(
-    number: int, offset: int, letter: DeadLetters, origin: Origin, copied: Record | None, now_ms: int
+    number: int, offset: int, letter: DeadLetters, origin: Origin, copied: Record | NoCopy, now_ms: int
 ) -> Record:
     """The record to append as the one of this number in its batch. Without a copy it has headers only."""
+    why_none = copied.value if isinstance(copied, NoCopy) else ""
     about: list[Header] = [
         ("__dlq.errors.topic", origin.topic.encode()),
         ("__dlq.errors.partition", str(origin.partition).encode()),
         ("__dlq.errors.offset", str(offset).encode()),
         ("__dlq.errors.group", origin.group_id.encode()),
         ("__dlq.errors.delivery.count", str(letter.delivery_count).encode()),
-        ("__dlq.errors.message", _MESSAGES[letter.cause].encode()),
+        ("__dlq.errors.message", f"{_MESSAGES[letter.cause]}{why_none}".encode()),
     ]
-    if copied is None:
+    if isinstance(copied, NoCopy):
         return Record(number, now_ms, None, None, about)
     return Record(number, now_ms, copied.key, copied.value, [*copied.headers, *about])
