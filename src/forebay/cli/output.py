@@ -54,3 +54,13 @@ def _print_plain(headers: Sequence[str], cells: Sequence[Sequence[str]], numeric
             for text, width, number in zip(line, widths, numeric, strict=True)
         )
         click.echo("  ".join(columns).rstrip())
+
+
+def lag_text(messages: int, seconds: float | None) -> str:
+    """How far a group is behind: in messages, and if that is known in seconds."""
+    text = f"{messages:,} message{'' if messages == 1 else 's'}"
+    return text if seconds is None else f"{text}, {seconds_text(seconds)} s"
+
+
+def seconds_text(value: float | None) -> str | None:
+    return None if value is None else f"{value:.1f}"

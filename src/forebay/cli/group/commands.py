@@ -12,7 +12,7 @@ from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_opt
 from forebay.cli.group.lag import PartitionLag, describe_group, group_lag, group_state, word
 from forebay.cli.group.reset_offsets import reset_offsets
 from forebay.cli.log_offsets import Place
-from forebay.cli.output import json_option, print_json, print_table
+from forebay.cli.output import json_option, lag_text, print_json, print_table, seconds_text
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ConsumerGroupDescription, MemberDescription
@@ -145,17 +145,8 @@ def _print_description(group: Mapping[str, Any]) -> None:
         click.echo()
     headers = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "SECONDS", "MEMBER")
     rows = [
-        [*list(each.values())[:5], _seconds(each["lag_seconds"]), each["member"]]
+        [*list(each.values())[:5], seconds_text(each["lag_seconds"]), each["member"]]
         for each in group["partitions"]
     ]
     print_table(headers, rows)
-    click.echo(f"total lag: {_amount(group)}")
-
-
-def _amount(group: Mapping[str, Any]) -> str:
-    messages = f"{group['lag']:,} message{'' if group['lag'] == 1 else 's'}"
-    return messages if group["lag_seconds"] is None else f"{messages}, {_seconds(group['lag_seconds'])} s"
-
-
-def _seconds(value: float | None) -> str | None:
-    return None if value is None else f"{value:.1f}"
+    click.echo(f"total lag: {lag_text(group['lag'], group['lag_seconds'])}")

@@ -7,21 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, settle
+from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, settle
 from forebay.cli.group.lag import committed_offsets, describe_group, group_state
 from forebay.cli.log_offsets import Place
-from forebay.cli.messages.positions import time_option
-from forebay.cli.new_offsets import (
-    Logs,
-    NewOffset,
-    chosen_partitions,
-    look_at_logs,
-    plan,
-    report_reset,
-    target,
-    target_options,
-)
-from forebay.cli.output import json_option, print_json, print_table
+from forebay.cli.offset_reset import Logs, NewOffset, Reset, print_reset, reset_options
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -29,21 +18,12 @@ if TYPE_CHECKING:
 
 @click.command(name="reset-offsets")
 @click.argument("name")
-@target_options
-@click.option(
-    "--shift-by", metavar="N", type=int, help="Forwards, or backwards when negative (--shift-by=-10)."
+@reset_options(
+    "committed",
+    click.option(
+        "--shift-by", metavar="N", type=int, help="Forwards, or backwards when negative (--shift-by=-10)."
+    ),
 )
-@click.option(
-    "--topic",
-    "topics",
-    metavar="TOPIC[:P,P]",
-    multiple=True,
-    help="Only this topic, or only these partitions of it; may be repeated.  [default: all that the group"
-    " has committed]",
-)
-@click.option("--execute", is_flag=True, help="Do it; without this, only show what would be done.")
-@json_option
-@client_options
 def reset_offsets(
     name: str, topics: tuple[str, ...], execute: bool, as_json: bool, client: Client, **to: Any
 ) -> None:
@@ -59,19 +39,19 @@ def reset_offsets(
         # Where nothing was committed, the shift begins at the first message.
         return logs.current.get(place, logs.starts[place]) + int(to["shift_by"])
 
-    wanted, timestamp_ms = target(to, shift_by=shifted), time_option(to["to_time"])
+    reset = Reset(to, topics, shift_by=shifted)
     admin = client.admin()
     committed = committed_offsets(admin, name)
-    places = chosen_partitions(client, admin, topics) if topics else sorted(committed)
+    places = reset.places(client, admin, committed)
     if not places:
         raise CommandError(f"group {name} has committed nothing yet: say with --topic what to reset")
-    planned = plan(places, look_at_logs(admin, places, committed, timestamp_ms), wanted)
+    planned = reset.plan(admin, places, committed)
     if not planned:
         raise CommandError(f"nothing is there any more of what group {name} has committed")
     if execute:
         _refuse_active(admin, name)
         _alter(admin, name, planned)
-    _print_reset(name, planned, execute, as_json)
+    print_reset(name, planned, execute, as_json, current="committed")
 
 
 def _refuse_active(admin: AdminClient, name: str) -> None:
@@ -97,21 +77,3 @@ def _alter(admin: AdminClient, name: str, planned: Sequence[NewOffset]) -> None:
     ]
     if problems:
         raise CommandError("\n".join(problems))
-
-
-def _print_reset(name: str, planned: Sequence[NewOffset], executed: bool, as_json: bool) -> None:
-    if as_json:
-        rows = [
-            {
-                "topic": each.topic,
-                "partition": each.partition,
-                "committed": each.current,
-                "new_offset": each.new_offset,
-                "lag": each.lag,
-            }
-            for each in planned
-        ]
-        print_json({"group": name, "executed": executed, "partitions": rows})
-        return
-    print_table(("TOPIC", "PARTITION", "COMMITTED", "NEW", "LAG"), planned)
-    report_reset(name, len(planned), executed)

@@ -16,7 +16,7 @@ from forebay.cli.client import Client, client_options
 from forebay.cli.config import read_configs
 from forebay.cli.log_offsets import Place
 from forebay.cli.message_ages import message_ages
-from forebay.cli.output import json_option, print_json, print_table
+from forebay.cli.output import json_option, lag_text, print_json, print_table, seconds_text
 from forebay.cli.share.share_admin import Progress, ShareAdmin
 from forebay.wire.messages.describe_share_windows import ShareWindow
 from forebay.wire.messages.share_group_describe import DescribedGroup, Member
@@ -136,14 +136,14 @@ def _print_description(group: Mapping[str, Any]) -> None:
         print_table(("MEMBER", "CLIENT", "HOST", "PARTITIONS"), rows)
         click.echo()
     rows = [
-        [*list(each.values())[:4], _seconds(each["lag_seconds"]), each["members"]]
+        [*list(each.values())[:4], seconds_text(each["lag_seconds"]), each["members"]]
         for each in group["partitions"]
     ]
     print_table(("TOPIC", "PARTITION", "START", "LAG", "SECONDS", "MEMBERS"), rows)
     for each in group["partitions"]:
         if each["problem"]:
             click.echo(f"{each['topic']}-{each['partition']}: {each['problem']}", err=True)
-    click.echo(f"total lag: {_amount(group)}\n")
+    click.echo(f"total lag: {lag_text(group['lag'], group['lag_seconds'])}\n")
     print_table(("SETTING", "VALUE"), [(key, value or None) for key, value in group["settings"].items()])
     _print_windows([each for each in group["partitions"] if each["window"] is not None])
 
@@ -180,12 +180,3 @@ def _print_windows(partitions: Sequence[Mapping[str, Any]]) -> None:
 
 def _lock_s(holder: Mapping[str, Any]) -> str:
     return f"{holder['oldest_lock_ms'] / 1000:.1f} s"
-
-
-def _amount(group: Mapping[str, Any]) -> str:
-    messages = f"{group['lag']:,} message{'' if group['lag'] == 1 else 's'}"
-    return messages if group["lag_seconds"] is None else f"{messages}, {_seconds(group['lag_seconds'])} s"
-
-
-def _seconds(value: float | None) -> str | None:
-    return None if value is None else f"{value:.1f}"

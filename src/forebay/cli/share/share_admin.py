@@ -11,7 +11,7 @@ from typing import NamedTuple, Self, TypeVar
 
 from forebay.cli.client import REQUEST_SECONDS, Client, CommandError
 from forebay.cli.log_offsets import Place
-from forebay.cli.new_offsets import NewOffset
+from forebay.cli.offset_reset import NewOffset
 from forebay.cli.wire import WireConnection, check, error_text
 from forebay.errors import ErrorCode
 from forebay.wire.fields import Request, Response

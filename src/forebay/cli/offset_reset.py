@@ -1,4 +1,4 @@
-"""Where groups of any kind go on after a reset: the options that say it, and the plan made from them.
+"""Where groups of any kind go on after a reset: the options that say it, the plan made from them, its report.
 
 A plan is made from where the group is now and from both ends of each log; every new offset is brought within
 them.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 
-from forebay.cli.client import Client, CommandError
+from forebay.cli.client import Client, CommandError, client_options
 from forebay.cli.log_offsets import LogOffsets, Place, ends_of, log_offsets
-from forebay.cli.messages.positions import TIME_HELP
+from forebay.cli.messages.positions import TIME_HELP, time_option
+from forebay.cli.output import json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -43,12 +44,13 @@ class NewOffset(NamedTuple):
     lag: int
 
 
-Target = Callable[[Logs, Place], int]
+Target: TypeAlias = Callable[[Logs, Place], int]
+Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say where to go; `target` reads them."""
-    options = (
+def reset_options(has: str, *more: Decorator) -> Decorator:
+    """The options of a reset. `has` is what a group has done with its topics; `more` are further targets."""
+    options: tuple[Decorator, ...] = (
         click.option("--to-earliest", is_flag=True, help="To the first message there is."),
         click.option("--to-latest", is_flag=True, help="To the end: only what comes from now on."),
         click.option(
@@ -58,14 +60,70 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="To this offset, in every partition.",
         ),
         click.option("--to-time", metavar="WHEN", help=f"To the first message at or after {TIME_HELP}."),
+        *more,
+        click.option(
+            "--topic",
+            "topics",
+            metavar="TOPIC[:P,P]",
+            multiple=True,
+            help="Only this topic, or only these partitions of it; may be repeated.  [default: all that the"
+            f" group has {has}]",
+        ),
+        click.option("--execute", is_flag=True, help="Do it; without this, only show what would be done."),
+        json_option,
+        client_options,
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
-def target(to: Mapping[str, Any], **more: Target) -> Target:
-    """The wanted offset, not yet within bounds. `more` are the targets of further options."""
+class Reset:
+    """What the options say."""
+
+    def __init__(self, to: Mapping[str, Any], topics: Sequence[str], **more: Target) -> None:
+        """`more` are the targets of further options. Raises UsageError."""
+        self._wanted = _target(to, more)
+        self._timestamp_ms = time_option(to["to_time"])
+        self._topics = topics
+
+    def places(self, client: Client, admin: AdminClient, known: Iterable[Place]) -> list[Place]:
+        """The partitions that the options name, or else all known ones."""
+        return _chosen_partitions(client, admin, self._topics) if self._topics else sorted(known)
+
+    def plan(
+        self, admin: AdminClient, places: Sequence[Place], current: Mapping[Place, int]
+    ) -> list[NewOffset]:
+        """A new offset for each partition that is still there; the others are named on stderr."""
+        logs = _look_at_logs(admin, places, current, self._timestamp_ms)
+        for topic, partition in sorted(logs.gone):
+            click.echo(f"left out: {topic}-{partition} is there no more", err=True)
+        there = (place for place in places if place not in logs.gone)
+        return [_new_offset(logs, place, self._wanted(logs, place)) for place in there]
+
+
+def print_reset(
+    name: str, planned: Sequence[NewOffset], executed: bool, as_json: bool, *, current: str
+) -> None:
+    """`current` is the JSON name of where the group was."""
+    if as_json:
+        keys = ("topic", "partition", current, "new_offset", "lag")
+        rows = [dict(zip(keys, each, strict=True)) for each in planned]
+        print_json({"group": name, "executed": executed, "partitions": rows})
+        return
+    print_table(("TOPIC", "PARTITION", current.removesuffix("_offset").upper(), "NEW", "LAG"), planned)
+    if executed:
+        click.echo(f"reset {len(planned)} partitions of group {name}", err=True)
+    else:
+        click.echo("nothing was changed: add --execute to do it", err=True)
+
+
+def _target(to: Mapping[str, Any], more: Mapping[str, Target]) -> Target:
+    """The wanted offset, not yet within bounds."""
     targets: dict[str, Target] = {
         "to_earliest": lambda logs, place: logs.starts[place],
         "to_latest": lambda logs, place: logs.ends[place],
@@ -80,7 +138,7 @@ def target(to: Mapping[str, Any], **more: Target) -> Target:
     return targets[given[0]]
 
 
-def chosen_partitions(client: Client, admin: AdminClient, topics: Iterable[str]) -> list[Place]:
+def _chosen_partitions(client: Client, admin: AdminClient, topics: Iterable[str]) -> list[Place]:
     """What TOPIC and TOPIC:0,1 stand for."""
     chosen: set[Place] = set()
     for text in topics:
@@ -96,7 +154,7 @@ def chosen_partitions(client: Client, admin: AdminClient, topics: Iterable[str])
     return sorted(chosen)
 
 
-def look_at_logs(
+def _look_at_logs(
     admin: AdminClient, places: Sequence[Place], current: Mapping[Place, int], timestamp_ms: int | None
 ) -> Logs:
     from confluent_kafka.admin import OffsetSpec
@@ -128,21 +186,6 @@ def _check(problems: Mapping[Place, KafkaError]) -> set[Place]:
     return gone
 
 
-def plan(places: Sequence[Place], logs: Logs, wanted: Target) -> list[NewOffset]:
-    """A new offset for each partition that is still there; the others are named on stderr."""
-    for topic, partition in sorted(logs.gone):
-        click.echo(f"left out: {topic}-{partition} is there no more", err=True)
-    planned = []
-    for place in places:
-        if place not in logs.gone:
-            new_offset = min(max(wanted(logs, place), logs.starts[place]), logs.ends[place])
-            lag = logs.ends[place] - new_offset
-            planned.append(NewOffset(*place, logs.current.get(place), new_offset, lag))
-    return planned
-
-
-def report_reset(name: str, count: int, executed: bool) -> None:
-    if executed:
-        click.echo(f"reset {count} partitions of group {name}", err=True)
-    else:
-        click.echo("nothing was changed: add --execute to do it", err=True)
+def _new_offset(logs: Logs, place: Place, wanted: int) -> NewOffset:
+    new_offset = min(max(wanted, logs.starts[place]), logs.ends[place])
+    return NewOffset(*place, logs.current.get(place), new_offset, logs.ends[place] - new_offset)
