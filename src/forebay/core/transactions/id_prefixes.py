@@ -29,42 +29,6 @@ def in_family(transactional_id: str, families: Sequence[str]) -> bool:
     return any(family and transactional_id.startswith(family) for family in families)
 
 
-class Timeouts:
-    """When each open transaction is aborted, in monotonic time.
-
-    A timeout counts from when the transaction was opened here or found in the log, or was last renewed; the
-    start that the log knows was read from another clock.
-    """
-
-    __slots__ = ("_abort_at", "_end_at", "_lifetime_ms")
-
-    def __init__(self, lifetime_ms: int) -> None:
-        """`lifetime_ms`: how long a transaction can be kept open by renewing it."""
-        self._abort_at: dict[str, int] = {}
-        self._end_at: dict[str, int] = {}
-        self._lifetime_ms = lifetime_ms
-
-    def __getitem__(self, transactional_id: str) -> int:
-        return self._abort_at[transactional_id]
-
-    def opened(self, transactional_id: str, timeout_ms: int, now_ms: int) -> None:
-        if transactional_id not in self._abort_at:
-            self._abort_at[transactional_id] = now_ms + timeout_ms
-            self._end_at[transactional_id] = now_ms + self._lifetime_ms
-
-    def ended(self, transactional_id: str) -> None:
-        self._abort_at.pop(transactional_id, None)
-        self._end_at.pop(transactional_id, None)
-
-    def renew(self, families: Sequence[str], known: Mapping[str, Transaction], now_ms: int) -> int:
-        """How many open transactions there are in the families."""
-        members = [name for name in self._abort_at if in_family(name, families)]
-        for name in members:
-            renewed_ms = min(now_ms + known[name].timeout_ms, self._end_at[name])
-            self._abort_at[name] = max(renewed_ms, self._abort_at[name])
-        return len(members)
-
-
 class Leaving:
     """Transactional ids that are forgotten when their transaction has ended."""
 

@@ -17,16 +17,14 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from forebay.config import TransactionsConfig
-from forebay.core.deadline_heap import DeadlineHeap
 from forebay.core.step import Now, RequestInfo, StateRecord, Step, Ticket
 from forebay.core.topic_partition import TopicPartition
 from forebay.core.transactions import decisions, end_many, inspection, replies
 from forebay.core.transactions.decisions import Outcome
 from forebay.core.transactions.draft import Asked, Draft, WriteMarkers
-from forebay.core.transactions.id_prefixes import Leaving, Timeouts
+from forebay.core.transactions.id_prefixes import Leaving
 from forebay.core.transactions.inspection import unknown_states
 from forebay.core.transactions.state import (
-    Event,
     Identity,
     State,
     Transaction,
@@ -34,6 +32,7 @@ from forebay.core.transactions.state import (
     read_key,
     read_value,
 )
+from forebay.core.transactions.timeouts import Timeouts
 from forebay.core.transactions.waiting import WaitingRoom
 from forebay.errors import ErrorCode
 from forebay.wire.fields import Request
@@ -60,10 +59,8 @@ class TransactionShard:
         self._transactions: dict[str, Transaction] = {}
         self._marking: dict[str, tuple[WriteMarkers, set[TopicPartition]]] = {}
         """The markers of each decided transaction, and the partitions that have not got theirs yet."""
-        self._deadlines = DeadlineHeap[str]()
-        self._timeouts = Timeouts(config.max_lifetime_ms)
+        self._timeouts = Timeouts(config)
         self._leaving = Leaving()
-        self._looked_ms = 0
         self._waiting = WaitingRoom()
         self._attempts: dict[type[Request], Callable[[Draft, Asked, bool], None]] = {
             InitProducerIdRequest: self._init,
@@ -91,7 +88,7 @@ class TransactionShard:
         """The whole log has been replayed: time runs again, and decided transactions go on to their end."""
         draft = Draft(self._transactions, now)
         for txn in list(self._transactions.values()):
-            self._schedule(txn, now)
+            self._timeouts.schedule(txn, now)
             if txn.prepared:
                 self._send_markers(draft, txn)
         return self._finish(draft)
@@ -99,8 +96,7 @@ class TransactionShard:
     def tick(self, now: Now) -> Step:
         """Abort or forget one transaction whose time is up; while there are more, the deadline has passed."""
         draft = Draft(self._transactions, now)
-        self._looked_ms = now.ms
-        transactional_id = self._deadlines.pop_due(now.ms)
+        transactional_id = self._timeouts.take_due(now.ms)
         if transactional_id is not None:
             self._end_of_time(draft, transactional_id)
         for asked in self._waiting.give_up(now.ms):
@@ -355,44 +351,20 @@ class TransactionShard:
 
     def _put(self, draft: Draft, txn: Transaction) -> None:
         draft.put(txn)
-        self._schedule(txn, draft.now)
-
-    def _schedule(self, txn: Transaction, now: Now) -> None:
-        name = txn.transactional_id
-        if txn.state is State.ONGOING:
-            self._timeouts.opened(name, txn.timeout_ms, now.ms)
-        else:
-            self._timeouts.ended(name)
-        at_ms = self._deadline_of(txn, now)
-        if at_ms is not None:
-            # One that moves to later is put right when it comes up: most transactions end long before.
-            self._deadlines.set_no_later(name, at_ms)
-
-    def _deadline_of(self, txn: Transaction, now: Now) -> int | None:
-        """When an open transaction is aborted, or an unused transactional id forgotten."""
-        if txn.state is State.ONGOING:
-            return self._timeouts[txn.transactional_id]
-        if txn.allows(Event.EXPIRE):
-            return now.ms + txn.last_update_ms + self._config.id_expiration_ms - now.trusted_ms
-        return None
+        self._timeouts.schedule(txn, draft.now)
 
     def _end_of_time(self, draft: Draft, transactional_id: str) -> None:
         txn, now = draft.get(transactional_id), draft.now
-        at_ms = None if txn is None else self._deadline_of(txn, now)
-        if txn is None or at_ms is None:
+        if txn is None or not self._timeouts.is_over(txn, now):
             return
-        if at_ms > now.ms:
-            self._deadlines.set_no_later(transactional_id, at_ms)
-        elif txn.state is State.ONGOING:
+        if txn.state is State.ONGOING:
             self._prepare(draft, decisions.fence(txn, now.wall_ms, owner_goes_on=True))
         else:
             draft.forget(transactional_id)
 
     def _finish(self, draft: Draft) -> Step:
-        due_ms, give_up_ms = self._deadlines.next_ms(), self._waiting.next_ms
-        if due_ms is not None and due_ms > self._looked_ms:
-            due_ms = max(due_ms, self._looked_ms + self._config.abort_interval_ms)
-        draft.step.deadline_ms = min((at for at in (due_ms, give_up_ms) if at is not None), default=None)
+        times = (self._timeouts.next_ms(), self._waiting.next_ms)
+        draft.step.deadline_ms = min((at for at in times if at is not None), default=None)
         return draft.step
 
 
