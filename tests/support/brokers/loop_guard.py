@@ -18,6 +18,7 @@ import pytest
 from forebay.broker.partition.assignment import Assignment
 from forebay.storage.log.files import LogFiles
 from forebay.storage.log.opening import open_log
+from forebay.storage.log.truncation import LogTruncation
 
 
 @contextmanager
@@ -47,7 +48,7 @@ def loops_guarded() -> Iterator[None]:
         return call
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, work in vars(LogFiles).items():
+        for name, work in {**vars(LogTruncation), **vars(LogFiles)}.items():
             if callable(work) and not name.startswith("_"):
                 patch.setattr(LogFiles, name, guarded(work))
         patch.setattr("forebay.storage.datadir.open_log", guarded(open_log))
