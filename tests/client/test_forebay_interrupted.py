@@ -29,7 +29,7 @@ from forebay.client import (
     process_async,
     producer,
 )
-from forebay.client.unacked_messages import UnackedMessages
+from forebay.client.offsets_to_commit import OffsetsToCommit
 from forebay.testing import Broker
 from support.clients.hooked_kafka import Call, hook_clients
 
@@ -317,14 +317,14 @@ async def test_a_wait_that_was_left_behind_has_the_consumer_to_itself(
     gate = Gate("Consumer.poll")
     elsewhere: list[str] = []
 
-    class Watched(UnackedMessages):
+    class Watched(OffsetsToCommit):
         def __getattribute__(self, name: str) -> Any:
             held_up = gate.reached.is_set() and not gate.open.is_set()
             if held_up and threading.current_thread() is threading.main_thread():
                 elsewhere.append(name)
             return super().__getattribute__(name)
 
-    monkeypatch.setattr(consumer, "UnackedMessages", Watched)
+    monkeypatch.setattr(consumer, "OffsetsToCommit", Watched)
     hook_clients(monkeypatch, gate.around)
     async with flow.async_consumer("at-least-once") as member:
         waiting = asyncio.create_task(member.take(4))

@@ -6,7 +6,7 @@
     exactly-once   never by the consumer: offsets go into the producer's transaction, with its messages
 
 Messages are fetched some at a time and wait in `_ready`. Messages that were handed out and are not committed
-yet are unacknowledged, or in hand (`UnackedMessages`). A partition that is taken away takes its waiting
+yet are unacknowledged, or in hand (`OffsetsToCommit`). A partition that is taken away takes its waiting
 messages with it: its next owner reads them again from the committed offset. `Positions` knows where reading
 continues, so a call that raises loses no message either.
 """
@@ -25,10 +25,10 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from forebay.client import messages
 from forebay.client.errors import ClientError, TransactionAborted, error_of, from_kafka, kafka_errors
 from forebay.client.messages import Message, Place
+from forebay.client.offsets_to_commit import OffsetsToCommit
 from forebay.client.positions import Positions
 from forebay.client.presets import Delivery, Profile, Settings, Start, assigns_in_steps, consumer_settings
 from forebay.client.transactions import Outcome
-from forebay.client.unacked_messages import UnackedMessages
 from forebay.errors import ConfigError
 
 FILL_SECONDS = 1.0
@@ -71,7 +71,7 @@ class Consumer:
         self.delivery = delivery
         self._batch_max = batch_max
         self._ready: deque[Message] = deque()
-        self._unacked = UnackedMessages()
+        self._to_commit = OffsetsToCommit()
         self._half_done = False
         """A change of what waits and what is in hand has begun, and was perhaps interrupted (Ctrl-C)."""
         self._stored: dict[Place, int] = {}
@@ -158,7 +158,7 @@ class Consumer:
         self._half_done = self.delivery != "at-most-once"  # there it may be lost
         if self._half_done:
             for message in handed:
-                self._unacked.hand_out(message)
+                self._to_commit.hand_out(message)
         for _ in handed:
             self._ready.popleft()
         self._half_done = False
@@ -204,28 +204,28 @@ class Consumer:
         False when the group has moved on meanwhile: then some of it comes again, here or to another member.
         """
         self._mend()
-        self._unacked.finish()
-        done = self._stored | {(each.topic, each.partition): each.offset for each in self._unacked.done()}
+        self._to_commit.finish()
+        done = self._stored | {(each.topic, each.partition): each.offset for each in self._to_commit.done()}
         if self._try_commit(_offsets(done)):
             return False
         self._stored.clear()
-        self._unacked.forget_done()
+        self._to_commit.forget_done()
         return True
 
     def progress(self) -> tuple[list[TopicPartition], Any]:
         """What a transaction has to say to commit everything handed out: offsets and the group's member."""
-        if self._unacked.torn:
+        if self._to_commit.torn:
             raise TransactionAborted("a partition was taken away while some of its messages were in hand")
         if self._half_done:
             raise TransactionAborted("the consumer was interrupted while it handed out messages")
         with kafka_errors():
-            return self._unacked.nexts(), self._raw.consumer_group_metadata()
+            return self._to_commit.nexts(), self._raw.consumer_group_metadata()
 
     def conclude(self, outcome: Outcome) -> None:
         """The transaction with `progress` in it has ended. Never fails, never calls librdkafka."""
         if outcome == "committed":
-            self._unacked.finish()
-            self._unacked.forget_done()
+            self._to_commit.finish()
+            self._to_commit.forget_done()
         elif outcome == "aborted":
             self.rewind()
         else:
@@ -248,7 +248,7 @@ class Consumer:
             raise ConfigError(f"offset={offset}: write 0 or more")
         if not self._positions.is_assigned(place):
             raise ClientError(f"{topic}-{partition} is not assigned to this member, or not yet")
-        self._unacked.forget(place)
+        self._to_commit.forget(place)
         self._stored.pop(place, None)
         self._drop_ready({place})
         self._positions.read_again({place: offset})
@@ -257,21 +257,21 @@ class Consumer:
         """Where to read again is noted first: interrupted, this can be done once more."""
         self._half_done = True
         again = {(each.topic, each.partition): each.offset for each in _firsts(self._ready)}
-        note(again | self._unacked.undone())
+        note(again | self._to_commit.undone())
         self._ready.clear()
-        self._unacked.put_back()
+        self._to_commit.put_back()
         self._half_done = False
 
     def _finish(self) -> None:
         """More is asked for: with at-least-once this says that what was handed out is done."""
         if self.delivery == "at-least-once":
-            self._unacked.finish()
+            self._to_commit.finish()
 
     def _store_done(self) -> None:
         self._store_at = time.monotonic() + _STORE_SECONDS
         if self.delivery != "at-least-once":
             return
-        for offset in self._unacked.done():
+        for offset in self._to_commit.done():
             try:
                 self._raw.store_offsets(offsets=[offset])
                 self._stored[offset.topic, offset.partition] = offset.offset
@@ -279,7 +279,7 @@ class Consumer:
                 if error_of(exception).fatal():
                     raise from_kafka(error_of(exception)) from None
                 # Not ours any more: its new owner begins at the committed offset.
-        self._unacked.forget_done()
+        self._to_commit.forget_done()
 
     def _commit_first(self, fetched: list[Message]) -> list[Message]:
         """Those messages whose offsets are committed now; the others will be fetched again."""
@@ -310,7 +310,7 @@ class Consumer:
     def _take_away(self, _: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
         gone = {(each.topic, each.partition) for each in partitions}
         self._taken_away |= gone
-        self._unacked.take_away(gone)
+        self._to_commit.take_away(gone)
         for place in gone:
             self._stored.pop(place, None)
         self._positions.take_away(gone)

@@ -9,9 +9,9 @@ import pytest
 
 from forebay.client import AsyncConsumer, Consumer, Delivery, Producer
 from forebay.client.call_thread import CallThread
+from forebay.client.offsets_to_commit import OffsetsToCommit
 from forebay.client.positions import Positions
 from forebay.client.transactions import Transactions
-from forebay.client.unacked_messages import UnackedMessages
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 
@@ -76,7 +76,7 @@ def say_nothing_of_failed_deliveries(patch: pytest.MonkeyPatch) -> None:
 def commit_a_torn_transaction(patch: pytest.MonkeyPatch) -> None:
     """Though a partition was taken away in the middle of it."""
     patch.setattr(
-        UnackedMessages, "torn", property(lambda _: False, lambda _self, _value: None), raising=False
+        OffsetsToCommit, "torn", property(lambda _: False, lambda _self, _value: None), raising=False
     )
 
 

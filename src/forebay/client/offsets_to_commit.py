@@ -1,4 +1,4 @@
-"""Which messages of each partition a program holds, and which of them it is done with.
+"""Which offsets to commit: which messages of each partition a program holds, and which of them are done.
 
 Per partition there are three offsets: where what is in hand begins, up to where messages were handed out,
 and up to where they are done. Kafka's committed offset is the next one to read, so all ends are exclusive.
@@ -21,7 +21,7 @@ class _Span:
     done: int
 
 
-class UnackedMessages:
+class OffsetsToCommit:
     def __init__(self) -> None:
         self._spans: dict[Place, _Span] = {}
         self.torn = False

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.client.messages import Message
-from forebay.client.unacked_messages import UnackedMessages
+from forebay.client.offsets_to_commit import OffsetsToCommit
 
 PARTITIONS = 3
 
@@ -32,26 +32,26 @@ actions = st.one_of(
 
 @given(st.lists(actions, max_size=40))
 def test_every_done_message_is_reported_until_it_is_forgotten(script: list[tuple[str, int, int]]) -> None:
-    unacked = UnackedMessages()
+    to_commit = OffsetsToCommit()
     held: dict[int, list[int]] = {}
     done: dict[int, list[int]] = {}
     last = dict.fromkeys(range(PARTITIONS), -1)
     for action, partition, step in script:
         if action == "hand_out":
             last[partition] += step
-            unacked.hand_out(message(partition, last[partition]))
+            to_commit.hand_out(message(partition, last[partition]))
             held.setdefault(partition, []).append(last[partition])
         elif action == "finish":
-            unacked.finish()
+            to_commit.finish()
             for index, waiting in held.items():
                 done.setdefault(index, []).extend(waiting)
             held.clear()
         elif action == "forget_done":
-            unacked.forget_done()
+            to_commit.forget_done()
             done.clear()
         elif action == "put_back":
-            again = {index: offset for (_, index), offset in unacked.undone().items()}
-            unacked.put_back()
+            again = {index: offset for (_, index), offset in to_commit.undone().items()}
+            to_commit.put_back()
             assert again.keys() == held.keys()
             for index, offset in again.items():
                 # From there on come all that are not done, and none that is.
@@ -59,28 +59,28 @@ def test_every_done_message_is_reported_until_it_is_forgotten(script: list[tuple
                 last[index] = offset - 1
             held.clear()
         else:
-            unacked.take_away([("t", partition)])
+            to_commit.take_away([("t", partition)])
             held.pop(partition, None)
             done.pop(partition, None)
-        assert offsets(unacked.done()) == {index: found[-1] + 1 for index, found in done.items()}
+        assert offsets(to_commit.done()) == {index: found[-1] + 1 for index, found in done.items()}
         every = {i: [*done.get(i, []), *held.get(i, [])] for i in {*done, *held}}
-        assert offsets(unacked.nexts()) == {index: found[-1] + 1 for index, found in every.items()}
+        assert offsets(to_commit.nexts()) == {index: found[-1] + 1 for index, found in every.items()}
 
 
 def test_a_partition_taken_away_with_messages_in_hand_is_remembered() -> None:
-    unacked = UnackedMessages()
-    unacked.take_away([("t", 0)])
-    assert not unacked.torn
-    unacked.hand_out(message(0, 5))
-    unacked.take_away([("t", 0)])
-    assert unacked.torn
-    unacked.put_back()
-    assert not unacked.torn
+    to_commit = OffsetsToCommit()
+    to_commit.take_away([("t", 0)])
+    assert not to_commit.torn
+    to_commit.hand_out(message(0, 5))
+    to_commit.take_away([("t", 0)])
+    assert to_commit.torn
+    to_commit.put_back()
+    assert not to_commit.torn
 
 
 def test_a_partition_that_was_cut_with_messages_in_hand_is_read_again_from_there() -> None:
-    unacked = UnackedMessages()
-    unacked.hand_out(message(0, 5))
-    unacked.hand_out(message(0, 3))
-    assert unacked.torn
-    assert unacked.undone() == {("t", 0): 3}
+    to_commit = OffsetsToCommit()
+    to_commit.hand_out(message(0, 5))
+    to_commit.hand_out(message(0, 3))
+    assert to_commit.torn
+    assert to_commit.undone() == {("t", 0): 3}
