@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay.core.groups.assigned_partitions import Partitions
 from forebay.core.groups.consumer.assignors import ASSIGNORS, Subscriber, range_assignor, uniform_assignor
-from forebay.core.groups.consumer.members import Partitions
 
 A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
 TOPICS = [A, B, C]

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from forebay.core.groups.consumer.members import MemberState, Partitions
+from forebay.core.groups.assigned_partitions import Partitions
+from forebay.core.groups.consumer.members import MemberState
 from forebay.core.groups.shard import TopicInfo
 from forebay.errors import ErrorCode
 from forebay.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

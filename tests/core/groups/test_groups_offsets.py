@@ -478,7 +478,7 @@ def test_the_offsets_of_a_deleted_topic_go_with_it_and_not_those_of_its_successo
     runtime.see_topics({**TOPICS, "orders": TopicInfo(b"n" * 16, 4)})
     runtime.commit(100, group_id="b", partition=1)
     runtime.advance(0)
-    assert runtime.shard.sweeper.deleted == {}
+    assert runtime.shard.expiration.deleted == {}
     assert runtime.fetch(group_id="a") == runtime.fetch(group_id="b") == (-1, 0)
     assert runtime.fetch(group_id="b", partition=2, stable=True) == (-1, 0)
     assert runtime.fetch(group_id="b", partition=1) == (100, 0)

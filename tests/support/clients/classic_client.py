@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay.core.groups.consumer.members import Partitions, by_topic
+from forebay.core.groups.assigned_partitions import Partitions, by_topic
 from forebay.core.groups.shard import TopicsView
 from forebay.errors import ErrorCode
 from forebay.wire.state.consumer_protocol import (

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from forebay.core.groups.assigned_partitions import Partitions, read_partitions, write_partitions
 from forebay.core.groups.classic.group import SESSION
 from forebay.core.groups.classic.requests import ClassicGroup
 from forebay.core.groups.consumer.group import REVOKE
 from forebay.core.groups.consumer.heartbeat import ConsumerGroup
-from forebay.core.groups.consumer.members import MemberState, Partitions, read_partitions, write_partitions
+from forebay.core.groups.consumer.members import MemberState
 from forebay.core.groups.shard import GroupShard
 from forebay.core.groups.timers import TimerKey
 from forebay.errors import ErrorCode

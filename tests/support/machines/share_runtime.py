@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from forebay.core.groups.assigned_partitions import Partitions, TopicPartition, read_partitions
 from forebay.core.groups.classic.group import SESSION
-from forebay.core.groups.consumer.members import Partitions, TopicPartition, read_partitions
 from forebay.core.groups.share.effects import (
     DeleteShares,
     InitializeShares,

@@ -5,14 +5,13 @@ from __future__ import annotations
 from forebay.core.groups.classic.group import KEY_VERSION as CLASSIC_KEY_VERSION
 from forebay.core.groups.classic.requests import ClassicGroup
 from forebay.core.groups.consumer.heartbeat import ConsumerGroup
-from forebay.core.groups.consumer.state import KEY_VERSIONS as CONSUMER_KEY_VERSIONS
-from forebay.core.groups.consumer.state import read_record
+from forebay.core.groups.consumer.state import RECORDS as CONSUMER_RECORDS
+from forebay.core.groups.draft import RecordKinds
 from forebay.core.groups.group import Context, Group
 from forebay.core.groups.offsets import KEY_VERSIONS as OFFSET_KEY_VERSIONS
 from forebay.core.groups.offsets import Offsets
 from forebay.core.groups.share.offsets import ShareGroup
-from forebay.core.groups.share.state import KEY_VERSIONS as SHARE_KEY_VERSIONS
-from forebay.core.groups.share.state import read_record as read_share_record
+from forebay.core.groups.share.state import RECORDS as SHARE_RECORDS
 from forebay.core.step import StateRecord
 from forebay.wire.batch import EndTxnMarker
 from forebay.wire.state.group_metadata import GroupMetadataKey, GroupMetadataValue
@@ -32,10 +31,10 @@ class History:
             self._replay_offset(record, producer_id)
         elif version == CLASSIC_KEY_VERSION:
             self._replay_classic(record)
-        elif version in CONSUMER_KEY_VERSIONS:
-            self._replay_consumer(record)
-        elif version in SHARE_KEY_VERSIONS:
-            self._replay_share(record)
+        elif version in CONSUMER_RECORDS:
+            self._replay_assigned(record, CONSUMER_RECORDS, ConsumerGroup)
+        elif version in SHARE_RECORDS:
+            self._replay_assigned(record, SHARE_RECORDS, ShareGroup)
         # What a newer version wrote about other things is not ours to understand.
 
     def _replay_offset(self, record: StateRecord, producer_id: int) -> None:
@@ -57,24 +56,16 @@ class History:
         elif isinstance(group, ClassicGroup):
             self._deleted(group_id)
 
-    def _replay_consumer(self, record: StateRecord) -> None:
-        key, value = read_record(record)
+    def _replay_assigned(
+        self, record: StateRecord, kinds: RecordKinds, kind: type[ConsumerGroup] | type[ShareGroup]
+    ) -> None:
+        """A record about a group whose partitions the broker assigns."""
+        key, value = kinds.read(record)
         group = self._groups.get(key.group_id)
-        if not isinstance(group, ConsumerGroup):
+        if not isinstance(group, kind):
             if value is None:
-                return  # it has become a classic group
-            group = self._groups[key.group_id] = ConsumerGroup(key.group_id, self._context)
-        group.replay(key, value)
-        if not group.persisted:
-            self._deleted(key.group_id)
-
-    def _replay_share(self, record: StateRecord) -> None:
-        key, value = read_share_record(record)
-        group = self._groups.get(key.group_id)
-        if not isinstance(group, ShareGroup):
-            if value is None:
-                return  # the rest of a group that is deleted
-            group = self._groups[key.group_id] = ShareGroup(key.group_id, self._context)
+                return  # the rest of a group that is deleted, or has become a classic one
+            group = self._groups[key.group_id] = kind(key.group_id, self._context)
         group.replay(key, value)
         if not group.persisted:
             self._deleted(key.group_id)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from forebay.core.groups import offset_commit
+from forebay.core.groups.assigned_partitions import Partitions
 from forebay.core.groups.consumer.heartbeat import ConsumerGroup
-from forebay.core.groups.consumer.members import Partitions
 from forebay.core.groups.failures import failure
 from forebay.core.groups.group import Claim, Context, Group
 from forebay.core.groups.offset_fetch import Fetcher, as_groups, as_response

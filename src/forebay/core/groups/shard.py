@@ -11,21 +11,21 @@ from collections.abc import Callable, Mapping
 
 from forebay.config import GroupsConfig
 from forebay.core.cluster.access import ON_GROUP, operations
+from forebay.core.groups.assigned_partitions import TopicPartition
 from forebay.core.groups.classic.requests import ClassicGroup
 from forebay.core.groups.consumer.heartbeat import ConsumerGroup, check_heartbeat, refusal
-from forebay.core.groups.consumer.members import TopicPartition
 from forebay.core.groups.consumer.migration import leave_classic, upgraded
 from forebay.core.groups.consumer.state import ConsumerState, Draft
 from forebay.core.groups.failures import failure
 from forebay.core.groups.group import Context, Group, SettingsOf, TopicInfo, TopicsView
 from forebay.core.groups.history import History
+from forebay.core.groups.offset_expiration import EXPIRATION, OffsetExpiration
 from forebay.core.groups.offset_requests import OffsetRequests
 from forebay.core.groups.offsets import Offsets
 from forebay.core.groups.share.effects import ShareSummary
 from forebay.core.groups.share.offsets import ShareGroup
 from forebay.core.groups.share.partition_states import Results
 from forebay.core.groups.share.requests import ShareRequests
-from forebay.core.groups.sweep import SWEEP, Sweeper
 from forebay.core.step import Now, RequestInfo, StateRecord, Step, Ticket
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import NO_PRODUCER_ID, EndTxnMarker
@@ -78,7 +78,7 @@ class GroupShard:
         self._history = History(self._context, self.groups, self.offsets)
         self._offset_requests = OffsetRequests(self._context, self.groups, self.offsets)
         self._share_requests = ShareRequests(self._context, self.groups)
-        self.sweeper = Sweeper(self._context, self.offsets, self.groups)
+        self.expiration = OffsetExpiration(self._context, self.offsets, self.groups)
 
     # -- membership of classic groups ----------------------------------------------------------------
 
@@ -309,7 +309,7 @@ class GroupShard:
         step = Step()
         for group in list(self.groups.values()):
             step.include(group.loaded(now))
-        self.sweeper.schedule(now)
+        self.expiration.schedule(now)
         return self._done(step)
 
     def tick(self, now: Now) -> Step:
@@ -317,9 +317,9 @@ class GroupShard:
         key = self._context.timers.pop_due(now.ms)
         if key is None:
             return self._done(Step())
-        if key == SWEEP:
+        if key == EXPIRATION:
             step = Step()
-            self.sweeper.run(step, now)
+            self.expiration.run(step, now)
             return self._done(step)
         group = self.groups.get(key.group_id)
         return self._done(Step() if group is None else group.expired(key, now), key.group_id)
@@ -331,7 +331,7 @@ class GroupShard:
             name for name, info in old.items() if name not in topics or topics[name].topic_id != info.topic_id
         }
         if deleted:
-            self.sweeper.topics_deleted(deleted, now)
+            self.expiration.topics_deleted(deleted, now)
             for group in self.groups.values():
                 if isinstance(group, ShareGroup):
                     group.watch_topics(now)

@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forebay.core.groups.assigned_partitions import Partitions
 from forebay.core.groups.consumer.assignors import Subscriber
-from forebay.core.groups.consumer.members import Partitions
 from forebay.core.groups.share.assignor import Available, simple_assignor
 
 A, B, C = b"a" * 16, b"b" * 16, b"c" * 16

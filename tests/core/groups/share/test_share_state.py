@@ -6,7 +6,7 @@ import pytest
 
 from forebay.core.groups.failures import failure
 from forebay.core.groups.share.members import ShareMember
-from forebay.core.groups.share.state import Draft, ShareState, TopicState, read_record
+from forebay.core.groups.share.state import RECORDS, Draft, ShareState, TopicState
 from forebay.core.step import RequestInfo, StateRecord
 from forebay.errors import ErrorCode
 from forebay.wire.fields import Request
@@ -24,7 +24,7 @@ from support.machines.share_runtime import ORDERS, PAYMENTS, parts
 def replayed(records: list[StateRecord]) -> ShareState:
     state = ShareState()
     for record in records:
-        state.apply(*read_record(record))
+        state.apply(*RECORDS.read(record))
     return state
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 
-from forebay.core.groups.consumer.members import Partitions, TopicPartition
+from forebay.core.groups.assigned_partitions import Partitions, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

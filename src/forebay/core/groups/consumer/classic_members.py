@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from forebay.core.groups.assigned_partitions import Partitions
 from forebay.core.groups.classic.group import JOIN, SYNC
 from forebay.core.groups.classic.members import new_member_id, protocols_of, rebalance_timeout_ms
 from forebay.core.groups.classic.requests import leaving, left
 from forebay.core.groups.consumer.group import ConsumerBase
-from forebay.core.groups.consumer.members import Classic, ConsumerMember, MemberState, Partitions
+from forebay.core.groups.consumer.members import Classic, ConsumerMember, MemberState
 from forebay.core.groups.consumer.migration import assignment_of, by_id, can_be_classic, to_classic
 from forebay.core.groups.consumer.reconciliation import available
 from forebay.core.groups.consumer.state import Draft

@@ -9,8 +9,8 @@ There is no state that the members pass through together. The group's epoch is r
 change; the target is made for an epoch; each member moves towards it on its own (`reconciliation`), and the
 member's epoch tells how far it is. All of that is in the log; only timers and caches are not.
 
-This file holds the state and the questions about it, `consumer` what members of the consumer protocol ask
-for, `consumer_classic` what those ask for that still speak the classic one.
+This file holds the state and the questions about it, `heartbeat` what members of the consumer protocol ask
+for, `classic_members` what those ask for that still speak the classic one.
 """
 
 from __future__ import annotations
@@ -19,16 +19,10 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from forebay.core.groups.assigned_partitions import NOTHING, Partitions, write_named
 from forebay.core.groups.classic.group import JOIN, SESSION, SYNC
 from forebay.core.groups.consumer.assignors import ASSIGNORS, Subscriber
-from forebay.core.groups.consumer.members import (
-    NOTHING,
-    STATIC_LEAVE_EPOCH,
-    ConsumerMember,
-    MemberState,
-    Partitions,
-    by_topic,
-)
+from forebay.core.groups.consumer.members import STATIC_LEAVE_EPOCH, ConsumerMember, MemberState
 from forebay.core.groups.consumer.reconciliation import reconcile
 from forebay.core.groups.consumer.state import ConsumerState, Draft
 from forebay.core.groups.consumer.subscriptions import Subscriptions
@@ -299,14 +293,7 @@ class ConsumerBase(Group):
         )
 
     def _named(self, partitions: Partitions) -> Assignment:
-        names = self.context.names
-        return Assignment(
-            topic_partitions=[
-                TopicPartitions(topic_id=topic_id, topic_name=names[topic_id], partitions=found)
-                for topic_id, found in by_topic(partitions).items()
-                if topic_id in names
-            ]
-        )
+        return Assignment(topic_partitions=write_named(TopicPartitions, partitions, self.context.names))
 
 
 def _check_epoch(member: ConsumerMember, epoch: int) -> ErrorCode:

@@ -9,18 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from forebay.core.groups.assigned_partitions import NOTHING, Partitions, read_partitions, write_partitions
 from forebay.core.groups.consumer import classic_members
 from forebay.core.groups.consumer.group import REVOKE, ConsumerBase
-from forebay.core.groups.consumer.members import (
-    LEAVE_EPOCH,
-    NOTHING,
-    STATIC_LEAVE_EPOCH,
-    ConsumerMember,
-    MemberState,
-    Partitions,
-    read_partitions,
-    write_partitions,
-)
+from forebay.core.groups.consumer.members import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, ConsumerMember, MemberState
 from forebay.core.groups.consumer.migration import can_be_classic, to_classic
 from forebay.core.groups.consumer.patterns import Pattern
 from forebay.core.groups.consumer.state import Draft

@@ -1,16 +1,15 @@
 """A member of a KIP-848 group: what it subscribes to, and what it has.
 
-Members are values: a change makes a new one, and a record of it. An assignment is a set of (topic id,
-partition), so that reconciling two of them is the algebra of sets.
+Members are values: a change makes a new one, and a record of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
+from forebay.core.groups.assigned_partitions import NOTHING, Partitions, read_partitions, write_partitions
 from forebay.core.step import RequestInfo
 from forebay.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from forebay.wire.state.consumer_group import (
@@ -20,10 +19,6 @@ from forebay.wire.state.consumer_group import (
     ConsumerGroupMemberMetadataValue,
     TopicPartitions,
 )
-
-TopicPartition = tuple[bytes, int]
-Partitions = frozenset[TopicPartition]
-NOTHING: Partitions = frozenset()
 
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
@@ -154,31 +149,3 @@ def _read_classic(value: ClassicMemberMetadata) -> Classic:
 def _write_classic(classic: Classic) -> ClassicMemberMetadata:
     protocols = [ClassicProtocol(name=name, metadata=data) for name, data in classic.protocols]
     return ClassicMemberMetadata(session_timeout_ms=classic.session_timeout_ms, supported_protocols=protocols)
-
-
-class _HasPartitions(Protocol):
-    topic_id: bytes
-    partitions: list[int]
-
-
-T_co = TypeVar("T_co", covariant=True)
-
-
-class _MakesPartitions(Protocol[T_co]):
-    def __call__(self, *, topic_id: bytes, partitions: list[int]) -> T_co: ...
-
-
-def read_partitions(topics: Iterable[_HasPartitions]) -> Partitions:
-    return frozenset((topic.topic_id, index) for topic in topics for index in topic.partitions)
-
-
-def write_partitions(make: _MakesPartitions[T_co], partitions: Partitions) -> list[T_co]:
-    """Partitions by topic, in order, in the shape of a message."""
-    return [make(topic_id=topic, partitions=found) for topic, found in by_topic(partitions).items()]
-
-
-def by_topic(partitions: Partitions) -> dict[bytes, list[int]]:
-    topics: dict[bytes, list[int]] = {}
-    for topic_id, index in sorted(partitions):
-        topics.setdefault(topic_id, []).append(index)
-    return topics

@@ -8,11 +8,12 @@ rebalances. Both are a matter of records: the old kind is deleted and the new on
 
 from __future__ import annotations
 
+from forebay.core.groups.assigned_partitions import Partitions, by_topic
 from forebay.core.groups.classic.group import JOIN, REBALANCE, SESSION, SYNC, answer_waiting
 from forebay.core.groups.classic.members import Member, elect_protocol
 from forebay.core.groups.classic.requests import ClassicGroup
 from forebay.core.groups.consumer.group import REVOKE, ConsumerBase
-from forebay.core.groups.consumer.members import Classic, ConsumerMember, Partitions, by_topic
+from forebay.core.groups.consumer.members import Classic, ConsumerMember
 from forebay.core.groups.consumer.state import ConsumerState, Draft
 from forebay.core.groups.group import Context
 from forebay.core.groups.timers import TimerKey

@@ -15,13 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from forebay.core.groups.consumer.members import (
-    NOTHING,
-    ConsumerMember,
-    MemberState,
-    Partitions,
-    TopicPartition,
-)
+from forebay.core.groups.assigned_partitions import NOTHING, Partitions, TopicPartition
+from forebay.core.groups.consumer.members import ConsumerMember, MemberState
 
 
 def reconcile(

@@ -1,23 +1,18 @@
-"""What survives of a KIP-848 group, and the one way in which it changes: by applying records.
-
-An operation that changes several things at once must see the first change when it decides about the second.
-So it works on a draft: each record written to it is applied to a copy of the state, by the same code that
-replays it later. A draft to which nothing is written costs nothing.
-"""
+"""What survives of a KIP-848 group, and the one way in which it changes: by applying records."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from forebay.core.groups.consumer.members import (
-    ConsumerMember,
+from forebay.core.groups.assigned_partitions import (
     Partitions,
     TopicPartition,
     read_partitions,
     write_partitions,
 )
-from forebay.core.step import StateRecord
+from forebay.core.groups.consumer.members import ConsumerMember
+from forebay.core.groups.draft import GroupDraft, RecordKinds
 from forebay.wire.fields import Message
 from forebay.wire.state.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -32,26 +27,14 @@ from forebay.wire.state.consumer_group import (
     ConsumerGroupTargetAssignmentMetadataValue,
     TopicPartitions,
 )
-from forebay.wire.state.versioned import pack, unpack, version_of
 
-_KINDS: dict[int, tuple[type[Message], type[Message]]] = {
-    key.MIN_VERSION: (key, value)
-    for key, value in (
-        (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
-        (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
-        (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
-        (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
-        (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
-    )
-}
-
-KEY_VERSIONS = frozenset(_KINDS)
-
-
-def read_record(record: StateRecord) -> tuple[Any, Any]:
-    """Key and value of a record about such a group; the value is None in a tombstone."""
-    key_type, value_type = _KINDS[version_of(record.key)]
-    return unpack(key_type, record.key), None if record.value is None else unpack(value_type, record.value)
+RECORDS = RecordKinds(
+    (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+    (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
+    (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
+    (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
+    (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+)
 
 
 @dataclass(slots=True)
@@ -136,22 +119,7 @@ class ConsumerState:
                 del self.owners[partition]
 
 
-class Draft:
-    """The state as it will be once the records written so far have been replayed."""
-
-    def __init__(self, group_id: str, state: ConsumerState) -> None:
-        self.state = state
-        self.records: list[StateRecord] = []
-        self._group_id = group_id
-
-    def _write(self, key: Message, value: Message | None) -> None:
-        if not self.records:
-            self.state = self.state.copy()
-        self.records.append(
-            StateRecord(pack(key, type(key).MIN_VERSION), None if value is None else pack(value, 0))
-        )
-        self.state.apply(key, value)
-
+class Draft(GroupDraft[ConsumerState]):
     # -- the group -----------------------------------------------------------------------------------
 
     def set_epoch(self, epoch: int, metadata_hash: int) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from forebay.core.groups.assigned_partitions import Partitions, TopicPartition
 from forebay.core.groups.consumer.assignors import Subscriber, Subscribers, uniform_assignor
-from forebay.core.groups.consumer.members import Partitions, TopicPartition
 
 NAME = "simple"
 

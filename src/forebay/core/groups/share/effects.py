@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from forebay.core.groups.consumer.members import TopicPartition
+from forebay.core.groups.assigned_partitions import TopicPartition
 from forebay.core.step import Effect, Ticket
 from forebay.errors import ErrorCode
 

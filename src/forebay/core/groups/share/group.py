@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from forebay.core.groups.assigned_partitions import Partitions, write_named
 from forebay.core.groups.classic.group import SESSION
 from forebay.core.groups.consumer.assignors import Subscriber
-from forebay.core.groups.consumer.members import Partitions, by_topic
 from forebay.core.groups.consumer.subscriptions import topics_hash
 from forebay.core.groups.group import Claim, Context, Group, TopicsView
 from forebay.core.groups.share.assignor import NAME, Available, simple_assignor
@@ -199,11 +199,4 @@ class ShareBase(Group):
         )
 
     def _named(self, partitions: Partitions) -> Assignment:
-        names = self.context.names
-        return Assignment(
-            topic_partitions=[
-                TopicPartitions(topic_id=topic_id, topic_name=names[topic_id], partitions=found)
-                for topic_id, found in by_topic(partitions).items()
-                if topic_id in names
-            ]
-        )
+        return Assignment(topic_partitions=write_named(TopicPartitions, partitions, self.context.names))

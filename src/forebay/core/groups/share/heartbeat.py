@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from forebay.core.groups.assigned_partitions import Partitions, write_partitions
 from forebay.core.groups.classic.group import SESSION
-from forebay.core.groups.consumer.members import Partitions, write_partitions
 from forebay.core.groups.group import Context, TopicsView
 from forebay.core.groups.share.members import LEAVE_EPOCH, ShareMember
 from forebay.core.groups.share.partition_states import DELETE, GONE, WAIT_MS, ShareStates

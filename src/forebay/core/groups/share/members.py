@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from forebay.core.groups.consumer.members import NOTHING, Partitions, read_partitions, write_partitions
+from forebay.core.groups.assigned_partitions import NOTHING, Partitions, read_partitions, write_partitions
 from forebay.core.step import RequestInfo
 from forebay.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from forebay.wire.state.share_group import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from forebay.core.groups.consumer.members import TopicPartition
+from forebay.core.groups.assigned_partitions import TopicPartition
 from forebay.core.groups.group import Context
 from forebay.core.groups.share.effects import UNINITIALIZED_OFFSET, ShareStart
 from forebay.core.groups.share.heartbeat import ShareMembers

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from forebay.core.groups.consumer.members import TopicPartition
+from forebay.core.groups.assigned_partitions import TopicPartition
 from forebay.core.groups.group import Context
 from forebay.core.groups.share.effects import (
     UNINITIALIZED_OFFSET,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from forebay.core.cluster.access import ON_GROUP, operations
-from forebay.core.groups.consumer.members import TopicPartition
+from forebay.core.groups.assigned_partitions import TopicPartition
 from forebay.core.groups.group import Context, Group
 from forebay.core.groups.share.effects import DeleteShares, ShareSummary, SummarizeShares
 from forebay.core.groups.share.heartbeat import check_heartbeat, refusal

@@ -1,8 +1,5 @@
 """What survives of a share group, and the one way in which it changes: by applying records.
 
-As in `consumer.state`, an operation works on a draft: each record written to it is applied to a copy of the
-state, by the same code that replays it later.
-
 Of each topic the group knows for which partitions the share coordinators have been asked to keep state:
 
     (unknown)      --(somebody subscribes, or its offsets are set)-->   initializing
@@ -20,9 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from forebay.core.groups.consumer.members import Partitions, read_partitions, write_partitions
+from forebay.core.groups.assigned_partitions import Partitions, read_partitions, write_partitions
+from forebay.core.groups.draft import GroupDraft, RecordKinds
 from forebay.core.groups.share.members import ShareMember
-from forebay.core.step import StateRecord
 from forebay.wire.fields import Message
 from forebay.wire.state.share_group import (
     ShareGroupCurrentMemberAssignmentKey,
@@ -41,28 +38,16 @@ from forebay.wire.state.share_group import (
     TopicPartitions,
     TopicPartitionsInfo,
 )
-from forebay.wire.state.versioned import pack, unpack, version_of
 
-_KINDS: dict[int, tuple[type[Message], type[Message]]] = {
-    key.MIN_VERSION: (key, value)
-    for key, value in (
-        (ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue),
-        (ShareGroupMetadataKey, ShareGroupMetadataValue),
-        (ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue),
-        (ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
-        (ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue),
-        (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
-    )
-}
-
-KEY_VERSIONS = frozenset(_KINDS)
+RECORDS = RecordKinds(
+    (ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue),
+    (ShareGroupMetadataKey, ShareGroupMetadataValue),
+    (ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue),
+    (ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
+    (ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue),
+    (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
+)
 _NO_PARTITIONS: frozenset[int] = frozenset()
-
-
-def read_record(record: StateRecord) -> tuple[Any, Any]:
-    """Key and value of a record about such a group; the value is None in a tombstone."""
-    key_type, value_type = _KINDS[version_of(record.key)]
-    return unpack(key_type, record.key), None if record.value is None else unpack(value_type, record.value)
 
 
 class TopicState(NamedTuple):
@@ -164,22 +149,7 @@ class ShareState:
             self.members[member_id] = old.with_current(ShareMember(member_id=member_id).current())
 
 
-class Draft:
-    """The state as it will be once the records written so far have been replayed."""
-
-    def __init__(self, group_id: str, state: ShareState) -> None:
-        self.state = state
-        self.records: list[StateRecord] = []
-        self._group_id = group_id
-
-    def _write(self, key: Message, value: Message | None) -> None:
-        if not self.records:
-            self.state = self.state.copy()
-        self.records.append(
-            StateRecord(pack(key, type(key).MIN_VERSION), None if value is None else pack(value, 0))
-        )
-        self.state.apply(key, value)
-
+class Draft(GroupDraft[ShareState]):
     # -- the group -----------------------------------------------------------------------------------
 
     def set_epoch(self, epoch: int, metadata_hash: int) -> None:

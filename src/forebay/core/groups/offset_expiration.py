@@ -1,4 +1,4 @@
-"""Deleting what is no longer needed: expired offsets, offsets of deleted topics, groups left with nothing.
+"""Expiration of offsets: those that are too old, those of deleted topics, and groups that are left with none.
 
 A sweep goes over all groups, a few at a time so that ten thousand groups do not hold up the broker. It starts
 every `offsets.retention.check.interval.ms`, and at once when a topic has been deleted. The offsets of a
@@ -15,13 +15,13 @@ from forebay.core.groups.offsets import Offset, Offsets, tombstone
 from forebay.core.groups.timers import TimerKey
 from forebay.core.step import Now, Step
 
-SWEEP = TimerKey("", "sweep")
+EXPIRATION = TimerKey("", "expiration")
 
 _GROUPS_PER_STEP = 100
 _RECORDS_PER_STEP = 1_000
 
 
-class Sweeper:
+class OffsetExpiration:
     def __init__(self, context: Context, offsets: Offsets, groups: Mapping[str, Group]) -> None:
         self._context = context
         self._offsets = offsets
@@ -31,12 +31,14 @@ class Sweeper:
         """Deleted topics, and the position up to which offsets are those of the deleted one."""
 
     def schedule(self, now: Now) -> None:
-        self._context.timers.set(SWEEP, now.ms + self._context.config.offsets_retention_check_interval_ms)
+        self._context.timers.set(
+            EXPIRATION, now.ms + self._context.config.offsets_retention_check_interval_ms
+        )
 
     def topics_deleted(self, topics: set[str], now: Now) -> None:
         self.deleted |= dict.fromkeys(topics, self._offsets.position)
         self._queue = deque(self._groups)
-        self._context.timers.set(SWEEP, now.ms)
+        self._context.timers.set(EXPIRATION, now.ms)
 
     def run(self, step: Step, now: Now) -> None:
         """Go on with the sweep under way, or begin one."""
@@ -49,7 +51,7 @@ class Sweeper:
             if len(step.records) >= _RECORDS_PER_STEP:
                 break
         if self._queue:
-            self._context.timers.set(SWEEP, now.ms)
+            self._context.timers.set(EXPIRATION, now.ms)
         else:
             self.deleted.clear()
             self.schedule(now)
