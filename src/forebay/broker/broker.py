@@ -12,6 +12,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable
 
 from forebay.broker.broker_time import BrokerTime
+from forebay.broker.composition.foundations import Foundations
 from forebay.broker.node import Node
 from forebay.broker.ports import Address, Ports
 from forebay.broker.system_ports import real_ports
@@ -64,13 +65,13 @@ class Broker:
         with contextlib.ExitStack() as closing:  # the last comes first
             closing.callback(self._close_logs, self.node)
             closing.callback(self.node.compactor.close)
-            closing.callback(self.node.flush.close)
+            closing.callback(self.node.local.flush.close)
             closing.callback(self.node.offsets_by_time.close)
             closing.callback(self.node.examiner.close)
             closing.callback(self.node.exporter.close)
             closing.callback(self.node.server.close)
             closing.callback(self.node.peers.close)
-            closing.callback(self.node.following.stop)
+            closing.callback(self.node.replication.following.stop)
 
     def _close_logs(self, node: Node) -> None:
         self._clean = node.assignment.close_all()
@@ -92,13 +93,15 @@ class Broker:
         data.claim(cluster_id, node_id)
         metadata = await Metadata.open(store, keys)
         return Node(
-            node_id=node_id,
-            config=config,
-            ports=self._ports,
-            time=self._time,
-            data=data,
-            store=store,
-            metadata=metadata,
+            Foundations(
+                node_id=node_id,
+                config=config,
+                ports=self._ports,
+                time=self._time,
+                data=data,
+                store=store,
+                metadata=metadata,
+            )
         )
 
     async def _find_cluster_id(self, data: DataDir, store: Store, keys: Keys) -> str:
@@ -143,7 +146,8 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         await stopping.wait()
         for task in leaving_first:
             task.cancel()
-        node.following.stop()  # a replica that fetches after it left the in-sync sets would rejoin them
+        # A replica that fetches after it left the in-sync sets would rejoin them.
+        node.replication.following.stop()
         await node.membership.leave()
         for task in replicating:
             task.cancel()
@@ -163,9 +167,9 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
 def _start_replication(node: Node) -> list[asyncio.Task[None]]:
     keep = node.background.keep
     tasks = [
-        keep(node.isr.run, "proposing in-sync replicas"),
-        keep(node.isr.check_lag, "looking for replicas that lag"),
+        keep(node.replication.isr.run, "proposing in-sync replicas"),
+        keep(node.replication.isr.check_lag, "looking for replicas that lag"),
         keep(node.ack_expiry.run, "ending waits for replicas"),
     ]
-    node.following.start()
+    node.replication.following.start()
     return tasks

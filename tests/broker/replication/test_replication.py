@@ -168,7 +168,7 @@ async def test_who_waits_for_a_topic_that_is_deleted_is_told_so(cluster: LocalCl
     leader, second, third = cluster.state(TOPIC).replicas
     # What the followers delete they cannot follow again, so nothing gives them their ears back.
     for follower in (second, third):
-        cluster[follower].following.dropped(held(cluster, follower))
+        cluster[follower].replication.following.dropped(held(cluster, follower))
     request = produce(TOPIC, batch(b"x"), acks=ACKS_ALL)
     request.timeout_ms = 3_600_000
     producing = asyncio.create_task(cluster.ask(leader, request, PRODUCE))
@@ -306,7 +306,7 @@ async def test_a_follower_has_one_session_with_its_leader(cluster: LocalCluster)
         (made,) = (await cluster.ask(1, create_topic(f"t{number}", partitions=3), CREATE_TOPICS)).topics
         assert made.error_code == ErrorCode.NONE
         await asyncio.sleep(0.05)
-    await eventually(lambda: all(len(cluster[node].sessions) <= 2 for node in cluster.nodes))
+    await eventually(lambda: all(len(cluster[node].replication.sessions) <= 2 for node in cluster.nodes))
     assert await append(cluster, b"a")
 
 
@@ -316,7 +316,7 @@ async def test_who_may_have_joined_counts_until_the_partition_has_changed(cluste
     await cluster.kill(third)
     await cluster.bury(third)
     leader, state = cluster.leader(TOPIC), cluster.state(TOPIC)
-    isr, partition = cluster[leader].isr, held(cluster, leader)
+    isr, partition = cluster[leader].replication.isr, held(cluster, leader)
     assert partition.leadership is not None and third not in state.isr
     put = PartitionPut(topic_id=partition.topic_id, state=replace(state, isr=(*state.isr, third)))
     partition.leadership.joining = (third,)

@@ -87,7 +87,7 @@ async def test_a_topic_made_again_has_nothing_of_the_old_one(cluster: LocalClust
 
 def cut_off(cluster: LocalCluster, node: int) -> None:
     """Have a broker fetch this partition no more."""
-    cluster[node].following.dropped(held(cluster, node))
+    cluster[node].replication.following.dropped(held(cluster, node))
 
 
 async def test_an_epoch_without_a_batch_is_not_taken_for_that_of_older_batches(

@@ -296,7 +296,7 @@ class LocalCluster:
     def deaf(self, topic: str, *nodes: int, index: int = 0) -> Iterator[None]:
         """Brokers that fetch nothing of a partition for a while, though they live."""
         for node in nodes:
-            self[node].following.dropped(self[node].partitions.held(topic, index))
+            self[node].replication.following.dropped(self[node].partitions.held(topic, index))
         yield
         for node in nodes:
             if node in self._running:

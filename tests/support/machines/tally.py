@@ -105,7 +105,7 @@ class Tallies:
     def __init__(self, broker: Node, faults: Faults, partitions: int = 1) -> None:
         self.faults = faults
         self.coordinator = Coordinator[Tally](
-            broker.coordinator_host,
+            broker.coordinators.host,
             topic=TOPIC,
             partitions=partitions,
             configs={"cleanup.policy": "compact"},

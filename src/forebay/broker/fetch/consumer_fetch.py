@@ -15,6 +15,7 @@ from forebay.broker.fetch.partition_reads import NO_RECORDS, Fetch, diverging
 from forebay.broker.fetch.service import FetchService
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.net.replies import Reply
+from forebay.broker.partition.leader_epoch_checks import check_leader_epoch
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.partition import Partition
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
@@ -119,7 +120,7 @@ class ConsumerFetch(Fetch):
     def _read_target(self, target: FetchTarget, left: int) -> tuple[PartitionData, int]:
         wanted = target.request
         partition = self._partition(target)
-        partition.check_leader_epoch(wanted.current_leader_epoch)
+        check_leader_epoch(partition, wanted.current_leader_epoch)
         committed, stable = self._committed, partition.last_stable_offset
         high_watermark = partition.high_watermark
         if partition.due is not None:

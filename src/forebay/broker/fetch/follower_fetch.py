@@ -23,6 +23,7 @@ from forebay.broker.fetch.partition_reads import NO_RECORDS, Fetch, diverging
 from forebay.broker.fetch.service import FetchService
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.net.replies import Reply
+from forebay.broker.partition.leader_epoch_checks import check_leader_epoch
 from forebay.broker.partition.partition import Partition
 from forebay.config import is_throttled
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
@@ -135,7 +136,7 @@ class ReplicaFetch(Fetch):
     def _read_target(self, target: FetchTarget, left: int) -> tuple[PartitionData, int]:
         wanted = target.request
         partition = self._partition(target)
-        partition.check_leader_epoch(wanted.current_leader_epoch)
+        check_leader_epoch(partition, wanted.current_leader_epoch)
         log_ = partition.log
         data = PartitionData(
             partition_index=wanted.partition,

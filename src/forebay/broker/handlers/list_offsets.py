@@ -16,6 +16,7 @@ from itertools import islice
 from forebay.broker.fetch.offsets_by_time import OffsetsByTime
 from forebay.broker.fetch.topic_delays import TopicDelays
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.partition.leader_epoch_checks import check_end_known, check_leader_epoch
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.errors import ErrorCode, KafkaError
@@ -132,8 +133,8 @@ def _find_partition(
 ) -> tuple[Partition, int]:
     """A partition that is led here for certain, and where the client's reading ends."""
     partition = partitions.get_for_certain(topic, wanted.partition_index)
-    partition.check_leader_epoch(wanted.current_leader_epoch)
-    partition.check_end_known()
+    check_leader_epoch(partition, wanted.current_leader_epoch)
+    check_end_known(partition)
     return partition, partition.readable_end(committed=request.isolation_level == READ_COMMITTED)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.partition.leader_epoch_checks import check_leader_epoch
 from forebay.broker.partition.table import PartitionTable
 from forebay.errors import KafkaError
 from forebay.wire.messages import offset_for_leader_epoch as wire
@@ -27,7 +28,7 @@ def _partition(
 ) -> wire.EpochEndOffset:
     try:
         partition = partitions.get_for_certain(topic, wanted.partition)
-        partition.check_leader_epoch(wanted.current_leader_epoch)
+        check_leader_epoch(partition, wanted.current_leader_epoch)
     except KafkaError as error:
         return wire.EpochEndOffset(partition=wanted.partition, error_code=error.code)
     if wanted.leader_epoch == partition.leader_epoch:

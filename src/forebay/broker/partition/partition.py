@@ -404,22 +404,6 @@ class Partition:
     def not_replicated(self, code: ErrorCode) -> KafkaError:
         return KafkaError(code, f"not all in-sync replicas of {self} have it, or none can tell")
 
-    def check_end_known(self) -> None:
-        """A new leader does not tell where the log ends before its followers have said what is committed.
-
-        Until then its high watermark may lie below what the leader before has shown to consumers.
-        """
-        if self.leadership is not None and self.high_watermark < self.leadership.start_offset:
-            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self} has a new leader; try again")
-
-    def check_leader_epoch(self, epoch: int) -> None:
-        """Refuse a client whose idea of the leadership is older or newer than ours; -1 means it has none."""
-        if epoch < 0 or epoch == self.leader_epoch:
-            return
-        if epoch < self.leader_epoch:
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {epoch} is over")
-        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {epoch} is not known here yet")
-
 
 def _due_offset(config: TopicConfig) -> DueOffset | None:
     return DueOffset(config.delay_ms) if config.delay_ms else None

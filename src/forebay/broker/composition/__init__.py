@@ -1,0 +1,1 @@
+"""Units of parts that `node.py` builds as a whole."""

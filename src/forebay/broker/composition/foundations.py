@@ -1,0 +1,50 @@
+"""What every part of a broker stands on. Made first, inside a running event loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+from forebay.broker.background import Background
+from forebay.broker.broker_time import BrokerTime
+from forebay.broker.cluster.held_lease import HeldLease
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.ports import Ports
+from forebay.broker.telemetry.metrics import Metrics
+from forebay.broker.telemetry.stalls import StallWatch
+from forebay.broker.worker_threads import WorkerThreads
+from forebay.config import BrokerConfig
+from forebay.coordination.metadata import Metadata
+from forebay.coordination.store import Store
+from forebay.storage.datadir import DataDir
+
+_UPKEEP_THREADS = 2
+_READING_THREADS = 2
+
+
+class Foundations:
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        config: BrokerConfig,
+        ports: Ports,
+        time: BrokerTime,
+        data: DataDir,
+        store: Store,
+        metadata: Metadata,
+    ) -> None:
+        self.node_id = node_id
+        self.ports = ports
+        self.time = time
+        self.data = data
+        self.store = store
+        self.metadata = metadata
+        self.loop = asyncio.get_running_loop()
+        self.settings = LiveConfig(config, node_id)
+        self.settings.apply(metadata.image)
+        self.metrics = Metrics()
+        self.background = Background(self.metrics)
+        self.stalls = StallWatch(self.metrics, lease_ttl_ms=config.cluster.lease_ttl_ms)
+        self.workers = WorkerThreads(self.loop, ports.executor(_UPKEEP_THREADS, "forebay-keep"))
+        self.read_pool = ports.executor(_READING_THREADS, "forebay-read")
+        self.lease = HeldLease()

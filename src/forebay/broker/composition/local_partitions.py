@@ -1,0 +1,56 @@
+"""The partitions of this broker, how they are written, and how far they may be read."""
+
+from __future__ import annotations
+
+from forebay.broker.cluster.departure import Departure
+from forebay.broker.composition.foundations import Foundations
+from forebay.broker.fetch.offsets_by_time import OffsetsByTime
+from forebay.broker.fetch.topic_delays import TopicDelays
+from forebay.broker.partition.assignment import Assignment
+from forebay.broker.partition.log_jobs import LogJobs
+from forebay.broker.partition.long_polls import Arrivals
+from forebay.broker.partition.opening import PartitionOpener
+from forebay.broker.partition.table import PartitionTable
+from forebay.broker.produce.flush import GroupCommit
+from forebay.broker.produce.write_cycle import WriteCycle
+
+_OPENING_THREADS = 4
+_LOG_THREADS = 2
+_SEARCHING_THREADS = 2
+
+
+class LocalPartitions:
+    def __init__(self, base: Foundations) -> None:
+        ports, loop, metadata, may_lead = base.ports, base.loop, base.metadata, base.lease.valid
+        self.arrivals = Arrivals()
+        self.flush = GroupCommit(loop, base.metrics, ports.executor(1, "forebay-sync"))
+        self.write_cycle = WriteCycle(
+            self.flush,
+            self.arrivals,
+            base.metrics,
+            sync_on_ack=base.settings.current.storage.flush_on_ack,
+            may_lead=may_lead,
+        )
+        self.table = PartitionTable(metadata, may_lead=may_lead)
+        self.departure = Departure(metadata, base.settings, base.node_id)
+        self.assignment = Assignment(
+            self.table,
+            node_id=base.node_id,
+            settings=base.settings,
+            metadata=metadata,
+            write_cycle=self.write_cycle,
+            data=base.data,
+            disk=ports.disk,
+            opener=PartitionOpener(base.data, ports.disk, ports.clock, base.settings, base.metrics),
+            opening_pool=lambda: ports.executor(_OPENING_THREADS, "forebay-open"),
+            jobs=LogJobs(loop, ports.executor(_LOG_THREADS, "forebay-logs")),
+            workers=base.workers,
+            background=base.background,
+            departure=self.departure,
+            time=base.time,
+            loop=loop,
+        )
+        self.offsets_by_time = OffsetsByTime(
+            loop, ports.clock, ports.executor(_SEARCHING_THREADS, "forebay-search")
+        )
+        self.delays = TopicDelays(self.offsets_by_time, base.time, self.arrivals, base.background, loop)

@@ -1,0 +1,91 @@
+"""Share groups at the leaders of their partitions: sessions, share partitions, dead letters."""
+
+from __future__ import annotations
+
+from forebay.broker.cluster.peers import Peers
+from forebay.broker.cluster.topic_changes import TopicChanges
+from forebay.broker.composition.coordinators import Coordinators
+from forebay.broker.composition.foundations import Foundations
+from forebay.broker.composition.local_partitions import LocalPartitions
+from forebay.broker.fetch.cold_reads import ColdReads
+from forebay.broker.moves.appends import MoveAppends
+from forebay.broker.moves.live_mover import MoverHost
+from forebay.broker.produce.record_checks import Examiner
+from forebay.broker.shares.dead_letter_target import DeadLetterTargets
+from forebay.broker.shares.dead_letter_watch import DeadLetterWatch
+from forebay.broker.shares.dead_letters import DeadLetterHost
+from forebay.broker.shares.live_share import ShareHost
+from forebay.broker.shares.service import ShareService
+from forebay.broker.shares.start_offsets import StartOffsets
+from forebay.broker.shares.state_store import ShareStateStore
+from forebay.broker.shares.table import ShareTable
+from forebay.config import ShareGroupSettings
+from forebay.core.shares.sessions import ShareSessions
+
+
+class Shares:
+    def __init__(
+        self,
+        base: Foundations,
+        local: LocalPartitions,
+        coordinators: Coordinators,
+        *,
+        peers: Peers,
+        topic_changes: TopicChanges,
+        cold_reads: ColdReads,
+        examiner: Examiner,
+    ) -> None:
+        def settings_of(group_id: str) -> ShareGroupSettings:
+            return coordinators.groups.settings_of(group_id).share
+
+        sessions = ShareSessions(base.settings.current.groups.share.max_share_sessions)
+        appends = MoveAppends(
+            base.metadata,
+            local.table,
+            peers,
+            local.write_cycle,
+            examiner,
+            base.time,
+            base.loop,
+            node_id=base.node_id,
+        )
+        mover = MoverHost(
+            journal=coordinators.move_journal,
+            appends=appends,
+            producer_ids=coordinators.producer_ids,
+            metadata=base.metadata,
+            workers=base.workers,
+            background=base.background,
+        )
+        host = ShareHost(
+            store=ShareStateStore(coordinators.share_states),
+            resolve_start=StartOffsets(local.offsets_by_time, local.delays, base.time).resolve,
+            dead_letters=DeadLetterHost(
+                mover=mover,
+                targets=DeadLetterTargets(base.metadata, base.settings, topic_changes),
+                metrics=base.metrics,
+                time=base.time,
+            ),
+            cold_reads=cold_reads,
+            arrivals=local.arrivals,
+            background=base.background,
+            time=base.time,
+            loop=base.loop,
+        )
+        table = ShareTable(host, local.table, sessions, settings_of=settings_of)
+        self.service = ShareService(
+            settings=base.settings,
+            settings_of=settings_of,
+            metadata=base.metadata,
+            sessions=sessions,
+            shares=table,
+            cold_reads=cold_reads,
+            delays=local.delays,
+            lease=base.lease,
+            metrics=base.metrics,
+            time=base.time,
+            loop=base.loop,
+        )
+        self.dead_letter_watch = DeadLetterWatch(
+            coordinators.share_states, table, peers, base.metadata, node_id=base.node_id
+        )

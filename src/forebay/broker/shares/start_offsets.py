@@ -1,0 +1,31 @@
+"""Where a share group begins in a partition that is new to it."""
+
+from __future__ import annotations
+
+from forebay.broker.broker_time import BrokerTime
+from forebay.broker.fetch.offsets_by_time import OffsetsByTime
+from forebay.broker.fetch.topic_delays import TopicDelays
+from forebay.broker.partition.partition import Partition
+from forebay.config import ShareGroupSettings
+from forebay.config.offset_reset import EARLIEST, LATEST
+
+
+class StartOffsets:
+    """`share.auto.offset.reset` applied to a partition that this broker leads."""
+
+    def __init__(self, by_time: OffsetsByTime, delays: TopicDelays, time: BrokerTime) -> None:
+        self._by_time = by_time
+        self._delays = delays
+        self._now_ms = time.now_ms
+
+    async def resolve(self, partition: Partition, settings: ShareGroupSettings) -> int:
+        """Raises KafkaError."""
+        reset, log = settings.offset_reset, partition.log
+        if reset.strategy == EARLIEST:
+            return log.start_offset
+        await self._delays.find(partition)
+        if reset.strategy != LATEST:
+            found = await self._by_time.first_from(log, reset.timestamp(self._now_ms()))
+            if found is not None:
+                return min(found[1], partition.readable_end(committed=False))
+        return max(partition.readable_end(committed=False), log.start_offset)
