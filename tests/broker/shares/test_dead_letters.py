@@ -303,6 +303,16 @@ async def test_a_repeat_is_found_however_long_the_target_could_not_be_written(tm
         assert offsets_of(await story.dead_letters(1)) == [1]
 
 
+async def test_groups_with_long_names_have_dead_letters_that_fit(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, brokers=1) as cluster:
+        story = ShareStory(cluster, "ü" * 1200)
+        await story.create(DEAD)
+        await story.configure(TOPIC, DEAD, {TAKES_DEAD_LETTERS: "true", "max.message.bytes": "6000"})
+        await story.begin()
+        await story.acknowledge(REJECT, *range(6))
+        assert [letter.value for letter in await story.dead_letters(6)] == [b"v%d" % n for n in range(6)]
+
+
 async def test_many_dead_letters_go_in_order_a_part_at_a_time(tmp_path: Path) -> None:
     async with local_cluster(tmp_path, brokers=1) as cluster:
         story = ShareStory(cluster)

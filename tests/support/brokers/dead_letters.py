@@ -43,15 +43,16 @@ DEAD_LETTERS = {
 class ShareStory:
     """One share partition with a few messages, acquired and acknowledged on the broker that leads it."""
 
-    def __init__(self, cluster: LocalCluster) -> None:
+    def __init__(self, cluster: LocalCluster, group: str = GROUP) -> None:
         self.cluster = cluster
+        self.group = group
         self.topic_id = b""
         self._batches: list[tuple[int, int]] = []
         """First and last offset of each that was produced."""
 
     async def begin(self, *batches: Sequence[bytes], **settings: str) -> None:
         """A few messages in one batch, unless others are given."""
-        await self.configure(GROUP_TYPE, GROUP, {**DEAD_LETTERS, **settings})
+        await self.configure(GROUP_TYPE, self.group, {**DEAD_LETTERS, **settings})
         self.topic_id = await self.create(SOURCE)
         leader = self.cluster.leader(SOURCE)
         for values in batches or [[f"v{n}".encode() for n in range(MESSAGES)]]:
@@ -59,7 +60,7 @@ class ShareStory:
             result = only_partition(answer)
             assert result.error_code == ErrorCode.NONE
             self._batches.append((result.base_offset, result.base_offset + len(values) - 1))
-        key = ShareKey(GROUP, self.topic_id, 0)
+        key = ShareKey(self.group, self.topic_id, 0)
         states = self.cluster[leader].share_states
 
         async def initialize() -> tuple[None, int]:
@@ -96,12 +97,12 @@ class ShareStory:
         node = self.cluster[leader]
         wanted = FetchTopic(topic_id=self.topic_id, partitions=[FetchPartition(partition_index=0)])
         request = ShareFetchRequest(
-            group_id=GROUP, member_id=str(uuid4()), share_session_epoch=0, topics=[wanted]
+            group_id=self.group, member_id=str(uuid4()), share_session_epoch=0, topics=[wanted]
         )
         await self.cluster.ask(leader, request, 1)
 
         def loaded() -> LiveShare | None:
-            share = node.shares.shares.get(GROUP, SessionPartition(self.topic_id, 0))
+            share = node.shares.shares.get(self.group, SessionPartition(self.topic_id, 0))
             return share if share.machine is not None else None
 
         share: LiveShare = await eventually(loaded)
