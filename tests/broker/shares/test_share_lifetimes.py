@@ -12,6 +12,7 @@ import pytest
 from forebay.broker.node import Node
 from forebay.broker.shares.live_share import LiveShare
 from forebay.broker.shares.state_store import ShareStateStore
+from forebay.core.shares.persisted_state import ShareKey
 from forebay.core.shares.sessions import SessionPartition
 from forebay.core.shares.transitions import ACQUIRED
 from forebay.errors import ErrorCode
@@ -20,6 +21,7 @@ from forebay.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
+from forebay.wire.messages.delete_groups import DeleteGroupsRequest
 from forebay.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -29,6 +31,7 @@ from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.share_member import LAST, REJECT, RELEASE, ShareMember, ack, configure, held, join, parts
 from support.clients.wire_client import WireClient, append, batch, create
 from support.faults.held_disk import HeldDisk
+from support.machines.share_coordinator import delete_request
 
 SECONDS = 20.0
 LAST_OFFSET_DELTA = 23
@@ -133,6 +136,65 @@ def test_a_group_whose_offsets_were_reset_begins_anew(
     got = held(again.fetch()) or held(again.fetch())  # the first may only find out that all is different
     assert [(each.offset, each.deliveries) for each in got] == [(0, 1), (1, 1)]
     assert again.acknowledge(ack(0, 1)) == ErrorCode.NONE
+
+
+def delete(client: WireClient, group: str) -> None:
+    (result,) = client.call(DeleteGroupsRequest(groups_names=[group]), 2).results
+    assert result.error_code == ErrorCode.NONE
+
+
+def test_a_group_that_is_made_again_does_not_go_on_where_the_old_one_was(
+    local: LocalBroker, client: WireClient, topic: str
+) -> None:
+    """Even if the broker still has to remember how long to keep a message from the old one."""
+    topic_id, joined = made(client, topic, forebay_share_retry_backoff_ms="60000")
+    append(client, topic, batch(b"a", b"b"))
+    member = ShareMember(client, topic, topic_id)
+    member.take()
+    assert member.acknowledge(ack(0), ack(1, 1, RELEASE)) == ErrorCode.NONE
+    member.close()
+    assert shares(local) == 1
+    leave(client, topic, joined)
+    delete(client, topic)
+    join(client, topic, topic)
+    again = ShareMember(client, topic, topic_id)
+    got = held(again.fetch()) or held(again.fetch())  # the first may only find out that all is different
+    assert [(each.offset, each.deliveries) for each in got] == [(0, 1), (1, 1)]
+    assert again.acknowledge(ack(0, 1)) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_session_that_was_left_over_does_not_keep_the_next_members_waiting(
+    local: LocalBroker, client: WireClient, other: WireClient, topic: str, is_deleted: bool
+) -> None:
+    """Its broker knows nothing that is left to deliver, and is not told that the group begins anew."""
+    topic_id, joined = made(client, topic)
+    append(client, topic, batch(b"a", b"b"))
+    left_over = ShareMember(client, topic, topic_id)
+    left_over.take()
+    assert left_over.acknowledge(ack(0, 1)) == ErrorCode.NONE
+    leave(other, topic, joined)
+    if is_deleted:
+        delete(other, topic)
+    else:
+        reset(other, topic, 0)
+    join(other, topic, topic)
+    newcomer = ShareMember(other, topic, topic_id)
+    got = held(newcomer.fetch()) or held(newcomer.fetch())  # the first may only find out
+    assert [(each.offset, each.deliveries) for each in got] == [(0, 1), (1, 1)]
+
+
+def test_a_state_that_was_lost_is_made_again(
+    local: LocalBroker, client: WireClient, other: WireClient, topic: str
+) -> None:
+    """The group believes that there is one, so the leader has to tell it."""
+    topic_id, _ = made(client, topic)
+    append(client, topic, batch(b"a"))
+    lost = client.call(delete_request(ShareKey(topic, topic_id, 0)), 0)
+    assert lost.results[0].partitions[0].error_code == ErrorCode.NONE
+    member = ShareMember(client, topic, topic_id)
+    wait_until(lambda: any(each.acquired_records for each in parts(member.fetch(wait_ms=100)).values()))
+    assert member.acknowledge(ack(0)) == ErrorCode.NONE
 
 
 def test_a_pause_before_the_next_delivery_outlasts_the_members(

@@ -77,11 +77,11 @@ class TestInitialize:
             assert coordinator.initialize(epoch=3, start=17) == ErrorCode.NONE
         assert len(coordinator.log) == 1
 
-    def test_before_a_leader_has_read_it_the_start_may_change_within_an_epoch(self) -> None:
+    def test_within_an_epoch_the_first_start_counts(self) -> None:
         coordinator = ShareCoordinator()
         coordinator.initialize(epoch=3, start=17)
         assert coordinator.initialize(epoch=3, start=5) == ErrorCode.NONE
-        assert (coordinator.state().start_offset, coordinator.state().snapshot_epoch) == (5, 1)
+        assert (coordinator.state().start_offset, len(coordinator.log)) == (17, 1)
 
     def test_one_that_comes_late_does_not_undo_what_the_leader_did_since(self) -> None:
         coordinator = led()
@@ -213,9 +213,21 @@ class TestWrite:
     def test_a_leader_of_a_deleted_group_cannot_write_to_its_namesake(self) -> None:
         coordinator = led()
         coordinator.delete()
-        coordinator.initialize(epoch=1, start=0)
+        coordinator.initialize(epoch=2, start=0)
         assert coordinator.write((0, 9, 2, 1), start=10) == ErrorCode.FENCED_LEADER_EPOCH
+        coordinator.read()
+        assert coordinator.write((0, 9, 2, 1), start=10) == ErrorCode.FENCED_STATE_EPOCH
         assert coordinator.state().start_offset == 0
+
+    def test_a_write_without_content_tells_whether_the_state_is_the_same(self) -> None:
+        coordinator = led()
+        coordinator.write((5, 9, 2, 1), start=3, complete=5)
+        before = coordinator.state()
+        assert coordinator.write() == ErrorCode.NONE
+        assert coordinator.state() == before
+        assert kinds(coordinator) == [SNAPSHOT, UPDATE, UPDATE]
+        coordinator.initialize(epoch=2, start=0)
+        assert coordinator.write() == ErrorCode.FENCED_LEADER_EPOCH
 
     def test_a_state_that_was_never_initialized_is_an_error(self) -> None:
         assert ShareCoordinator().write((5, 9, 2, 1)) == ErrorCode.INVALID_REQUEST
@@ -273,6 +285,13 @@ class TestDelete:
         coordinator = ShareCoordinator()
         assert coordinator.delete() == ErrorCode.NONE
         assert coordinator.log == []
+
+    @pytest.mark.parametrize(("epoch", "is_deleted"), [(2, False), (3, True), (4, True)])
+    def test_one_that_comes_late_leaves_alone_what_was_made_since(self, epoch: int, is_deleted: bool) -> None:
+        coordinator = ShareCoordinator()
+        coordinator.initialize(epoch=3)
+        assert coordinator.delete(epoch=epoch) == ErrorCode.NONE
+        assert (not coordinator.shard.states) == is_deleted
 
     def test_also_of_a_topic_that_is_gone(self) -> None:
         coordinator = led()

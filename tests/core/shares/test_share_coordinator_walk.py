@@ -143,7 +143,7 @@ class Walk:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif told and epoch < told.state_epoch:
             code = ErrorCode.FENCED_STATE_EPOCH
-        elif told is None or epoch > told.state_epoch or (told.leader < 0 and start != told.start):
+        elif told is None or epoch > told.state_epoch:
             self.model[key] = Told(epoch, start, -1 if start < 0 else 0)
         self.send("initialize", initialize_request(key, epoch, start), code)
 
@@ -178,8 +178,11 @@ class Walk:
         self.send("write", write_request(key, epoch, leader, start, complete, tuple(pieces)), code)
 
     def delete(self, key: ShareKey) -> None:
-        self.model.pop(key, None)
-        self.send("delete", delete_request(key), ErrorCode.NONE)
+        told = self.model.get(key)
+        epoch = self.random.choice((-1, self.near(told.state_epoch if told else 1)))
+        if told is not None and (epoch < 0 or told.state_epoch <= epoch):
+            del self.model[key]
+        self.send("delete", delete_request(key, epoch), ErrorCode.NONE)
 
     # -- what happens to the coordinator --------------------------------------------------------------------
 

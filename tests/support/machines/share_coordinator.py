@@ -168,8 +168,8 @@ class ShareCoordinator:
         code: int = self._ask("write", request, version).error_code
         return code
 
-    def delete(self, key: ShareKey = KEY) -> int:
-        code: int = self._ask("delete", delete_request(key)).error_code
+    def delete(self, key: ShareKey = KEY, *, epoch: int = -1) -> int:
+        code: int = self._ask("delete", delete_request(key, epoch)).error_code
         return code
 
     def summary(self, key: ShareKey = KEY) -> Any:
@@ -221,9 +221,8 @@ def write_request(
     return module.WriteShareGroupStateRequest(group_id=key.group_id, topics=[topic])
 
 
-def delete_request(key: ShareKey) -> delete_share_group_state.DeleteShareGroupStateRequest:
+def delete_request(key: ShareKey, epoch: int = -1) -> delete_share_group_state.DeleteShareGroupStateRequest:
     module = delete_share_group_state
-    topic = module.DeleteStateData(
-        topic_id=key.topic_id, partitions=[module.PartitionData(partition=key.partition)]
-    )
+    partition = module.PartitionData(partition=key.partition, state_epoch=epoch)
+    topic = module.DeleteStateData(topic_id=key.topic_id, partitions=[partition])
     return module.DeleteShareGroupStateRequest(group_id=key.group_id, topics=[topic])

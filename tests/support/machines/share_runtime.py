@@ -42,6 +42,8 @@ class ShareRuntime(Runtime):
     def __init__(self, **config: Any) -> None:
         self.states: dict[StateKey, tuple[int, int]] = {}
         """What the share coordinators have: state epoch and start offset."""
+        self.epochs: dict[StateKey, int] = {}
+        """The highest that a state has ever had."""
         self.effects: list[Effect] = []
         """Not performed yet, the oldest first."""
         self.answers_at_once = True
@@ -57,19 +59,23 @@ class ShareRuntime(Runtime):
         while self.answers_at_once and self.effects:
             self.perform()
 
-    def perform(self, *, is_reported: bool = True) -> None:
-        """Carry out the oldest effect, and say so."""
+    def perform(self, *, is_reported: bool = True, is_late: bool = False) -> None:
+        """Carry out the oldest effect, and say so. Late: the coordinator that wanted it may be deposed."""
         if not self.effects:
             return
         match self.effects.pop(0):
             case InitializeShares() as effect:
-                results = {(each[0], each[1]): self._initialize(effect, each) for each in effect.partitions}
+                results = {
+                    (each[0], each[1]): self._initialize(effect, each, is_late=is_late)
+                    for each in effect.partitions
+                }
                 if is_reported:
                     self.report_initialized(effect.group_id, effect.state_epoch, results)
             case DeleteShares() as effect:
-                if self.error == ErrorCode.NONE:
-                    for partition in effect.partitions:
-                        self.states.pop((effect.group_id, partition), None)
+                for partition in effect.partitions if self.error == ErrorCode.NONE else ():
+                    key = (effect.group_id, partition)
+                    if key in self.states and self.states[key][0] <= effect.state_epoch:
+                        del self.states[key]
                 if is_reported:
                     self.report_deleted(effect.group_id, dict.fromkeys(effect.partitions, self.error))
             case SummarizeShares() as effect:
@@ -88,18 +94,25 @@ class ShareRuntime(Runtime):
     def report_deleted(self, group_id: str, results: dict[TopicPartition, ErrorCode]) -> None:
         self.carry_out(self.shard.share_partitions_deleted(group_id, results, self.now))
 
-    def _initialize(self, effect: InitializeShares, start: ShareStart) -> ErrorCode:
+    def _initialize(self, effect: InitializeShares, start: ShareStart, *, is_late: bool) -> ErrorCode:
         key = (effect.group_id, (start.topic_id, start.partition))
         if self.error != ErrorCode.NONE:
             return self.error
-        if key in self.states and self.states[key][0] > effect.state_epoch:
+        is_there = key in self.states
+        if is_there and self.states[key][0] == effect.state_epoch:
+            return ErrorCode.NONE
+        if is_there and self.states[key][0] > effect.state_epoch:
             return ErrorCode.FENCED_STATE_EPOCH
+        assert is_late or effect.state_epoch > self.epochs.get(key, 0), "an epoch is given out once"
+        self.epochs[key] = max(effect.state_epoch, self.epochs.get(key, 0))
         self.states[key] = (effect.state_epoch, start.start_offset)
         return ErrorCode.NONE
 
     def _summarize(self, group_id: str, partition: TopicPartition) -> ShareSummary:
         if self.error != ErrorCode.NONE:
             return ShareSummary(error_code=self.error)
+        if (group_id, partition) not in self.states:
+            return ShareSummary(is_missing=True)
         _, start = self.states[group_id, partition]
         return ShareSummary(start, 3, 2, 100)
 
@@ -117,6 +130,7 @@ class ShareRuntime(Runtime):
                 assert isinstance(other, ShareGroup) or not group.persisted
                 if isinstance(other, ShareGroup):
                     assert other.state == group.state
+                    assert other.context.share_epoch_floor == group.context.share_epoch_floor
                 check_share_group(group)
 
     def shares(self, group_id: str = "g") -> ShareGroup:

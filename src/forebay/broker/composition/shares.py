@@ -15,6 +15,7 @@ from forebay.broker.shares.dead_letter_target import DeadLetterTargets
 from forebay.broker.shares.dead_letter_watch import DeadLetterWatch
 from forebay.broker.shares.dead_letters import DeadLetterHost
 from forebay.broker.shares.live_share import ShareHost
+from forebay.broker.shares.missing_states import MissingStates
 from forebay.broker.shares.service import ShareService
 from forebay.broker.shares.start_offsets import StartOffsets
 from forebay.broker.shares.state_store import ShareStateStore
@@ -57,9 +58,13 @@ class Shares:
             workers=base.workers,
             background=base.background,
         )
+        missing = MissingStates(
+            coordinators.groups, peers, base.metadata, base.background, base.time, node_id=base.node_id
+        )
         host = ShareHost(
             store=ShareStateStore(coordinators.share_states),
             resolve_start=StartOffsets(local.offsets_by_time, local.delays, base.time).resolve,
+            state_missing=missing.report,
             dead_letters=DeadLetterHost(
                 mover=mover,
                 targets=DeadLetterTargets(base.metadata, base.settings, topic_changes),

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from forebay.broker.coordinators.host import CoordinatorHost
-from forebay.broker.coordinators.loaded_shard import Ticket
+from forebay.broker.coordinators.loaded_shard import Shard, Ticket
 from forebay.broker.coordinators.runtime import Coordinator
 from forebay.broker.coordinators.share_errands import ShareErrands
 from forebay.broker.live_config import LiveConfig
@@ -118,37 +118,44 @@ class Groups:
     def _perform(self, effect: Effect) -> None:
         assert isinstance(effect, InitializeShares | DeleteShares | SummarizeShares)
         doing = f"{type(effect).__name__} for the share group {effect.group_id!r}"
-        self._background.spawn(self._run_errand(effect), doing)
+        shard = self.coordinator.running(self.coordinator.partition_for(effect.group_id))
+        if shard is not None:
+            self._background.spawn(self._run_errand(shard, effect), doing)
 
-    async def _run_errand(self, effect: InitializeShares | DeleteShares | SummarizeShares) -> None:
+    async def _run_errand(
+        self, shard: Shard[GroupShard], effect: InitializeShares | DeleteShares | SummarizeShares
+    ) -> None:
         errands, group_id = self._share_errands, effect.group_id
+
+        def goes_on() -> bool:
+            return shard.ready and shard.in_term
+
         match effect:
             case InitializeShares():
-                made = await errands.initialize(effect)
+                made = await errands.initialize(effect, goes_on)
                 self._report(
-                    group_id,
+                    shard,
                     lambda machine, now: machine.share_partitions_initialized(
                         group_id, effect.state_epoch, made, now
                     ),
                 )
             case DeleteShares():
-                gone = await errands.delete(effect)
+                gone = await errands.delete(effect, goes_on)
                 self._report(
-                    group_id, lambda machine, now: machine.share_partitions_deleted(group_id, gone, now)
+                    shard, lambda machine, now: machine.share_partitions_deleted(group_id, gone, now)
                 )
             case SummarizeShares():
-                found = await errands.summarize(effect)
+                found = await errands.summarize(effect, goes_on)
                 self._report(
-                    group_id,
+                    shard,
                     lambda machine, now: machine.share_partitions_summarized(
                         effect.ticket, group_id, found, now
                     ),
                 )
 
-    def _report(self, group_id: str, report: Callable[[GroupShard, Now], Step]) -> None:
-        """Tell the machine what has become of an errand. One that was made anew since takes what fits."""
-        shard = self.coordinator.running(self.coordinator.partition_for(group_id))
-        if shard is not None:
+    def _report(self, shard: Shard[GroupShard], report: Callable[[GroupShard, Now], Step]) -> None:
+        """Tell the machine that wanted it what has become of an errand, if its term is not over."""
+        if shard.ready:
             now = self._time.now()
             self.coordinator.run(shard, "noting a share errand", lambda machine: report(machine, now))
 

@@ -2,7 +2,8 @@
 
 Effects that change one share partition are performed in the order in which the group decided them; summaries
 change nothing, and wait for nothing. An errand that cannot be done for some seconds is reported as failed: a
-group tries again, an administrator gets an error.
+group tries again, an administrator gets an error. It is not tried again once the term of the coordinator that
+wants it is over: its successor decides then.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ _RETRY_S_MAX = 0.5
 Partition = tuple[bytes, int]
 EndOffset = Callable[[bytes, int], Awaitable[int]]
 """The end offset of a partition, wherever it is led; raises KafkaError."""
+GoesOn = Callable[[], bool]
+"""Whether the coordinator of the group that an errand is for is still in its term."""
 
 
 class _Turn:
@@ -51,7 +54,7 @@ class ShareErrands:
         self._loop = loop
         self._turns: dict[ShareKey, _Turn] = {}
 
-    async def initialize(self, effect: InitializeShares) -> dict[Partition, ErrorCode]:
+    async def initialize(self, effect: InitializeShares, goes_on: GoesOn) -> dict[Partition, ErrorCode]:
         async def one(start: ShareStart) -> ErrorCode:
             partition = initialize_message.PartitionData(
                 partition=start.partition, state_epoch=effect.state_epoch, start_offset=start.start_offset
@@ -60,22 +63,23 @@ class ShareErrands:
             request = initialize_message.InitializeShareGroupStateRequest(
                 group_id=effect.group_id, topics=[topic]
             )
-            return await self._code(ShareKey(effect.group_id, start.topic_id, start.partition), request)
+            key = ShareKey(effect.group_id, start.topic_id, start.partition)
+            return await self._code(key, request, goes_on)
 
         codes = await asyncio.gather(*map(one, effect.partitions))
         return {(s.topic_id, s.partition): code for s, code in zip(effect.partitions, codes, strict=True)}
 
-    async def delete(self, effect: DeleteShares) -> dict[Partition, ErrorCode]:
+    async def delete(self, effect: DeleteShares, goes_on: GoesOn) -> dict[Partition, ErrorCode]:
         async def one(at: Partition) -> ErrorCode:
-            partition = delete_message.PartitionData(partition=at[1])
+            partition = delete_message.PartitionData(partition=at[1], state_epoch=effect.state_epoch)
             topic = delete_message.DeleteStateData(topic_id=at[0], partitions=[partition])
             request = delete_message.DeleteShareGroupStateRequest(group_id=effect.group_id, topics=[topic])
-            return await self._code(ShareKey(effect.group_id, *at), request)
+            return await self._code(ShareKey(effect.group_id, *at), request, goes_on)
 
         codes = await asyncio.gather(*map(one, effect.partitions))
         return dict(zip(effect.partitions, codes, strict=True))
 
-    async def summarize(self, effect: SummarizeShares) -> dict[Partition, ShareSummary]:
+    async def summarize(self, effect: SummarizeShares, goes_on: GoesOn) -> dict[Partition, ShareSummary]:
         give_up_s = self._loop.time() + _PATIENCE_S
 
         async def one(at: Partition) -> ShareSummary:
@@ -85,12 +89,13 @@ class ShareErrands:
                 group_id=effect.group_id, topics=[topic]
             )
             try:
-                found = await self._ask(ShareKey(effect.group_id, *at), request, give_up_s)
+                found = await self._ask(ShareKey(effect.group_id, *at), request, give_up_s, goes_on)
                 return ShareSummary(
                     start_offset=found.start_offset,
                     leader_epoch=found.leader_epoch,
                     delivery_complete_count=found.delivery_complete_count,
                     end_offset=await self._end_offset(*at),
+                    is_missing=not found.state_epoch,
                 )
             except KafkaError as error:
                 return ShareSummary(error_code=error.code)
@@ -98,14 +103,14 @@ class ShareErrands:
         found = await asyncio.gather(*map(one, effect.partitions))
         return dict(zip(effect.partitions, found, strict=True))
 
-    async def _code(self, key: ShareKey, request: Any) -> ErrorCode:
+    async def _code(self, key: ShareKey, request: Any, goes_on: GoesOn) -> ErrorCode:
         """What the coordinator says, in the turn of this share partition."""
         give_up_s = self._loop.time() + _PATIENCE_S
         turn = self._turns.setdefault(key, _Turn())
         turn.errands += 1
         try:
             async with turn.lock:
-                await self._ask(key, request, give_up_s)
+                await self._ask(key, request, give_up_s, goes_on)
         except KafkaError as error:
             return error.code
         finally:
@@ -114,10 +119,10 @@ class ShareErrands:
                 del self._turns[key]
         return ErrorCode.NONE
 
-    async def _ask(self, key: ShareKey, request: Any, give_up_s: float) -> Any:
-        """What the coordinator says; it is asked at least once. Raises KafkaError."""
+    async def _ask(self, key: ShareKey, request: Any, give_up_s: float, goes_on: GoesOn) -> Any:
+        """What the coordinator says; in the term it is asked at least once. Raises KafkaError."""
         delay_s = _RETRY_S
-        while True:
+        while goes_on():
             try:
                 return await self._states.ask(key, request)
             except KafkaError as error:
@@ -125,3 +130,4 @@ class ShareErrands:
                     raise
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, _RETRY_S_MAX)
+        raise KafkaError(ErrorCode.NOT_COORDINATOR, "another coordinator looks after the group now")

@@ -5,9 +5,10 @@ lock or a backoff is over, and wakes fetches when there may be something to acqu
 coordinator says that another leader has taken over, or this broker stops leading, the share is dropped:
 waiters get an error, and the next fetch makes it anew from the persisted state.
 
-A group without members can have its offsets reset, and the leader is not told. So a share whose group has no
-session here is dropped as soon as nothing would be lost; and if a member comes while there still is something
-to lose (a backoff), the share asks the coordinator first whether the state is still the one it knows.
+A group without members can be reset, or deleted and made again, and the leader is not told. So a share whose
+group has no session here is dropped as soon as nothing would be lost. If it is there when a member begins to
+fetch from it (because of a backoff, or of a session that was left over), the share coordinator is asked
+first, by a write without content. It refuses that if the state is not the one that was read.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from forebay.broker.partition.long_polls import Arrivals, FetchWait, release
 from forebay.broker.partition.partition import Partition
 from forebay.broker.shares.cold_headers import ColdHeaders
 from forebay.broker.shares.dead_letters import DeadLetterHost, DeadLetterSource
-from forebay.broker.shares.state_store import ShareStateStore
+from forebay.broker.shares.state_store import NO_WRITE, ShareStateStore
 from forebay.config import ShareGroupSettings
 from forebay.core.moves.move import mover_id
 from forebay.core.shares.acknowledgements import AcknowledgeType
@@ -52,6 +53,8 @@ class ShareHost:
 
     store: ShareStateStore
     resolve_start: ResolveStart
+    state_missing: Callable[[ShareKey], None]
+    """To be called with a share partition of which the share coordinator knows nothing."""
     dead_letters: DeadLetterHost
     cold_reads: ColdReads
     arrivals: Arrivals
@@ -95,7 +98,8 @@ class LiveShare:
         self._dropped = dropped
         self._is_used = is_used
         self._is_certain = True
-        """False from when the last session of the group ends until the state is known to be the same."""
+        """False from when the state may be another until it is known to be the same."""
+        self._doubts = 0
         self._is_confirming = False
         self._pending: list[PendingWrite] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -157,7 +161,12 @@ class LiveShare:
         self._spawn(self._load, "loading")
 
     async def _load(self) -> None:
-        found = await self._host.store.read(self.key, self.leader_epoch, lambda: self.is_current)
+        try:
+            found = await self._host.store.read(self.key, self.leader_epoch, lambda: self.is_current)
+        except KafkaError as error:
+            if error.code == ErrorCode.INVALID_REQUEST:
+                self._host.state_missing(self.key)
+            raise
         start_offset = found.start_offset
         if start_offset == NOT_RESOLVED:
             start_offset = await self._choose_start(found.state_epoch)
@@ -178,6 +187,7 @@ class LiveShare:
         machine.log_start(self.partition.log.start_offset)
         self.changed()
         self.drop_if_unused()
+        self.confirm()
 
     async def _choose_start(self, state_epoch: int) -> int:
         """Where the group begins. It is persisted before anything is delivered: a next leader that had to
@@ -187,23 +197,31 @@ class LiveShare:
         await self._persist(write, state_epoch)
         return start_offset
 
-    def confirm(self) -> None:
-        """Find out whether the state is still the same, if that is not certain. Fetches wait meanwhile."""
-        if not self._is_certain and not self._is_confirming:
-            self._is_confirming = True
-            self._spawn(self._confirm, "confirming")
+    def doubt(self) -> None:
+        """The state may have been reset, or be that of another group of the name."""
+        self._is_certain = False
+        self._doubts += 1
 
-    async def _confirm(self) -> None:
-        machine = self.machine
-        assert machine is not None
-        found = await self._host.store.read(self.key, self.leader_epoch, lambda: self.is_current)
+    def confirm(self) -> None:
+        """Find out whether the state is still the same, if a member needs to know. Fetches wait meanwhile."""
+        if self._is_certain or self._is_confirming or self.machine is None or not self._is_used():
+            return
+        self._is_confirming = True
+        self._spawn(partial(self._confirm, self.machine), "confirming")
+
+    async def _confirm(self, machine: SharePartition) -> None:
+        doubts = self._doubts
+        try:
+            await self._persist(NO_WRITE, machine.state_epoch)
+        except KafkaError:
+            self.drop()  # who asks next finds out why
         self._is_confirming = False
-        if found.state_epoch != machine.state_epoch:
-            self.drop()
-        elif not self._closed:
-            self._is_certain = True
-            self.changed()
-            self.drop_if_unused()
+        if self._closed:
+            return
+        self._is_certain = doubts == self._doubts
+        self.confirm()  # again, if another doubt has come up since
+        self.changed()
+        self.drop_if_unused()
 
     def _spawn(self, work: Callable[[], Awaitable[None]], doing: str) -> None:
         doing = f"{doing} the share partition {coordinator_key(self.key)}"
@@ -338,7 +356,7 @@ class LiveShare:
         """Forget what nobody uses, if that loses nothing."""
         if self.machine is None or self._is_used():
             return
-        self._is_certain = False
+        self.doubt()
         if self._is_idle:
             self.drop()
 

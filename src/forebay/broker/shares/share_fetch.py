@@ -79,6 +79,7 @@ class ShareFetch(ShareCall):
 
     def start(self) -> Response | Reply:
         self._acknowledge_all()
+        self._service.shares.doubt(self._seen.key.group_id, self._seen.added)
         request = self._request
         wants_records = request.max_records > 0 and request.max_bytes > 0 and not request.is_renew_ack
         if self._seen.session is None or not wants_records:

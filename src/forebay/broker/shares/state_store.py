@@ -14,7 +14,8 @@ from typing import Any
 
 from forebay.broker.coordinators.share_states import ShareStates
 from forebay.core.shares.coordinator_key import coordinator_key
-from forebay.core.shares.persisted_state import ShareKey
+from forebay.core.shares.persisted_state import UNKNOWN_COUNT, ShareKey
+from forebay.core.shares.state_ranges import NO_OFFSET
 from forebay.core.shares.writes import StateWrite
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import read_share_group_state as read_message
@@ -34,6 +35,10 @@ REFUSED_FOR_GOOD = frozenset(
     }
 )
 """The state is another's, or gone: asking again would not help."""
+
+
+NO_WRITE = StateWrite(0, NO_OFFSET, [], UNKNOWN_COUNT)
+"""Says nothing of the state, and is refused if any other write would be."""
 
 
 class ShareStateStore:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from forebay.broker.partition.table import PartitionTable
@@ -55,6 +55,13 @@ class ShareTable:
             share.load()
         share.confirm()
         return share
+
+    def doubt(self, group_id: str, partitions: Iterable[SessionPartition]) -> None:
+        """A member begins to fetch from these. What is known of them may be that of an earlier group."""
+        shares = self._groups.get(group_id, {})
+        for at in partitions:
+            if at in shares:
+                shares[at].doubt()
 
     def session_ended(self, key: SessionKey) -> None:
         """Release what a member has acquired. Once no member is left, what is idle is forgotten."""

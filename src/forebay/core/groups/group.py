@@ -47,7 +47,7 @@ class Claim(NamedTuple):
 class Context:
     """What the groups of one shard share."""
 
-    __slots__ = ("config", "names", "new_id", "settings_of", "timers", "topics")
+    __slots__ = ("config", "names", "new_id", "settings_of", "share_epoch_floor", "timers", "topics")
 
     def __init__(
         self,
@@ -61,6 +61,8 @@ class Context:
         self.settings_of: SettingsOf = settings_of or (lambda _: common)
         self.new_id = new_id
         self.timers = Timers()
+        self.share_epoch_floor = 0
+        """The highest epoch that a deleted share group of this shard had: those made later begin above it."""
         self.see(topics)
 
     def see(self, topics: TopicsView) -> None:

@@ -16,6 +16,7 @@ from forebay.core.step import StateRecord
 from forebay.wire.batch import EndTxnMarker
 from forebay.wire.state.group_metadata import GroupMetadataKey, GroupMetadataValue
 from forebay.wire.state.offset_commit import OffsetCommitKey, OffsetCommitValue
+from forebay.wire.state.share_group import ShareGroupEpochFloorKey, ShareGroupEpochFloorValue
 from forebay.wire.state.versioned import unpack, version_of
 
 
@@ -35,6 +36,8 @@ class History:
             self._replay_assigned(record, CONSUMER_RECORDS, ConsumerGroup)
         elif version in SHARE_RECORDS:
             self._replay_assigned(record, SHARE_RECORDS, ShareGroup)
+        elif version == ShareGroupEpochFloorKey.MIN_VERSION and record.value is not None:
+            self._context.share_epoch_floor = unpack(ShareGroupEpochFloorValue, record.value).epoch
         # What a newer version wrote about other things is not ours to understand.
 
     def _replay_offset(self, record: StateRecord, producer_id: int) -> None:

@@ -223,9 +223,9 @@ class GroupShard:
         return self._done(self._share_requests.deleted(group_id, results, now))
 
     def share_partitions_summarized(
-        self, ticket: Ticket, group_id: str, results: Mapping[TopicPartition, ShareSummary], _: Now
+        self, ticket: Ticket, group_id: str, results: Mapping[TopicPartition, ShareSummary], now: Now
     ) -> Step:
-        return self._done(self._share_requests.summarized(ticket, group_id, results))
+        return self._done(self._share_requests.summarized(ticket, group_id, results, now))
 
     # -- offsets -------------------------------------------------------------------------------------
 

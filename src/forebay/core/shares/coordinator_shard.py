@@ -31,7 +31,7 @@ from forebay.core.shares.state_ranges import NO_OFFSET
 from forebay.core.shares.state_upkeep import DeleteStateRecords, RecordOffsets, StateUpkeep
 from forebay.core.step import Effect, Now, RequestInfo, StateRecord, Step, Ticket
 from forebay.wire.fields import Request
-from forebay.wire.messages import write_share_group_state
+from forebay.wire.messages import delete_share_group_state, write_share_group_state
 from forebay.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest
 from forebay.wire.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
@@ -144,11 +144,11 @@ class ShareCoordinatorShard:
     def delete(
         self, ticket: Ticket, request: DeleteShareGroupStateRequest, _info: RequestInfo, now: Now
     ) -> Step:
-        """Forget states. Those that are not there are forgotten already."""
+        """Forget states, unless they are newer than the request. What is not there is forgotten already."""
         draft = self._draft(now)
 
-        def decide(key: ShareKey, _asked: Any) -> dict[str, Any]:
-            draft.delete(key)
+        def decide(key: ShareKey, asked: delete_share_group_state.PartitionData) -> dict[str, Any]:
+            draft.delete(key, asked.state_epoch)
             return {}
 
         return self._answer(ticket, request, decide, draft, now)

@@ -5,10 +5,9 @@ starts now, which leader it belongs to. Both are read by the one function `repla
 value forgets the share partition.
 
 Two epochs guard the state. The *state epoch* is given by the group coordinator when it initializes the
-state; a higher one begins anew. The *leader epoch* is that of the last leader that read the state. A leader
-may only write to what it has read, so both epochs of a write must be those of the state. Kafka lets higher
-epochs pass. But a group that is deleted and made again has low epochs again, and a leader that still holds
-the state of the old group must not write it into the new one.
+state; a higher one begins anew, and none is given out twice, not even to groups of one name. The *leader
+epoch* is that of the last leader that read the state. A leader may only write to what it has read, so both
+epochs of a write must be those of the state. Kafka lets higher epochs pass.
 """
 
 from __future__ import annotations

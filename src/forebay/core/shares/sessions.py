@@ -18,7 +18,7 @@ member has acquired. A member that came back on another connection is not distur
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -73,6 +73,8 @@ class ShareRequest(NamedTuple):
     acknowledgements: Acknowledgements
     session: ShareSession | None
     """None once it has ended."""
+    added: Collection[SessionPartition] = ()
+    """What it fetches from, and the request before did not."""
 
     @property
     def is_final(self) -> bool:
@@ -109,13 +111,17 @@ class ShareSessions:
             session = self._continue(key, request.share_session_epoch, connection)
             if request.share_session_epoch == FINAL_EPOCH:
                 return ShareRequest(key, acknowledgements, None)
-        for topic in request.topics:
-            for wanted in topic.partitions:
-                session.partitions.setdefault(SessionPartition(topic.topic_id, wanted.partition_index), True)
+        wanted = (
+            SessionPartition(topic.topic_id, partition.partition_index)
+            for topic in request.topics
+            for partition in topic.partitions
+        )
+        added = dict.fromkeys((at for at in wanted if at not in session.partitions), True)
+        session.partitions |= added
         for forgotten in request.forgotten_topics_data:
             for index in forgotten.partitions:
                 session.partitions.pop(SessionPartition(forgotten.topic_id, index), None)
-        return ShareRequest(key, acknowledgements, session)
+        return ShareRequest(key, acknowledgements, session, added)
 
     def acknowledge(self, request: ShareAcknowledgeRequest, connection: Hashable) -> ShareRequest:
         """Raises KafkaError with the code to answer with; then nothing has changed."""

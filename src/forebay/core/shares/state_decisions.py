@@ -2,10 +2,10 @@
 
 | Request    | Refused when                                           | Writes                               |
 |------------|--------------------------------------------------------|--------------------------------------|
-| initialize | topic unknown; state epoch lower                       | a snapshot that begins anew          |
+| initialize | topic unknown; state epoch lower                       | a snapshot if the epoch is higher    |
 | read       | topic unknown; no state; leader epoch lower            | an update if the leader epoch is new |
 | write      | topic unknown; no state; epochs not those of the state | an update if the state changes       |
-| delete     | never                                                  | a tombstone if there is a state      |
+| delete     | never                                                  | a tombstone if not of a higher epoch |
 | summary    | topic unknown                                          | nothing                              |
 
 After `updates_per_snapshot` updates a snapshot is written instead of the next one.
@@ -13,9 +13,10 @@ After `updates_per_snapshot` updates a snapshot is written instead of the next o
 A read by a new leader is written because it fences the leader before it. A write that changes nothing is a
 repetition: it needs no record, and its answer waits for the records before it like any other.
 
-An initialization with the state epoch that the state has already is a repetition, too. Before a leader has
-read the state it may still change the start offset; afterwards it has come late, and undoing what the leader
-has done since would deliver records again or skip them. Kafka begins anew in that case.
+An initialization with the state epoch that the state has already is a repetition, too: undoing what was done
+since would deliver records again or skip them. Kafka begins anew if the start offset is another. A deletion
+names the epoch of the group, too, in a field of our own. One that comes late leaves alone what has been made
+since.
 
 The state of a topic that is gone can be deleted; Kafka refuses that. An unknown one is deleted with success.
 """
@@ -25,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from forebay.core.shares.persisted_state import (
-    NO_LEADER,
     UNKNOWN_COUNT,
     Change,
     ShareKey,
@@ -43,6 +43,7 @@ from forebay.core.shares.transitions import RecordState
 from forebay.core.shares.writes import StateRange
 from forebay.core.step import Now, StateRecord
 from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.messages.delete_share_group_state import ANY_EPOCH
 from forebay.wire.messages.write_share_group_state import PartitionData, StateBatch
 
 Topics = Mapping[bytes, int]
@@ -77,9 +78,7 @@ class StateDraft:
         if state is not None and state_epoch < state.state_epoch:
             raise _fenced_state(state, state_epoch)
         if state is not None and state_epoch == state.state_epoch:
-            is_in_use = state.leader_epoch != NO_LEADER
-            if is_in_use or start_offset == state.start_offset:
-                return
+            return
         self._snapshot(key, initialized(state, state_epoch, start_offset, self._now.wall_ms))
 
     def read(self, key: ShareKey, leader_epoch: int) -> ShareState:
@@ -113,9 +112,10 @@ class StateDraft:
         if after._replace(updates=state.updates) != state:
             self._update(key, change, after)
 
-    def delete(self, key: ShareKey) -> None:
+    def delete(self, key: ShareKey, state_epoch: int = ANY_EPOCH) -> None:
         _check("partition", key.partition)
-        if self._get(key) is not None:
+        state = self._get(key)
+        if state is not None and (state_epoch == ANY_EPOCH or state.state_epoch <= state_epoch):
             self._drafted[key] = None
             self.records.append(tombstone(key))
 

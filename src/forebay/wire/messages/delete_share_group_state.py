@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from forebay.wire.fields import Request, Response, Struct, array, int16, int32, string, uuid
+from forebay.wire.fields import OWN_TAGS_FROM, Request, Response, Struct, array, int16, int32, string, uuid
+
+ANY_EPOCH = -1
 
 
 class PartitionData(Struct):
     partition: int = int32()
+    state_epoch: int = int32(default=ANY_EPOCH, tag=OWN_TAGS_FROM)
+    """What has a higher one is left alone: it was made after the deletion was decided."""
 
 
 class DeleteStateData(Struct):

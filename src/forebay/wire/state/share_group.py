@@ -85,3 +85,12 @@ class ShareGroupStatePartitionMetadataValue(Message, versions=(0, 0), flexible=0
     initializing_topics: list[TopicPartitionsInfo] = array(TopicPartitionsInfo)
     initialized_topics: list[TopicPartitionsInfo] = array(TopicPartitionsInfo)
     deleting_topics: list[TopicInfo] = array(TopicInfo)
+
+
+class ShareGroupEpochFloorKey(Message, versions=(16_384, 16_384)):
+    """Not Kafka's: one record for all share groups of a partition."""
+
+
+class ShareGroupEpochFloorValue(Message, versions=(0, 0), flexible=0):
+    epoch: int = int32()
+    """The highest that a deleted group had. One that is made later begins above it."""

@@ -202,6 +202,19 @@ def test_a_topic_that_is_only_out_of_sight_for_a_moment_keeps_its_state(runtime:
     assert set(runtime.start_offsets()) == ALL_ORDERS
 
 
+def test_a_topic_that_was_out_of_sight_for_longer_begins_anew(runtime: ShareRuntime) -> None:
+    runtime.beat("a", 0, "orders")
+    topics, before = runtime.topics, dict(runtime.states)
+    runtime.see_topics({})
+    runtime.advance(6_000)
+    assert runtime.states == {}
+    runtime.see_topics(topics)
+    runtime.beat("a", 1)
+    assert runtime.shares().state.members["a"].assigned == ALL_ORDERS
+    assert runtime.states.keys() == before.keys()
+    assert all(epoch > before[key][0] for key, (epoch, _) in runtime.states.items())
+
+
 def test_a_topic_made_anew_is_another_one(runtime: ShareRuntime) -> None:
     runtime.beat("a", 0, "orders")
     again = b"O" * 16
@@ -290,13 +303,17 @@ def test_a_coordinator_that_takes_over_goes_on_with_the_initialization(runtime: 
     assert set(runtime.start_offsets().values()) == {-1}
 
 
-def test_state_of_an_earlier_group_of_the_name_is_removed(runtime: ShareRuntime) -> None:
+def test_epochs_that_the_log_has_lost_are_passed_again(runtime: ShareRuntime) -> None:
+    """As after an unclean election: a share coordinator knows a higher one."""
     runtime.states["g", (PAYMENTS, 0)] = (9, 50)
-    response = runtime.beat("a", 0, "payments")
-    assert assigned(response) == parts(PAYMENTS, 1)
-    assert ("g", (PAYMENTS, 0)) not in runtime.states
-    assert assigned(runtime.beat("a", 1)) == parts(PAYMENTS, 0, 1)
-    assert runtime.states["g", (PAYMENTS, 0)] == (1, -1)
+    assert assigned(runtime.beat("a", 0, "payments")) == parts(PAYMENTS, 1)
+    assert runtime.states["g", (PAYMENTS, 0)] == (9, 50), "it is not this group that may delete it"
+    epoch = runtime.shares().state.members["a"].epoch
+    for _ in range(5):
+        runtime.advance(1_000)
+        epoch = runtime.beat("a", epoch).member_epoch
+    assert runtime.shares().state.members["a"].assigned == parts(PAYMENTS, 0, 1)
+    assert runtime.states["g", (PAYMENTS, 0)] == (16, -1)
 
 
 def test_a_late_report_for_a_group_that_is_gone_has_the_state_deleted(runtime: ShareRuntime) -> None:

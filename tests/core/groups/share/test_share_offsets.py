@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forebay.core.groups.share.effects import DeleteShares, ShareSummary
+from forebay.core.groups.share.effects import DeleteShares, ShareSummary, SummarizeShares
 from forebay.errors import ErrorCode
 from forebay.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -230,6 +230,96 @@ def test_a_member_that_joins_meanwhile_waits_for_the_alteration(runtime: ShareRu
     assert {runtime.start_offsets()[ORDERS, index] for index in range(4)} == {5}
 
 
+def test_a_member_that_joins_meanwhile_waits_also_for_what_it_could_have_now(runtime: ShareRuntime) -> None:
+    """The leader would not notice that the group is told to begin elsewhere."""
+    runtime.answers_at_once = False
+    runtime.send("alter_share_group_offsets", alteration(payments={0: 5}), 0)
+    member = runtime.send_beat("a", 0, "payments")
+    assert member not in runtime.answers
+    runtime.perform()
+    assert assigned(runtime.answer(member)) == parts(PAYMENTS, 0, 1)
+
+
+def test_what_is_not_altered_within_a_second_is_assigned_later(runtime: ShareRuntime) -> None:
+    runtime.answers_at_once = False
+    runtime.send("alter_share_group_offsets", alteration(payments={0: 5}), 0)
+    member = runtime.send_beat("a", 0, "payments")
+    runtime.advance(1_000)
+    joined = runtime.answer(member)
+    assert assigned(joined) == parts(PAYMENTS, 1)
+    assert runtime.beat("a", joined.member_epoch).assignment is None
+    runtime.perform()
+    assert assigned(runtime.beat("a", joined.member_epoch)) == parts(PAYMENTS, 0, 1)
+
+
+@pytest.mark.parametrize("error", [UNAVAILABLE, ErrorCode.NONE])
+def test_an_alteration_that_failed_or_was_lost_keeps_nobody_waiting(
+    runtime: ShareRuntime, error: ErrorCode
+) -> None:
+    runtime.answers_at_once = False
+    runtime.send("alter_share_group_offsets", alteration(payments={0: 5}), 0)
+    runtime.error = error
+    runtime.perform(is_reported=error != ErrorCode.NONE)
+    runtime.advance(30_000)
+    assert assigned(runtime.beat("a", 0, "payments")) == parts(PAYMENTS, 0, 1)
+
+
+def test_the_report_of_an_older_alteration_does_not_end_the_wait_for_a_newer(runtime: ShareRuntime) -> None:
+    runtime.answers_at_once = False
+    for offset in (5, 6):
+        runtime.send("alter_share_group_offsets", alteration(payments={0: offset}), 0)
+    member = runtime.send_beat("a", 0, "payments")
+    runtime.perform()
+    assert member not in runtime.answers
+    runtime.perform()
+    assert assigned(runtime.answer(member)) == parts(PAYMENTS, 0, 1)
+    assert runtime.start_offsets()[PAYMENTS, 0] == 6
+
+
+# -- states that are lost ---------------------------------------------------------------------------------
+
+
+def test_a_state_that_is_found_missing_is_made_again(runtime: ShareRuntime) -> None:
+    epoch = runtime.beat("a", 0, "payments").member_epoch
+    del runtime.states["g", (PAYMENTS, 1)]
+    offsets(runtime)
+    assert runtime.start_offsets() == {(PAYMENTS, 0): -1, (PAYMENTS, 1): 0}, "rather too much than too little"
+    assert runtime.states["g", (PAYMENTS, 1)][0] > epoch
+    runtime.beat("a", epoch)
+    assert runtime.shares().state.members["a"].assigned == parts(PAYMENTS, 0, 1)
+
+
+def test_what_was_missing_when_it_was_made_again_already_is_not_made_a_third_time(
+    runtime: ShareRuntime,
+) -> None:
+    del runtime.states["g", (PAYMENTS, 1)]
+    runtime.answers_at_once = False
+    for _ in range(2):
+        runtime.send("describe_share_group_offsets", description(None), 1)
+    runtime.perform()  # the first finds out
+    runtime.send("describe_share_group_offsets", description(None), 1)
+    late = {(PAYMENTS, 1): ShareSummary(is_missing=True)}
+    second, again, third = runtime.effects
+    runtime.effects = [again]
+    runtime.perform()
+    made = dict(runtime.states)
+    for asked in (second, third):
+        assert isinstance(asked, SummarizeShares)
+        step = runtime.shard.share_partitions_summarized(asked.ticket, "g", late, runtime.now)
+        runtime.carry_out(step)
+    assert not runtime.effects
+    assert runtime.states == made
+
+
+def test_a_state_that_is_being_deleted_is_not_missing(runtime: ShareRuntime) -> None:
+    runtime.answers_at_once = False
+    ticket = runtime.send("describe_share_group_offsets", description(None), 1)
+    runtime.send("delete_share_group_offsets", deletion("payments"), 0)
+    late = {(PAYMENTS, 0): ShareSummary(is_missing=True)}
+    runtime.carry_out(runtime.shard.share_partitions_summarized(ticket, "g", late, runtime.now))
+    assert [type(effect) for effect in runtime.effects] == [SummarizeShares, DeleteShares]
+
+
 # -- forgetting -------------------------------------------------------------------------------------------
 
 
@@ -267,11 +357,12 @@ def test_a_coordinator_that_takes_over_goes_on_with_the_deletion(runtime: ShareR
     runtime.send("delete_share_group_offsets", deletion("payments"), 0)
     runtime.effects.clear()
     runtime.crash()
-    assert runtime.effects == [DeleteShares(group_id="g", partitions=((PAYMENTS, 0), (PAYMENTS, 1)))]
+    both = ((PAYMENTS, 0), (PAYMENTS, 1))
+    assert runtime.effects == [DeleteShares(group_id="g", state_epoch=2, partitions=both)]
     runtime.report_deleted("g", {(PAYMENTS, 0): ErrorCode.NONE})
     runtime.effects.clear()
     runtime.crash()
-    assert runtime.effects == [DeleteShares(group_id="g", partitions=((PAYMENTS, 1),))]
+    assert runtime.effects == [DeleteShares(group_id="g", state_epoch=2, partitions=((PAYMENTS, 1),))]
 
 
 def test_a_member_that_joins_meanwhile_begins_anew(runtime: ShareRuntime) -> None:
@@ -306,7 +397,8 @@ def test_a_group_is_deleted_after_its_state(runtime: ShareRuntime) -> None:
     assert "g" not in runtime.shard.groups
     assert runtime.start_offsets() == {}
     runtime.answers_at_once = True
-    assert runtime.beat("a", 0, "payments").member_epoch == 1, "one of that name begins from the start"
+    assert runtime.beat("a", 0, "payments").error_code == 0, "there may be one of that name again"
+    assert set(runtime.start_offsets().values()) == {-1}
 
 
 def test_a_group_without_state_is_deleted_at_once(runtime: ShareRuntime) -> None:
@@ -347,6 +439,35 @@ def test_two_requests_for_the_same_deletion_are_both_answered(runtime: ShareRunt
     runtime.perform()
     assert [runtime.answers[ticket].results[0].error_code for ticket in tickets] == [0, 0]
     runtime.perform()
+
+
+def test_groups_that_are_made_again_have_epochs_that_none_before_had(runtime: ShareRuntime) -> None:
+    """Else the leader of a partition would take the state of the new group for that of the old."""
+    for _ in range(9):
+        runtime.beat("b", 0, "payments", group_id="other")
+        runtime.beat("b", -1, group_id="other")
+    before = {name: runtime.shares(name).state.epoch for name in ("g", "other")}
+    for name in before:
+        forget(runtime, "payments", group_id=name)
+    assert remove(runtime, "other", "g") == {"other": 0, "g": 0}, "at once, both in one step"
+    runtime.crash()
+    for name, epoch in before.items():
+        assert runtime.beat("a", 0, "payments", group_id=name).member_epoch > epoch
+        assert runtime.states[name, (PAYMENTS, 0)][0] > epoch
+
+
+def test_a_deletion_that_comes_late_leaves_alone_what_was_made_since(runtime: ShareRuntime) -> None:
+    """It was on its way for long. Its coordinator has asked again since, or it is the one before."""
+    runtime.answers_at_once = False
+    runtime.send("delete_share_group_offsets", deletion("payments"), 0)
+    (late,) = runtime.effects
+    runtime.perform()
+    runtime.answers_at_once = True
+    runtime.beat("a", 0, "payments")
+    made = dict(runtime.states)
+    runtime.effects = [late]
+    runtime.perform(is_reported=False)
+    assert runtime.states == made
 
 
 # -- committed offsets ------------------------------------------------------------------------------------

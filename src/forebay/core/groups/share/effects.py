@@ -45,6 +45,8 @@ class DeleteShares(Effect):
     """DeleteShareGroupState; reported by `share_partitions_deleted`."""
 
     group_id: str
+    state_epoch: int
+    """States of higher epochs are left alone: they were made after this was asked for."""
     partitions: tuple[TopicPartition, ...]
 
 
@@ -68,6 +70,8 @@ class ShareSummary(NamedTuple):
     end_offset: int = -1
     """Of the log; -1 if unknown."""
     error_code: ErrorCode = ErrorCode.NONE
+    is_missing: bool = False
+    """The share coordinator keeps no such state."""
 
     @property
     def lag(self) -> int:

@@ -25,7 +25,7 @@ from forebay.core.groups.consumer.subscriptions import topics_hash
 from forebay.core.groups.group import Claim, Context, Group, TopicsView
 from forebay.core.groups.share.assignor import NAME, Available, simple_assignor
 from forebay.core.groups.share.members import ShareMember
-from forebay.core.groups.share.state import Draft, ShareState
+from forebay.core.groups.share.state import Draft, ShareState, epoch_floor_record
 from forebay.core.groups.timers import TimerKey
 from forebay.core.step import Now, StateRecord
 from forebay.errors import ErrorCode, KafkaError
@@ -39,7 +39,7 @@ class ShareBase(Group):
 
     def __init__(self, group_id: str, context: Context) -> None:
         super().__init__(group_id, context)
-        self.state = ShareState()
+        self.state = ShareState(epoch=context.share_epoch_floor)
         self._seen: TopicsView | None = None
         """The topics that the group's metadata hash was last held against."""
 
@@ -57,8 +57,8 @@ class ShareBase(Group):
                 self.raise_epoch(draft)
             self._seen = topics
 
-    def raise_epoch(self, draft: Draft) -> None:
-        draft.set_epoch(draft.state.epoch + 1, self._digest(draft.state))
+    def raise_epoch(self, draft: Draft, by: int = 1) -> None:
+        draft.set_epoch(draft.state.epoch + by, self._digest(draft.state))
 
     def _digest(self, state: ShareState) -> int:
         return topics_hash(state.subscribed(), self.context.topics)
@@ -66,7 +66,7 @@ class ShareBase(Group):
     def assign(self, draft: Draft, now: Now) -> None:
         """Make a new target if the epoch was raised, or if what may be assigned is not what is assigned."""
         state = draft.state
-        available = self._available(state)
+        available = self.available(state)
         if state.epoch <= state.assignment_epoch:
             assigned = frozenset[tuple[bytes, int]]().union(*state.targets.values())
             if assigned == {(topic, index) for topic, found in available.items() for index in found}:
@@ -83,7 +83,7 @@ class ShareBase(Group):
         interval_ms = self.context.settings_of(self.group_id).share.assignment_interval_ms
         return 0 <= now.trusted_ms - state.assigned_at_ms < interval_ms
 
-    def _available(self, state: ShareState) -> Available:
+    def available(self, state: ShareState) -> Available:
         """What is initialized of the topics that somebody subscribes to."""
         found: dict[bytes, frozenset[int]] = {}
         for name in state.subscribed():
@@ -169,10 +169,18 @@ class ShareBase(Group):
     def committed(self, member_id: str, now: Now) -> None:
         """Nothing to do: no member of such a group commits offsets."""
 
+    def delete(self, draft: Draft) -> None:
+        """Leave nothing of the group but the epoch above which the next one of its name begins."""
+        context = self.context
+        # At once, not only by replaying: one step may delete several groups.
+        context.share_epoch_floor = max(context.share_epoch_floor, draft.state.epoch)
+        draft.delete()
+        draft.records.append(epoch_floor_record(context.share_epoch_floor))
+
     def tombstones(self) -> list[StateRecord]:
         draft = Draft(self.group_id, self.state)
         if self.persisted:
-            draft.delete()
+            self.delete(draft)
         return draft.records
 
     def described(self, allowed: int) -> DescribedGroup:

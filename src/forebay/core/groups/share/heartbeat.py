@@ -94,7 +94,7 @@ class ShareMembers(ShareStates):
             or request.subscribed_topic_names is not None,
         )
         self._displace(draft, step, member.member_id, now)
-        if self.awaited_until_ms(draft.state, member, now) is None:
+        if self.awaited_until_ms(member, now) is None:
             step.reply(ticket, self._answer(draft, member.member_id, waiting, now))
         else:
             self.waiting[member.member_id] = waiting
@@ -121,7 +121,8 @@ class ShareMembers(ShareStates):
         if draft.records or not self._is_settled:
             self.assign(draft, now)
         member = self.move(draft, member_id)
-        if not draft.records and draft.state.assignment_epoch == draft.state.epoch:
+        is_done = not draft.records and not self.attempts
+        if is_done and draft.state.assignment_epoch == draft.state.epoch:
             self._settled = (self.context.topics, self.state.changes)
         is_told = waiting.wants_assignment or member.assigned != waiting.before
         return ShareGroupHeartbeatResponse(
@@ -139,7 +140,7 @@ class ShareMembers(ShareStates):
             self.initialize_missing(draft, step, now)
         for member_id, waiting in list(self.waiting.items()):
             member = draft.state.members[member_id]
-            if waiting.deadline_ms <= now.ms or self.awaited_until_ms(draft.state, member, now) is None:
+            if waiting.deadline_ms <= now.ms or self.awaited_until_ms(member, now) is None:
                 self._displace(draft, step, member_id, now)
 
     def _displace(self, draft: Draft, step: Step, member_id: str, now: Now) -> None:

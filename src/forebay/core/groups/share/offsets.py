@@ -7,7 +7,7 @@ what was done; a deletion goes on after it, until it is done.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from forebay.core.groups.assigned_partitions import TopicPartition
@@ -111,6 +111,23 @@ class ShareGroup(ShareMembers):
         is_deleting = topic is not None and topic.deleting
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_deleting else ErrorCode.NONE
 
+    def initialize_again(self, partitions: Iterable[TopicPartition], now: Now) -> Step:
+        """A share coordinator has lost these. Nobody knows how far they were: all of it is delivered."""
+        starts = [
+            ShareStart(topic_id, index, 0)
+            for topic_id, index in partitions
+            if (topic := self.state.topics.get(topic_id)) is not None
+            and index in topic.initialized
+            and not topic.deleting
+        ]
+        step = Step()
+        if starts:
+            draft = Draft(self.group_id, self.state)
+            self.raise_epoch(draft)
+            self.begin_initializing(draft, step, starts, now)
+            step.records = draft.records
+        return step
+
     def partitions_initialized(self, state_epoch: int, results: Results, now: Now) -> Step:
         step = Step()
         draft = Draft(self.group_id, self.state)
@@ -163,7 +180,7 @@ class ShareGroup(ShareMembers):
             self._is_being_removed = True
             self.delete_states(draft, step, list(self.state.topics), now)
         else:
-            draft.delete()
+            self.delete(draft)
         step.records += draft.records
         return None if self._is_being_removed else ErrorCode.NONE
 
@@ -205,7 +222,7 @@ class ShareGroup(ShareMembers):
             self.removal_outcome = ErrorCode.NON_EMPTY_GROUP if draft.state.members else ErrorCode.NONE
         self._is_being_removed = self.removal_outcome is None
         if self.removal_outcome == ErrorCode.NONE:
-            draft.delete()
+            self.delete(draft)
 
     def take_removal_outcome(self) -> ErrorCode | None:
         outcome, self.removal_outcome = self.removal_outcome, None

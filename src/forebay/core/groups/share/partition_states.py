@@ -12,6 +12,10 @@ topic are initialized, it is taken for one that was added: rather too much is de
 
 Deleting is asked for again until it is done. It is not begun at once when a topic disappears: a coordinator
 that has just taken over may look at topics as they were a moment ago.
+
+No state epoch is given out twice for a partition: the group's epoch is raised when a deletion is done, and a
+group begins above the epochs of those that were deleted. So a leader can tell a state from the one before it,
+and a deletion that is late from one that is meant.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from typing import NamedTuple
 
 from forebay.core.groups.assigned_partitions import TopicPartition
 from forebay.core.groups.group import Context
+from forebay.core.groups.share.assignor import Available
 from forebay.core.groups.share.effects import (
     UNINITIALIZED_OFFSET,
     DeleteShares,
@@ -39,6 +44,7 @@ DELETE = "share-delete"
 GONE = "share-gone"
 """The timer after which topics that are gone from the cluster are believed to be deleted."""
 
+_EPOCH_MAX = 2**31 - 1
 WAIT_MS = 1_000
 """How long a heartbeat waits for an initialization at most."""
 RETRY_MS = 1_000
@@ -72,6 +78,7 @@ class ShareStates(ShareBase):
 
     def initialize_missing(self, draft: Draft, step: Step, now: Now) -> None:
         """Ask for the state of what members subscribe to, as far as it is neither there nor asked for."""
+        self._forget_lost_attempts(draft.state, now)
         starts = [
             ShareStart(*partition, self._start_offset(draft.state, partition))
             for partition in self._missing(draft.state, draft.state.subscribed())
@@ -79,6 +86,14 @@ class ShareStates(ShareBase):
         ]
         if starts:
             self.begin_initializing(draft, step, starts, now)
+
+    def _forget_lost_attempts(self, state: ShareState, now: Now) -> None:
+        """At what is initialized all the same. Nobody would try them again."""
+        for partition, attempt in list(self.attempts.items()):
+            topic = state.topics.get(partition[0])
+            is_there = topic is not None and partition[1] in topic.initialized
+            if is_there and attempt.retry_at_ms <= now.ms:
+                del self.attempts[partition]
 
     def begin_initializing(self, draft: Draft, step: Step, starts: list[ShareStart], now: Now) -> None:
         topics = dict(draft.state.topics)
@@ -116,18 +131,23 @@ class ShareStates(ShareBase):
         is_left_over = topic is not None and index in topic.initializing and not topic.initialized
         return UNINITIALIZED_OFFSET if topic is None or is_left_over else 0
 
-    def awaited_until_ms(self, state: ShareState, member: ShareMember, now: Now) -> int | None:
+    def awaited_until_ms(self, member: ShareMember, now: Now) -> int | None:
         """Until when a member waits for states of its topics; None if it need not."""
         if not self.attempts and not self._deletions:
             return None
-        awaited = [self._deletions.get(topic_id, 0) for topic_id in self.topic_ids(member)]
-        awaited += [
-            self.attempts[partition].awaited_until_ms
-            for partition in self._missing(state, member.topic_names)
-            if partition in self.attempts
-        ]
+        topic_ids = self.topic_ids(member)
+        awaited = [self._deletions.get(topic_id, 0) for topic_id in topic_ids]
+        awaited += [each.awaited_until_ms for at, each in self.attempts.items() if at[0] in topic_ids]
         latest_ms = max(awaited, default=0)
         return latest_ms if latest_ms > now.ms else None
+
+    def available(self, state: ShareState) -> Available:
+        """Nothing that is just made anew: its leader would not notice, and go on with what it knows."""
+        found = super().available(state)
+        return {topic: kept for topic in found if (kept := found[topic] - self._attempted(topic))}
+
+    def _attempted(self, topic_id: bytes) -> set[int]:
+        return {index for each, index in self.attempts if each == topic_id}
 
     def note_initialized(
         self, draft: Draft, step: Step, state_epoch: int, results: Results, now: Now
@@ -137,29 +157,37 @@ class ShareStates(ShareBase):
         for partition, code in results.items():
             topic = topics.get(partition[0])
             if code != ErrorCode.NONE:
-                if self._note_failed(partition, state_epoch, code, now):
-                    useless.append(partition)
+                self._note_failed(partition, topic, state_epoch, now)
             elif topic is None or topic.deleting or partition[1] not in topic.partitions:
                 useless.append(partition)
             else:
                 topics[partition[0]] = topic.with_initialized(partition[1])
-                self.attempts.pop(partition, None)
+                if self._is_attempted(partition, state_epoch):
+                    del self.attempts[partition]
         draft.set_topics(topics)
         if useless:
-            step.effects.append(DeleteShares(group_id=self.group_id, partitions=tuple(useless)))
+            step.effects.append(
+                DeleteShares(group_id=self.group_id, state_epoch=state_epoch, partitions=tuple(useless))
+            )
+        if ErrorCode.FENCED_STATE_EPOCH in results.values() and state_epoch == draft.state.epoch:
+            # This log has lost the epochs that were given out: an unclean election. Soon one is high enough.
+            self.raise_epoch(draft, by=min(state_epoch, _EPOCH_MAX - state_epoch))
 
-    def _note_failed(self, partition: TopicPartition, state_epoch: int, code: ErrorCode, now: Now) -> bool:
-        """Whether there is state that stands in the way: of an earlier group of this name, made late.
-
-        It is deleted, and the report of that lets the partition be tried again.
-        """
+    def _is_attempted(self, partition: TopicPartition, state_epoch: int) -> bool:
         attempt = self.attempts.get(partition)
-        if attempt is None or attempt.state_epoch != state_epoch:
-            return False  # the failure of an earlier attempt, or of what has been settled since
-        is_fenced = code == ErrorCode.FENCED_STATE_EPOCH
-        pause_ms = self.context.config.share.initialize_retry_interval_ms if is_fenced else RETRY_MS
-        self.attempts[partition] = attempt._replace(awaited_until_ms=now.ms, retry_at_ms=now.ms + pause_ms)
-        return is_fenced
+        return attempt is not None and attempt.state_epoch == state_epoch
+
+    def _note_failed(
+        self, partition: TopicPartition, topic: TopicState | None, state_epoch: int, now: Now
+    ) -> None:
+        if not self._is_attempted(partition, state_epoch):
+            return  # the failure of an earlier attempt, or of what has been settled since
+        if topic is not None and partition[1] in topic.initialized:
+            del self.attempts[partition]  # who asked for it hears of the failure
+            return
+        self.attempts[partition] = self.attempts[partition]._replace(
+            awaited_until_ms=now.ms, retry_at_ms=now.ms + RETRY_MS
+        )
 
     # -- deleting ------------------------------------------------------------------------------------
 
@@ -177,13 +205,15 @@ class ShareStates(ShareBase):
             self.attempts.pop(partition, None)
         draft.set_topics(topics)
         if partitions:
-            step.effects.append(DeleteShares(group_id=self.group_id, partitions=tuple(partitions)))
+            step.effects.append(
+                DeleteShares(
+                    group_id=self.group_id, state_epoch=draft.state.epoch, partitions=tuple(partitions)
+                )
+            )
 
     def note_deleted(self, draft: Draft, results: Results, now: Now) -> None:
-        for partition in results:
-            if partition in self.attempts:
-                self.attempts[partition] = self.attempts[partition]._replace(retry_at_ms=now.ms)
         topics = dict(draft.state.topics)
+        is_any_done = False
         for topic_id in {topic_id for topic_id, _ in results}:
             topic = topics.get(topic_id)
             if topic is None or not topic.deleting:
@@ -192,12 +222,15 @@ class ShareStates(ShareBase):
             topic = topic.without(frozenset(index for index, code in codes.items() if code in DELETED))
             topics[topic_id] = topic
             if not topic.partitions:
+                is_any_done = True
                 self._deletions.pop(topic_id, None)
                 self.context.timers.cancel(self._delete_timer(topic_id))
             elif any(code not in DELETED for code in codes.values()):
                 self._deletions.pop(topic_id, None)
                 self.context.timers.set(self._delete_timer(topic_id), now.ms + RETRY_MS)
         draft.set_topics(topics)
+        if is_any_done:
+            self.raise_epoch(draft)  # what is made from now on has a higher epoch than what was deleted
 
     def delete_again(self, draft: Draft, step: Step, topic_id: bytes, now: Now) -> None:
         topic = draft.state.topics.get(topic_id)

@@ -46,6 +46,8 @@ class _Description:
     """A DescribeShareGroupOffsets that waits for summaries."""
 
     response: DescribeShareGroupOffsetsResponse = field(default_factory=DescribeShareGroupOffsetsResponse)
+    epochs: dict[str, int] = field(default_factory=dict)
+    """Of the groups for which nothing was being initialized when they were asked about."""
     pending: dict[tuple[str, TopicPartition], DescribeShareGroupOffsetsResponsePartition] = field(
         default_factory=dict
     )
@@ -155,6 +157,8 @@ class ShareRequests:
     ) -> None:
         """What nobody has begun with has the start offset -1, and is no error."""
         topics = {} if group is None else group.state.topics
+        if group is not None and not group.attempts:
+            description.epochs[asked.group_id] = group.state.epoch
         answer = DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id)
         description.response.groups.append(answer)
         for name, partitions in self._asked_topics(group, asked).items():
@@ -213,7 +217,9 @@ class ShareRequests:
         if isinstance(group, ShareGroup):
             return group.partitions_initialized(state_epoch, results, now)
         useless = tuple(partition for partition, code in results.items() if code == ErrorCode.NONE)
-        return Step(effects=[DeleteShares(group_id=group_id, partitions=useless)] if useless else [])
+        if not useless:
+            return Step()
+        return Step(effects=[DeleteShares(group_id=group_id, state_epoch=state_epoch, partitions=useless)])
 
     def deleted(self, group_id: str, results: Results, now: Now) -> Step:
         group = self._groups.get(group_id)
@@ -229,7 +235,7 @@ class ShareRequests:
         return step
 
     def summarized(
-        self, ticket: Ticket, group_id: str, results: Mapping[TopicPartition, ShareSummary]
+        self, ticket: Ticket, group_id: str, results: Mapping[TopicPartition, ShareSummary], now: Now
     ) -> Step:
         step = Step()
         description = self._descriptions.get(ticket)
@@ -242,6 +248,12 @@ class ShareRequests:
                 result.leader_epoch = summary.leader_epoch
                 result.lag = summary.lag
                 result.error_code = summary.error_code
+        missing = [partition for partition, summary in results.items() if summary.is_missing]
+        group = self._groups.get(group_id)
+        epoch = description.epochs.get(group_id)
+        if missing and isinstance(group, ShareGroup) and group.state.epoch == epoch:
+            # What was known and is initialized later gets another epoch. So it is still missing.
+            step.include(group.initialize_again(missing, now))
         if not description.pending:
             del self._descriptions[ticket]
             step.reply(ticket, description.response)

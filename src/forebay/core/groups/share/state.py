@@ -20,10 +20,13 @@ from typing import Any, NamedTuple
 from forebay.core.groups.assigned_partitions import Partitions, read_partitions, write_partitions
 from forebay.core.groups.draft import GroupDraft, RecordKinds
 from forebay.core.groups.share.members import ShareMember
+from forebay.core.step import StateRecord
 from forebay.wire.fields import Message
 from forebay.wire.state.share_group import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupEpochFloorKey,
+    ShareGroupEpochFloorValue,
     ShareGroupMemberMetadataKey,
     ShareGroupMemberMetadataValue,
     ShareGroupMetadataKey,
@@ -38,6 +41,7 @@ from forebay.wire.state.share_group import (
     TopicPartitions,
     TopicPartitionsInfo,
 )
+from forebay.wire.state.versioned import pack
 
 RECORDS = RecordKinds(
     (ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue),
@@ -48,6 +52,11 @@ RECORDS = RecordKinds(
     (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
 )
 _NO_PARTITIONS: frozenset[int] = frozenset()
+
+
+def epoch_floor_record(epoch: int) -> StateRecord:
+    key, value = ShareGroupEpochFloorKey(), ShareGroupEpochFloorValue(epoch=epoch)
+    return StateRecord(pack(key, key.MIN_VERSION), pack(value, 0))
 
 
 class TopicState(NamedTuple):
