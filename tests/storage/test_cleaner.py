@@ -10,12 +10,12 @@ import pytest
 from forebay.clock import ManualClock
 from forebay.core.partition.compaction_filter import LastBatches
 from forebay.errors import StorageError
-from forebay.storage.compaction import Cleaner
-from forebay.storage.log.batch_file import CorruptBatch
+from forebay.storage.log.compaction.cleaner import Cleaner
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
-from forebay.storage.log.txn_index import AbortedTxn
+from forebay.storage.log.segment.batch_file import CorruptBatch
+from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.storage.real_disk import RealDisk
 from forebay.wire.batch import TRANSACTIONAL, build_batch, read_header
 from forebay.wire.compression import Codec

@@ -21,9 +21,9 @@ from forebay.clock import ManualClock
 from forebay.core.partition.compaction_filter import last_batches
 from forebay.core.partition.producers import ProducerTable
 from forebay.storage.log.config import LogConfig
-from forebay.storage.log.epochs import LeaderEpochs
+from forebay.storage.log.leader_epochs import LeaderEpochs
 from forebay.storage.log.opening import open_log
-from forebay.storage.log.txn_index import AbortedTxn
+from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, build_marker, read_header, records, split
 from forebay.wire.compression import Codec
 from forebay.wire.records import Record

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.storage.log.index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
+from forebay.storage.log.segment.index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 from forebay.storage.real_disk import RealDisk
 
 steps = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50), st.booleans()), max_size=40)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import ErrorCode, KafkaError, StorageError
-from forebay.storage.log.batch_file import CorruptBatch
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
+from forebay.storage.log.segment.batch_file import CorruptBatch
 from forebay.storage.real_disk import RealDisk
 from forebay.wire.batch import read_header
 from support.faults.faulty_disk import FaultyDisk

@@ -17,7 +17,7 @@ from forebay.storage.datadir import DataDir
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
-from forebay.storage.log.txn_index import AbortedTxn
+from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.storage.real_disk import RealDisk, RealFile
 from forebay.wire.batch import read_header
 from support.faults.faulty_disk import FaultyDisk

@@ -16,7 +16,7 @@ from forebay.errors import StorageError
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
-from forebay.storage.log.txn_index import AbortedTxn, TxnIndex
+from forebay.storage.log.segment.txn_index import AbortedTxn, TxnIndex
 from forebay.storage.real_disk import RealDisk
 from support.faults.faulty_disk import FaultyDisk
 from support.machines.storing import add, fill

@@ -8,7 +8,7 @@ partition":
 - `replication-offset-checkpoint`: high watermarks
 - `cleaner-offset-checkpoint`: how far compaction has come
 
-Per partition, `leader-epoch-checkpoint` (see epochs.py) and `partition.metadata`, which ties the
+Per partition, `leader-epoch-checkpoint` (see log/leader_epochs.py) and `partition.metadata`, which ties the
 directory to a topic id. All are replaced atomically: a reader sees the old file or the new one.
 """
 

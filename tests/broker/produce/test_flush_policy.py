@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import ErrorCode
-from forebay.storage.log.epochs import LEADER_EPOCHS
+from forebay.storage.log.leader_epochs import LEADER_EPOCHS
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.wire_client import (

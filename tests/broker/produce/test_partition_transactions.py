@@ -22,10 +22,10 @@ from forebay.config import TopicConfig, broker_config
 from forebay.core.cluster.image import PartitionState
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.log.config import LogConfig
-from forebay.storage.log.epochs import LeaderEpochs
+from forebay.storage.log.leader_epochs import LeaderEpochs
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
-from forebay.storage.log.txn_index import AbortedTxn
+from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.wire.batch import TRANSACTIONAL, BatchHeader, EndTxnMarker, build_batch, read_marker
 from forebay.wire.records import Record
 from support.faults.faulty_disk import FaultyDisk

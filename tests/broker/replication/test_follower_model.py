@@ -28,7 +28,7 @@ from forebay.sim.world.disk import SimDisk
 from forebay.sim.world.disk_handle import DiskHandle
 from forebay.storage.datadir import DataDir
 from forebay.storage.log.config import LogConfig
-from forebay.storage.log.epochs import LeaderEpochs
+from forebay.storage.log.leader_epochs import LeaderEpochs
 from forebay.wire.batch import (
     TRANSACTIONAL,
     BatchHeader,

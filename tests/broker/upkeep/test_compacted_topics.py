@@ -11,10 +11,10 @@ import pytest
 
 from forebay.broker.node import Node
 from forebay.broker.partition.partition import Partition
-from forebay.storage.compaction import Cleaner, CleaningTask
 from forebay.storage.disk import Disk
-from forebay.storage.log.segment import Segment
-from forebay.storage.log.txn_index import AbortedTxn
+from forebay.storage.log.compaction.cleaner import Cleaner, CleaningTask
+from forebay.storage.log.segment.segment import Segment
+from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.wire.batch import HEADER_SIZE, build_batch, records, split
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from forebay.wire.records import Record

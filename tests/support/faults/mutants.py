@@ -35,7 +35,7 @@ from forebay.core.partition.producers import ProducerState, ProducerTable
 from forebay.core.step import Now, Step
 from forebay.errors import ErrorCode
 from forebay.storage.datadir import DataDir
-from forebay.storage.log import recovery
+from forebay.storage.log.recovery import log_recovery
 from forebay.storage.log.writer import LogWriter
 from forebay.wire.batch import BatchHeader
 from support.faults.share_mutants import (
@@ -242,7 +242,7 @@ def cut_a_log_at_a_gap_between_segments(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(LogWriter, "_make_ready", at_the_batch)
     patch.setattr(LogWriter, "_base_for", lambda self, _: bases[self])
-    patch.setattr(recovery._Recovery, "_continues", continues)
+    patch.setattr(log_recovery._Recovery, "_continues", continues)
 
 
 def measure_time_by_the_wall(patch: pytest.MonkeyPatch) -> None:

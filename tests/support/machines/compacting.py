@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from forebay.core.partition.compaction_filter import LastBatches
 from forebay.core.partition.compaction_plan import CompactionPlan
-from forebay.storage.compaction import Cleaner, CleaningTask
 from forebay.storage.disk import Disk
+from forebay.storage.log.compaction.cleaner import Cleaner, CleaningTask
 from forebay.storage.log.log import Log
-from forebay.storage.log.segment import Segment
+from forebay.storage.log.segment.segment import Segment
 from forebay.wire.batch import EndTxnMarker, build_batch, build_marker, read_header, records, split
 from forebay.wire.records import Record
 from support.machines.storing import read_all

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from forebay.storage.log.log import Log
-from forebay.storage.log.timestamps import Search, TimestampOffset
+from forebay.storage.log.timestamp_search import Search, TimestampOffset
 from forebay.wire.batch import BatchHeader, build_batch, read_header
 from forebay.wire.parts import FileRange
 from forebay.wire.records import Record

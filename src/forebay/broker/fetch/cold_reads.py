@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.errors import KafkaError, StorageError
 from forebay.storage.log.files import LogFiles
-from forebay.storage.log.segments import LogSlice
+from forebay.storage.log.segment.segment_list import LogSlice
 
 log = logging.getLogger(__name__)
 

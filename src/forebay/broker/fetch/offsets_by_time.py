@@ -11,7 +11,7 @@ from forebay.clock import Clock
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.disk import FileClosed
 from forebay.storage.log.log import Log
-from forebay.storage.log.timestamps import Search, TimestampOffset, Walk, Walked
+from forebay.storage.log.timestamp_search import Search, TimestampOffset, Walk, Walked
 
 _TRIES_MAX = 5
 

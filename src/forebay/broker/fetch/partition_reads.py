@@ -16,7 +16,7 @@ from forebay.broker.partition.partition import Partition
 from forebay.core.cluster.image import NO_LEADER
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
 from forebay.errors import ErrorCode, KafkaError, StorageError
-from forebay.storage.log.segments import LogSlice
+from forebay.storage.log.segment.segment_list import LogSlice
 from forebay.wire.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,

@@ -16,7 +16,7 @@ from forebay.core.topic_partition import TopicPartition
 from forebay.errors import StorageError
 from forebay.storage.datadir import DataDir
 from forebay.storage.disk import Disk
-from forebay.storage.log.epochs import LeaderEpochs
+from forebay.storage.log.leader_epochs import LeaderEpochs
 
 log = logging.getLogger(__name__)
 

@@ -31,9 +31,9 @@ from forebay.core.partition.follower_progress import Leadership
 from forebay.core.partition.producers import ProducerTable
 from forebay.core.partition.transaction_verification import Verifications
 from forebay.errors import ErrorCode, KafkaError, StorageError
-from forebay.storage.log.epochs import LeaderEpochs
+from forebay.storage.log.leader_epochs import LeaderEpochs
 from forebay.storage.log.log import Log
-from forebay.storage.log.txn_index import AbortedTxn
+from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.wire.batch import NO_TIMESTAMP, BatchHeader, EndTxnMarker, build_marker, read_header
 
 _HELD_BACK_MAX = 1_000

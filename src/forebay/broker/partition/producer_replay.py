@@ -14,9 +14,9 @@ import logging
 
 from forebay.core.partition.producers import ProducerTable
 from forebay.errors import ProtocolError
-from forebay.storage.log.epochs import UNDEFINED_EPOCH, LeaderEpochs
+from forebay.storage.log.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
 from forebay.storage.log.log import Log
-from forebay.storage.log.txn_index import AbortedTxn
+from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.wire.batch import BatchHeader, read_marker
 
 log = logging.getLogger(__name__)

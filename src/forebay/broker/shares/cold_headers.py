@@ -11,7 +11,7 @@ from functools import partial
 
 from forebay.broker.fetch.cold_reads import ColdReads, Outcomes
 from forebay.storage.log.log import Log
-from forebay.storage.log.segments import LogSlice
+from forebay.storage.log.segment.segment_list import LogSlice
 
 _BYTES_MAX = 1 << 20
 """What is read at once of a log that is not in memory; one batch may be larger."""

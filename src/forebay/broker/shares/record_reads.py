@@ -14,8 +14,8 @@ from functools import partial
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.core.shares.dead_letter import NoCopy
 from forebay.errors import ProtocolError
-from forebay.storage.log.batch_file import CorruptBatch, Stretch
 from forebay.storage.log.log import Log
+from forebay.storage.log.segment.batch_file import CorruptBatch, Stretch
 from forebay.wire.batch import BatchHeader, crc_ok, records
 from forebay.wire.records import Record
 

@@ -29,12 +29,12 @@ from forebay.coordination.metadata import Metadata
 from forebay.core.partition.compaction_filter import last_batches
 from forebay.core.partition.compaction_plan import CompactionPlan, CompactionPolicy, plan_compaction
 from forebay.errors import StorageError
-from forebay.storage.compaction import Cleaner, CleaningTask
 from forebay.storage.datadir import DataDir
 from forebay.storage.disk import Disk
-from forebay.storage.log.batch_file import CorruptBatch
+from forebay.storage.log.compaction.cleaner import Cleaner, CleaningTask
 from forebay.storage.log.log import Log
-from forebay.storage.log.segment import Segment
+from forebay.storage.log.segment.batch_file import CorruptBatch
+from forebay.storage.log.segment.segment import Segment
 
 log = logging.getLogger(__name__)
 

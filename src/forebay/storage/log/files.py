@@ -23,11 +23,11 @@ from pathlib import PurePath
 
 from forebay.errors import StorageError
 from forebay.storage.disk import FileClosed
-from forebay.storage.log.segment import Segment
-from forebay.storage.log.segments import LogSlice
-from forebay.storage.log.swap import SwappingLog
+from forebay.storage.log.compaction.swap import SwappingLog
+from forebay.storage.log.segment.segment import Segment
+from forebay.storage.log.segment.segment_list import LogSlice
+from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.storage.log.truncation import LogTruncation
-from forebay.storage.log.txn_index import AbortedTxn
 from forebay.wire.batch import BatchHeader
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ Consumers at the end of the log are found by a few remembered places (`_hints`),
 index. Bytes that were on the disk before this process began are checked against their CRC before they are
 first served: a range is sent when `is_warm` says so, and after `LogFiles.warm` otherwise, which also brings
 it into the page cache. A scan of many batches and a search by time find on the loop where to read, and leave
-the reading to a thread (`stretches`, timestamps.py).
+the reading to a thread (`stretches`, timestamp_search.py).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from contextlib import suppress
 from forebay.clock import Clock, monotonic_ms
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.disk import Disk
+from forebay.storage.log.compaction.swap import SwappingLog
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.files import LogFiles
-from forebay.storage.log.recovery import Opened
-from forebay.storage.log.segment import Segment
-from forebay.storage.log.segments import LogSlice, SegmentInfo
-from forebay.storage.log.swap import SwappingLog
-from forebay.storage.log.timestamps import Search, TimestampSearch
-from forebay.storage.log.txn_index import AbortedTxn
-from forebay.storage.log.unreadable import UnreadableBatches
+from forebay.storage.log.recovery.log_recovery import Opened
+from forebay.storage.log.segment.segment import Segment
+from forebay.storage.log.segment.segment_list import LogSlice, SegmentInfo
+from forebay.storage.log.segment.txn_index import AbortedTxn
+from forebay.storage.log.timestamp_search import Search, TimestampSearch
+from forebay.storage.log.unreadable_batches import UnreadableBatches
 from forebay.storage.log.writer import HINTS_MAX
 from forebay.wire.batch import BatchHeader
 from forebay.wire.parts import FileRange

@@ -8,7 +8,7 @@ from forebay.clock import Clock, SystemClock
 from forebay.storage.disk import Disk
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log
-from forebay.storage.log.recovery import OpenOptions, open_segments
+from forebay.storage.log.recovery.log_recovery import OpenOptions, open_segments
 
 
 def open_log(

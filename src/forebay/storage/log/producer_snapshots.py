@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forebay.storage.disk import Disk
-from forebay.storage.log.segment import segment_name
+from forebay.storage.log.segment.segment import segment_name
 
 _SUFFIX = ".snapshot"
 _KEPT = 2

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from forebay.errors import StorageError
-from forebay.storage.log.segment import Segment
-from forebay.storage.log.swap import SwappingLog
+from forebay.storage.log.compaction.swap import SwappingLog
+from forebay.storage.log.segment.segment import Segment
 
 
 class LogTruncation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from threading import Lock
 
-from forebay.storage.log.segment import Segment
+from forebay.storage.log.segment.segment import Segment
 
 
 class Unsynced:

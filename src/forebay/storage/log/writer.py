@@ -18,13 +18,13 @@ from collections.abc import Callable
 from forebay.clock import Clock
 from forebay.errors import StorageError
 from forebay.storage.disk import Disk, File
-from forebay.storage.log.batch_file import MAX_RELATIVE_OFFSET
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.producer_snapshots import Snapshots
-from forebay.storage.log.recovery import Opened
-from forebay.storage.log.segment import Segment, Tail
-from forebay.storage.log.segments import SegmentList
-from forebay.storage.log.txn_index import AbortedTxn
+from forebay.storage.log.recovery.log_recovery import Opened
+from forebay.storage.log.segment.batch_file import MAX_RELATIVE_OFFSET
+from forebay.storage.log.segment.segment import Segment, Tail
+from forebay.storage.log.segment.segment_list import SegmentList
+from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.storage.log.unsynced import Unsynced
 from forebay.wire.batch import BatchHeader
 

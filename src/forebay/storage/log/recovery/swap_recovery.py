@@ -1,12 +1,12 @@
-"""Completing, when a log is opened, a swap of compacted segments that a crash has cut short (see swap.py)."""
+"""Completing a swap of compacted segments (compaction/swap.py) that a crash has cut short, at opening."""
 
 from __future__ import annotations
 
 import logging
 
 from forebay.storage.disk import Disk
-from forebay.storage.log.batch_file import CorruptBatch
-from forebay.storage.log.segment import Segment, segment_name
+from forebay.storage.log.segment.batch_file import CorruptBatch
+from forebay.storage.log.segment.segment import Segment, segment_name
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ stretch of one segment's file and touches nothing else, and is sent what the wal
 learns about a segment that holds no answer, it leaves there (`Segment.older`, `.largest`) for the next one.
 
 What cannot be read is passed over: a batch whose records make no sense, or that fails its CRC (see
-unreadable.py), and damage, from which the offset index leads on to the next batch that it knows.
+unreadable_batches.py), and damage, from which the offset index leads on to the next batch that it knows.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from forebay.errors import ProtocolError
-from forebay.storage.log.batch_file import CorruptBatch
-from forebay.storage.log.segment import NO_TIMESTAMP, Segment
-from forebay.storage.log.unreadable import UnreadableBatches
+from forebay.storage.log.segment.batch_file import CorruptBatch
+from forebay.storage.log.segment.segment import NO_TIMESTAMP, Segment
+from forebay.storage.log.unreadable_batches import UnreadableBatches
 from forebay.wire.batch import BatchHeader, crc_ok
 from forebay.wire.compression import MAX_OUTPUT_BYTES
 from forebay.wire.record_spans import payload_of, readable_spans

@@ -25,11 +25,11 @@ from forebay.core.partition.compaction_plan import CompactionPlan, group_segment
 from forebay.core.partition.offset_map import OffsetMap
 from forebay.errors import StorageError
 from forebay.storage.disk import Disk
-from forebay.storage.log.batch_file import Hop
 from forebay.storage.log.config import LogConfig
-from forebay.storage.log.segment import Segment
-from forebay.storage.log.swap_recovery import CLEANED, remove_files
-from forebay.storage.log.txn_index import AbortedTxn
+from forebay.storage.log.recovery.swap_recovery import CLEANED, remove_files
+from forebay.storage.log.segment.batch_file import Hop
+from forebay.storage.log.segment.segment import Segment
+from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.wire.batch import BatchHeader, read_header
 from forebay.wire.compression import MAX_OUTPUT_BYTES
 from forebay.wire.varint import Bytes

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from forebay.storage.log.batch_file import NO_NEXT
-from forebay.storage.log.segment import Segment
+from forebay.storage.log.segment.batch_file import NO_NEXT
+from forebay.storage.log.segment.segment import Segment
 from forebay.wire.parts import FileRange
 
 

@@ -35,9 +35,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from forebay.storage.disk import Disk
-from forebay.storage.log.batch_file import NO_NEXT, CorruptBatch, Hop
-from forebay.storage.log.segment import DELETED, Segment, Tail
-from forebay.storage.log.swap_recovery import complete_swaps
+from forebay.storage.log.recovery.swap_recovery import complete_swaps
+from forebay.storage.log.segment.batch_file import NO_NEXT, CorruptBatch, Hop
+from forebay.storage.log.segment.segment import DELETED, Segment, Tail
 from forebay.wire.batch import HEADER_SIZE, MAGIC, read_header
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from forebay.broker.partition.producer_replay import load_producers
 from forebay.errors import StorageError
 from forebay.sim.world.disk import SimDisk
 from forebay.sim.world.disk_handle import DiskHandle
-from forebay.storage.log.epochs import LeaderEpochs
+from forebay.storage.log.leader_epochs import LeaderEpochs
 from forebay.storage.log.opening import open_log
 from forebay.storage.real_disk import RealDisk
 from support.machines.storing import fill

@@ -21,11 +21,11 @@ from collections.abc import Iterator, Sequence
 from forebay.clock import Clock, monotonic_ms
 from forebay.errors import StorageError
 from forebay.storage.disk import Disk
-from forebay.storage.log.batch_file import Stretch
 from forebay.storage.log.config import LogConfig
-from forebay.storage.log.recovery import Opened
-from forebay.storage.log.segment import Segment
-from forebay.storage.log.swap_recovery import CLEANED, SWAP, remove_files
+from forebay.storage.log.recovery.log_recovery import Opened
+from forebay.storage.log.recovery.swap_recovery import CLEANED, SWAP, remove_files
+from forebay.storage.log.segment.batch_file import Stretch
+from forebay.storage.log.segment.segment import Segment
 from forebay.storage.log.writer import LogWriter
 
 

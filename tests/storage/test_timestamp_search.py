@@ -9,7 +9,7 @@ import pytest
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
-from forebay.storage.log.timestamps import Search
+from forebay.storage.log.timestamp_search import Search
 from forebay.storage.real_disk import RealDisk
 from support.machines.storing import add, batch, carry_out, fill, find_timestamp, largest_timestamp
 

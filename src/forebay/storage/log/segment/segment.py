@@ -10,9 +10,9 @@ import logging
 from typing import NamedTuple
 
 from forebay.storage.disk import Disk, File
-from forebay.storage.log.batch_file import NO_NEXT, BatchFile, CorruptBatch, Hop
-from forebay.storage.log.index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
-from forebay.storage.log.txn_index import TxnIndex
+from forebay.storage.log.segment.batch_file import NO_NEXT, BatchFile, CorruptBatch, Hop
+from forebay.storage.log.segment.index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
+from forebay.storage.log.segment.txn_index import TxnIndex
 from forebay.wire.batch import HEADER_SIZE
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,1 @@
+"""Compaction: rewriting sealed segments, and putting the new ones in their place."""

@@ -1,0 +1,1 @@
+"""The files of one segment: batches, and the indexes beside them."""
