@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.clock import DOUBT_MS, STEP_MS_MAX, ManualClock, TrustedTime
+from forebay.clock import DOUBT_MS, STEP_MS_MAX, TrustedTime
+from support.machines.manual_clock import ManualClock
 
 HOUR_MS = 3_600_000
 

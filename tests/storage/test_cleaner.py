@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.clock import ManualClock
-from forebay.core.partition.compaction_filter import LastBatches
+from forebay.core.partition.compaction.batch_filter import LastBatches
 from forebay.errors import StorageError
 from forebay.storage.log.compaction.cleaner import Cleaner
 from forebay.storage.log.config import LogConfig
@@ -22,6 +21,7 @@ from forebay.wire.compression import Codec
 from forebay.wire.records import Record
 from support.faults.faulty_disk import FaultyDisk
 from support.machines.compacting import add_marker, add_records, compact, messages, table, task_for
+from support.machines.manual_clock import ManualClock
 from support.machines.storing import bytes_of, find_timestamp, headers, largest_timestamp, read_all
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100, file_delete_delay_ms=50)

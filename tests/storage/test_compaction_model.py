@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from forebay.broker.partition.producer_replay import load_producers
-from forebay.clock import ManualClock
-from forebay.core.partition.compaction_filter import last_batches
+from forebay.core.partition.compaction.batch_filter import last_batches
 from forebay.core.partition.producers import ProducerTable
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.leader_epochs import LeaderEpochs
@@ -29,6 +28,7 @@ from forebay.wire.compression import Codec
 from forebay.wire.records import Record
 from support.faults.mortal_disk import Died, MortalDisk
 from support.machines.compacting import add_records, compact, task_for
+from support.machines.manual_clock import ManualClock
 from support.machines.storing import read_all
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=120, file_delete_delay_ms=0)

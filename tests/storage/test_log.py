@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from forebay.clock import ManualClock
 from forebay.errors import ErrorCode, KafkaError
 from forebay.storage.disk import FileClosed
 from forebay.storage.log.config import LogConfig
@@ -14,6 +13,7 @@ from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
 from forebay.storage.real_disk import RealDisk
 from forebay.wire.batch import read_header
+from support.machines.manual_clock import ManualClock
 from support.machines.storing import (
     add,
     batch,

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from forebay.clock import ManualClock
 from forebay.errors import ErrorCode, StorageError
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
 from support.faults.faulty_disk import FaultyDisk
+from support.machines.manual_clock import ManualClock
 from support.machines.storing import add, fill, headers, largest_timestamp, read_all
 
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)

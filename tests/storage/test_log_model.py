@@ -10,11 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from forebay.clock import ManualClock
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.opening import open_log
 from forebay.wire.batch import read_header
 from support.faults.faulty_disk import FaultyDisk
+from support.machines.manual_clock import ManualClock
 from support.machines.storing import add, bytes_of, find_timestamp, headers, largest_timestamp, read_all
 
 CONFIGS = [

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from forebay.clock import ManualClock
 from forebay.errors import StorageError
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
 from forebay.storage.real_disk import RealDisk
 from support.faults.faulty_disk import FaultyDisk
+from support.machines.manual_clock import ManualClock
 from support.machines.storing import fill, read_all
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150, file_delete_delay_ms=0)

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.clock import ManualClock
 from forebay.errors import StorageError
 from forebay.storage.log.config import LogConfig
 from forebay.storage.log.log import Log
@@ -19,6 +18,7 @@ from forebay.storage.log.opening import open_log
 from forebay.storage.log.segment.txn_index import AbortedTxn, TxnIndex
 from forebay.storage.real_disk import RealDisk
 from support.faults.faulty_disk import FaultyDisk
+from support.machines.manual_clock import ManualClock
 from support.machines.storing import add, fill
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=200)

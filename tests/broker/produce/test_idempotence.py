@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from forebay.clock import ManualClock
 from forebay.errors import ErrorCode
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.local_broker import LocalBroker, local_broker
@@ -24,6 +23,7 @@ from support.clients.wire_client import (
     produce,
     read_all,
 )
+from support.machines.manual_clock import ManualClock
 
 PRODUCER = 4711
 SEQUENCES = 2**31

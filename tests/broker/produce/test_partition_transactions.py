@@ -17,7 +17,6 @@ import pytest
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.producer_replay import load_producers, save_producers
 from forebay.broker.partition.topic_policy import append_policy
-from forebay.clock import ManualClock
 from forebay.config import TopicConfig, broker_config
 from forebay.core.cluster.image import PartitionState
 from forebay.errors import ErrorCode, KafkaError, StorageError
@@ -29,6 +28,7 @@ from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.wire.batch import TRANSACTIONAL, BatchHeader, EndTxnMarker, build_batch, read_marker
 from forebay.wire.records import Record
 from support.faults.faulty_disk import FaultyDisk
+from support.machines.manual_clock import ManualClock
 
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=300)
 NOW_MS = 1_700_000_000_000

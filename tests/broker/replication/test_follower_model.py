@@ -20,7 +20,6 @@ from forebay.broker.partition.producer_replay import (
     reload_producers,
     save_producers,
 )
-from forebay.clock import ManualClock
 from forebay.core.partition.batch_rules import place
 from forebay.core.partition.producers import ProducerTable
 from forebay.errors import StorageError
@@ -38,6 +37,7 @@ from forebay.wire.batch import (
     read_header,
 )
 from forebay.wire.records import Record
+from support.machines.manual_clock import ManualClock
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=200)
 KEY = ("t", 0)

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from forebay.broker.net.descriptors import share_descriptors
-from forebay.clock import ManualClock
 from forebay.errors import ErrorCode
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.init_producer_id import InitProducerIdRequest
@@ -40,6 +39,7 @@ from support.clients.wire_client import (
     values_of,
 )
 from support.faults.faulty_disk import FaultyDisk
+from support.machines.manual_clock import ManualClock
 
 SECONDS = 20.0
 STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.core.partition.compaction_plan import (
+from forebay.core.partition.compaction.offset_map import ENTRY_BYTES, OffsetMap
+from forebay.core.partition.compaction.plan import (
     CompactionPlan,
     CompactionPolicy,
     group_segments,
     plan_compaction,
 )
-from forebay.core.partition.offset_map import ENTRY_BYTES, OffsetMap
 
 NOW = 1_000_000
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from forebay.core.partition.compaction_filter import LastBatches
-from forebay.core.partition.compaction_plan import CompactionPlan
+from forebay.core.partition.compaction.batch_filter import LastBatches
+from forebay.core.partition.compaction.plan import CompactionPlan
 from forebay.storage.disk import Disk
 from forebay.storage.log.compaction.cleaner import Cleaner, CleaningTask
 from forebay.storage.log.log import Log

@@ -19,13 +19,13 @@ from collections.abc import Callable
 from forebay.broker.partition.client_batches import as_stored, refusal
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.pending_acks import PendingAck, PendingDeletions, PendingQueue, complete
-from forebay.broker.partition.topic_policy import append_policy, log_config
+from forebay.broker.partition.topic_policy import append_policy, due_offset, log_config
 from forebay.config import TopicConfig
 from forebay.core.cluster.image import PartitionState
 from forebay.core.partition import admission
 from forebay.core.partition.admission import APPEND, Decision, Repeats
 from forebay.core.partition.batch_rules import AppendPolicy, patch_place, place, placed, restore, validate
-from forebay.core.partition.due_offset import DueOffset
+from forebay.core.partition.commit_rules import commit_rules
 from forebay.core.partition.fetch_session import FetchTarget
 from forebay.core.partition.follower_progress import Leadership
 from forebay.core.partition.producers import ProducerTable
@@ -106,16 +106,10 @@ class Partition:
         """Producers with a batch that the disk has refused in this term, and why: they send it again."""
         self.config = config
         self.policy = policy
-        self.due = _due_offset(config)
+        self.due = due_offset(config)
         """How far it may be read, if its topic delays all messages."""
-        self.enough_replicas = False
-        """Whether as many replicas are in sync as min.insync.replicas asks for acks=all."""
-        self.may_commit = False
-        """Whether the in-sync replicas are enough for the high watermark to move."""
-        self.commits_at_once = False
-        """Whether what is written is committed: no other replica is in sync, and none need be."""
-        self.commits_by_sync = False
-        """The same, but only once it is synced."""
+        self.enough_replicas = self.may_commit = self.commits_at_once = self.commits_by_sync = False
+        """What `commit_rules` says: they are read for every batch."""
         self.high_watermark = min(max(high_watermark, log.start_offset), log.end_offset)
         """Everything below it is committed."""
         self._written = log.end_offset
@@ -139,7 +133,7 @@ class Partition:
 
     def configure(self, config: TopicConfig, decompress_max_bytes: int) -> None:
         if config.delay_ms != self.config.delay_ms:
-            self.due = _due_offset(config)
+            self.due = due_offset(config)
         self.config = config
         self.policy = append_policy(config, decompress_max_bytes)
         self.log.configure(log_config(config))
@@ -171,7 +165,7 @@ class Partition:
         self.leader_epoch = state.leader_epoch
         self.held_back.clear()
         self._synced = 0
-        self.due = _due_offset(self.config)  # what was looked at may be truncated
+        self.due = due_offset(self.config)  # what was looked at may be truncated
         self.verifications = Verifications()
         self.fail_acks(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -191,16 +185,8 @@ class Partition:
 
     def count_replicas(self) -> None:
         """Find out anew whether enough replicas are in sync, and whether any other counts."""
-        leadership = self.leadership
-        if leadership is None:
-            self.enough_replicas = self.may_commit = self.commits_at_once = self.commits_by_sync = False
-            return
-        wanted = self.config.insync_replicas_min(len(leadership.state.original))
-        self.enough_replicas = len(leadership.isr) >= wanted
-        self.may_commit = leadership.may_commit(self.config.min_insync_replicas)
-        only_copy = self.may_commit and leadership.only_copy
-        self.commits_by_sync = only_copy and self._syncs_alone and len(leadership.state.replicas) > 1
-        self.commits_at_once = only_copy and leadership.alone and not self.commits_by_sync
+        rules = commit_rules(self.leadership, self.config, syncs_alone=self._syncs_alone)
+        self.enough_replicas, self.may_commit, self.commits_at_once, self.commits_by_sync = rules
 
     def advance(self) -> bool:
         """Move the high watermark to where the in-sync replicas have come; whether it moved."""
@@ -403,7 +389,3 @@ class Partition:
 
     def not_replicated(self, code: ErrorCode) -> KafkaError:
         return KafkaError(code, f"not all in-sync replicas of {self} have it, or none can tell")
-
-
-def _due_offset(config: TopicConfig) -> DueOffset | None:
-    return DueOffset(config.delay_ms) if config.delay_ms else None

@@ -1,9 +1,10 @@
-"""A topic's settings, translated for the parts that use them: appending, and storage."""
+"""A topic's settings, translated for the parts that use them: appending, reading, and storage."""
 
 from __future__ import annotations
 
 from forebay.config import TopicConfig
 from forebay.core.partition.batch_rules import AppendPolicy
+from forebay.core.partition.due_offset import DueOffset
 from forebay.storage.log.config import LogConfig
 from forebay.wire.compression import Codec
 
@@ -28,6 +29,10 @@ def append_policy(config: TopicConfig, decompress_max_bytes: int) -> AppendPolic
         compacted=config.compacted,
         max_output_bytes=decompress_max_bytes,
     )
+
+
+def due_offset(config: TopicConfig) -> DueOffset | None:
+    return DueOffset(config.delay_ms) if config.delay_ms else None
 
 
 def log_config(config: TopicConfig) -> LogConfig:

@@ -26,8 +26,8 @@ from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.coordination.metadata import Metadata
-from forebay.core.partition.compaction_filter import last_batches
-from forebay.core.partition.compaction_plan import CompactionPlan, CompactionPolicy, plan_compaction
+from forebay.core.partition.compaction.batch_filter import last_batches
+from forebay.core.partition.compaction.plan import CompactionPlan, CompactionPolicy, plan_compaction
 from forebay.errors import StorageError
 from forebay.storage.datadir import DataDir
 from forebay.storage.disk import Disk

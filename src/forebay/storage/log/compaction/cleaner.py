@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from forebay.core.partition.compaction_filter import (
+from forebay.core.partition.compaction.batch_filter import (
     BatchFilter,
     LastBatches,
     PassOver,
     TransactionTrack,
     note_keys,
 )
-from forebay.core.partition.compaction_plan import CompactionPlan, group_segments
-from forebay.core.partition.offset_map import OffsetMap
+from forebay.core.partition.compaction.offset_map import OffsetMap
+from forebay.core.partition.compaction.plan import CompactionPlan, group_segments
 from forebay.errors import StorageError
 from forebay.storage.disk import Disk
 from forebay.storage.log.config import LogConfig

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Protocol
 
-from forebay.core.partition.offset_map import OffsetMap
+from forebay.core.partition.compaction.offset_map import OffsetMap
 from forebay.core.partition.producers import ProducerTable
 from forebay.errors import ProtocolError
 from forebay.wire.batch import TIMESTAMP_MAX, BatchHeader, read_marker

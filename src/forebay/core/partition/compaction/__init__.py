@@ -1,0 +1,1 @@
+"""Compaction: which segments are cleaned, and what is left of each batch."""
