@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.config import GroupsConfig, broker_config
+from forebay.core.deadline_heap import DeadlineHeap
 from forebay.core.groups.classic.members import subscribed_topics
+from forebay.core.groups.group import TimerKey
 from forebay.core.groups.offsets import commit_record
 from forebay.core.groups.shard import GroupShard
-from forebay.core.groups.timers import TimerKey, Timers
 from forebay.core.step import StateRecord
 from forebay.errors import ConfigError, ProtocolError
 from forebay.wire.state.consumer_protocol import ConsumerProtocolSubscription, read_subscription, read_topics
@@ -32,7 +33,7 @@ _moves = st.one_of(
 
 @given(st.lists(_moves, max_size=60))
 def test_timers_are_a_dictionary_that_knows_its_smallest_value(moves: list[tuple[str, str, int]]) -> None:
-    timers, model = Timers(), dict[TimerKey, int]()
+    timers, model = DeadlineHeap[TimerKey](), dict[TimerKey, int]()
     for move, name, at in moves:
         key = TimerKey("g", name)
         if move == "set":
@@ -54,7 +55,7 @@ def test_timers_are_a_dictionary_that_knows_its_smallest_value(moves: list[tuple
 
 
 def test_timers_come_due_in_order() -> None:
-    timers = Timers()
+    timers = DeadlineHeap[TimerKey]()
     for at in (30, 10, 20):
         timers.set(TimerKey("g", str(at)), at)
     assert [timers.pop_due(25), timers.pop_due(25), timers.pop_due(25)] == [
@@ -65,7 +66,7 @@ def test_timers_come_due_in_order() -> None:
 
 
 def test_heartbeats_do_not_let_the_heap_grow() -> None:
-    timers = Timers()
+    timers = DeadlineHeap[TimerKey]()
     for beat in range(1_000):
         for member in range(10):
             timers.set(TimerKey("g", "session", str(member)), beat * 3_000 + 10_000)
@@ -74,7 +75,7 @@ def test_heartbeats_do_not_let_the_heap_grow() -> None:
 
 
 def test_timers_that_come_and_go_do_not_let_the_heap_grow() -> None:
-    timers = Timers()
+    timers = DeadlineHeap[TimerKey]()
     for number in range(10_000):
         timers.set(TimerKey("g", "session", str(number)), 1_000_000)
         timers.cancel(TimerKey("g", "session", str(number)))

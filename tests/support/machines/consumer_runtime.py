@@ -14,8 +14,8 @@ from forebay.core.groups.classic.requests import ClassicGroup
 from forebay.core.groups.consumer.group import REVOKE
 from forebay.core.groups.consumer.heartbeat import ConsumerGroup
 from forebay.core.groups.consumer.members import MemberState
+from forebay.core.groups.group import TimerKey
 from forebay.core.groups.shard import GroupShard
-from forebay.core.groups.timers import TimerKey
 from forebay.errors import ErrorCode
 from forebay.wire.batch import EndTxnMarker
 from forebay.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup

@@ -14,8 +14,8 @@ from typing import Any
 from forebay.config import GroupsConfig, GroupSettings
 from forebay.core.groups.classic.group import JOIN, REBALANCE, SESSION, State
 from forebay.core.groups.classic.requests import ClassicGroup
+from forebay.core.groups.group import TimerKey
 from forebay.core.groups.shard import GroupShard, TopicInfo, TopicsView
-from forebay.core.groups.timers import TimerKey
 from forebay.core.step import Now, RequestInfo, StateRecord, Step
 from forebay.errors import ErrorCode
 from forebay.wire.batch import EndTxnMarker

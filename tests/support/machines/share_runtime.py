@@ -10,6 +10,7 @@ from typing import Any
 
 from forebay.core.groups.assigned_partitions import Partitions, TopicPartition, read_partitions
 from forebay.core.groups.classic.group import SESSION
+from forebay.core.groups.group import TimerKey
 from forebay.core.groups.share.effects import (
     DeleteShares,
     InitializeShares,
@@ -20,7 +21,6 @@ from forebay.core.groups.share.effects import (
 from forebay.core.groups.share.heartbeat import WAIT
 from forebay.core.groups.share.offsets import ShareGroup
 from forebay.core.groups.share.partition_states import DELETE
-from forebay.core.groups.timers import TimerKey
 from forebay.core.step import Effect, Step
 from forebay.errors import ErrorCode
 from forebay.wire.messages.share_group_describe import DescribedGroup, ShareGroupDescribeRequest

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from forebay.config import GroupsConfig, GroupSettings
-from forebay.core.groups.timers import TimerKey, Timers
+from forebay.core.deadline_heap import DeadlineHeap
 from forebay.core.step import Now, StateRecord, Step
 from forebay.errors import ErrorCode
 from forebay.wire.messages.list_groups import ListedGroup
@@ -44,6 +44,14 @@ class Claim(NamedTuple):
         return not self.member_id and self.instance_id is None and self.epoch < 0
 
 
+class TimerKey(NamedTuple):
+    """A timer of a group, or of one of its members."""
+
+    group_id: str
+    kind: str
+    member_id: str = ""
+
+
 class Context:
     """What the groups of one shard share."""
 
@@ -60,7 +68,7 @@ class Context:
         common = GroupSettings.resolve(config, {})
         self.settings_of: SettingsOf = settings_of or (lambda _: common)
         self.new_id = new_id
-        self.timers = Timers()
+        self.timers = DeadlineHeap[TimerKey]()
         self.share_epoch_floor = 0
         """The highest epoch that a deleted share group of this shard had: those made later begin above it."""
         self.see(topics)

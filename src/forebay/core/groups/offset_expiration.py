@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from forebay.core.groups.group import Context, Group
+from forebay.core.groups.group import Context, Group, TimerKey
 from forebay.core.groups.offsets import Offset, Offsets, tombstone
-from forebay.core.groups.timers import TimerKey
 from forebay.core.step import Now, Step
 
 EXPIRATION = TimerKey("", "expiration")

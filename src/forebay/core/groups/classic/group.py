@@ -27,8 +27,7 @@ from forebay.core.groups.classic.members import (
     restored_member,
     subscribed_topics,
 )
-from forebay.core.groups.group import Claim, Context, Group
-from forebay.core.groups.timers import TimerKey
+from forebay.core.groups.group import Claim, Context, Group, TimerKey
 from forebay.core.step import Now, StateRecord, Step
 from forebay.errors import ErrorCode
 from forebay.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from forebay.core.groups.classic.group import JOIN, REBALANCE, SESSION, SYNC, ClassicState, State
 from forebay.core.groups.classic.members import Member
-from forebay.core.groups.timers import TimerKey
+from forebay.core.groups.group import TimerKey
 from forebay.core.step import Now, Step
 from forebay.errors import ErrorCode
 from forebay.wire.messages.sync_group import SyncGroupResponse

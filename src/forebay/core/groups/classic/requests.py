@@ -13,7 +13,7 @@ from forebay.core.groups.classic.members import (
     new_member_id,
     protocols_of,
 )
-from forebay.core.groups.timers import TimerKey
+from forebay.core.groups.group import TimerKey
 from forebay.core.step import Now, RequestInfo, Step, Ticket
 from forebay.errors import ErrorCode
 from forebay.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

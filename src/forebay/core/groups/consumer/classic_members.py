@@ -19,7 +19,7 @@ from forebay.core.groups.consumer.members import Classic, ConsumerMember, Member
 from forebay.core.groups.consumer.migration import assignment_of, by_id, can_be_classic, to_classic
 from forebay.core.groups.consumer.reconciliation import available
 from forebay.core.groups.consumer.state import Draft
-from forebay.core.groups.timers import TimerKey
+from forebay.core.groups.group import TimerKey
 from forebay.core.step import Now, RequestInfo, Step, Ticket
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from forebay.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

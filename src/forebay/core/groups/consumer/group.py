@@ -26,8 +26,7 @@ from forebay.core.groups.consumer.members import STATIC_LEAVE_EPOCH, ConsumerMem
 from forebay.core.groups.consumer.reconciliation import reconcile
 from forebay.core.groups.consumer.state import ConsumerState, Draft
 from forebay.core.groups.consumer.subscriptions import Subscriptions
-from forebay.core.groups.group import Claim, Context, Group, TopicsView
-from forebay.core.groups.timers import TimerKey
+from forebay.core.groups.group import Claim, Context, Group, TimerKey, TopicsView
 from forebay.core.step import Now, StateRecord, Step
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import Message

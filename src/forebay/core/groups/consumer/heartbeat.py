@@ -16,7 +16,7 @@ from forebay.core.groups.consumer.members import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from forebay.core.groups.consumer.migration import can_be_classic, to_classic
 from forebay.core.groups.consumer.patterns import Pattern
 from forebay.core.groups.consumer.state import Draft
-from forebay.core.groups.timers import TimerKey
+from forebay.core.groups.group import TimerKey
 from forebay.core.step import Now, RequestInfo, Step, Ticket
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.consumer_group_heartbeat import (

@@ -15,8 +15,7 @@ from forebay.core.groups.classic.requests import ClassicGroup
 from forebay.core.groups.consumer.group import REVOKE, ConsumerBase
 from forebay.core.groups.consumer.members import Classic, ConsumerMember
 from forebay.core.groups.consumer.state import ConsumerState, Draft
-from forebay.core.groups.group import Context
-from forebay.core.groups.timers import TimerKey
+from forebay.core.groups.group import Context, TimerKey
 from forebay.core.step import Now, StateRecord, Step
 from forebay.errors import ErrorCode, ProtocolError
 from forebay.wire.state.consumer_protocol import (

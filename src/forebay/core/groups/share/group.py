@@ -22,11 +22,10 @@ from forebay.core.groups.assigned_partitions import Partitions, write_named
 from forebay.core.groups.classic.group import SESSION
 from forebay.core.groups.consumer.assignors import Subscriber
 from forebay.core.groups.consumer.subscriptions import topics_hash
-from forebay.core.groups.group import Claim, Context, Group, TopicsView
+from forebay.core.groups.group import Claim, Context, Group, TimerKey, TopicsView
 from forebay.core.groups.share.assignor import NAME, Available, simple_assignor
 from forebay.core.groups.share.members import ShareMember
 from forebay.core.groups.share.state import Draft, ShareState, epoch_floor_record
-from forebay.core.groups.timers import TimerKey
 from forebay.core.step import Now, StateRecord
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import Message

@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 from forebay.core.groups.assigned_partitions import Partitions, write_partitions
 from forebay.core.groups.classic.group import SESSION
-from forebay.core.groups.group import Context, TopicsView
+from forebay.core.groups.group import Context, TimerKey, TopicsView
 from forebay.core.groups.share.members import LEAVE_EPOCH, ShareMember
 from forebay.core.groups.share.partition_states import DELETE, GONE, WAIT_MS, ShareStates
 from forebay.core.groups.share.state import Draft
-from forebay.core.groups.timers import TimerKey
 from forebay.core.step import Now, RequestInfo, Step, Ticket
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.share_group_heartbeat import (

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from forebay.core.groups.assigned_partitions import TopicPartition
-from forebay.core.groups.group import Context
+from forebay.core.groups.group import Context, TimerKey
 from forebay.core.groups.share.assignor import Available
 from forebay.core.groups.share.effects import (
     UNINITIALIZED_OFFSET,
@@ -35,7 +35,6 @@ from forebay.core.groups.share.effects import (
 from forebay.core.groups.share.group import ShareBase
 from forebay.core.groups.share.members import ShareMember
 from forebay.core.groups.share.state import Draft, ShareState, TopicState
-from forebay.core.groups.timers import TimerKey
 from forebay.core.step import Now, Step
 from forebay.errors import ErrorCode
 
