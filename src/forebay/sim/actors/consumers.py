@@ -14,6 +14,7 @@ from forebay.sim.actors.reading import messages
 from forebay.sim.actors.transactional import TransactionalProducer
 from forebay.sim.models.facts import Outcome, Transaction, name_of
 from forebay.sim.models.messages import Model
+from forebay.sim.world.places import BRIEF
 from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from forebay.wire.messages.fetch import PartitionData
 from forebay.wire.messages.offset_commit import (
@@ -92,10 +93,12 @@ class Consumer(Actor):
     async def _recover(self, at: TopicPartition, refused: Refused) -> None:
         """Go on where the partition begins now, if what is missing may have been deleted or lost."""
         offset = self.positions.get(at, 0)
-        start = 0
+        start, leader = 0, await self.retry(partial(self.client.leader, at))
         if refused.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             start = await self.retry(partial(self.client.earliest, at))
-        if start <= offset and at in self.model.lasting:
+        # A new leader may not have deleted yet what retention had deleted at the old one.
+        may_come_back = at == BRIEF and leader != await self.retry(partial(self.client.leader, at))
+        if start <= offset and at in self.model.lasting and not may_come_back:
             self.world.fail(f"{self.name} at {name_of(at, offset)}, to which it has read: {refused}")
         self.positions[at] = start
 
