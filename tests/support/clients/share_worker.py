@@ -15,6 +15,9 @@ from typing import Any
 
 from confluent_kafka import AcknowledgeType, ShareConsumer
 
+from forebay.client.errors import error_of
+from forebay.errors import ErrorCode
+
 DEADLINE_SECONDS = 60.0
 RECONNECTING = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100}
 
@@ -35,6 +38,8 @@ class Worker:
         self.failures: list[str] = []
         self.refused: Counter[bytes] = Counter()
         """What may have been accepted: the broker has not confirmed it, and has perhaps only not said so."""
+        self.denied: Counter[bytes] = Counter()
+        """What was surely not accepted: the broker says that this member does not hold it."""
         self._consumer = consumer(servers, group, topic, share_acknowledgement_mode="explicit", **settings)
 
     def __enter__(self) -> Worker:
@@ -61,7 +66,8 @@ class Worker:
                 self.accepted.update(values)
             else:
                 self.failures.append(str(error))
-                self.refused.update(values)
+                is_denied = error_of(error).code() == ErrorCode.INVALID_RECORD_STATE
+                (self.denied if is_denied else self.refused).update(values)
         for values in accepted.values():
             self.refused.update(values)
 
