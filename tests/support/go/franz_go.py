@@ -1,0 +1,41 @@
+"""A share consumer on franz-go, fetched from Go's module proxy and built (`main.go` beside this file)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PROGRAM = HERE / "target" / "franz-go"
+BUILD_S_MAX = 600
+RUN_S_MAX = 120
+
+
+def why_not() -> str | None:
+    """What is missing for the program on this machine, None when it is built."""
+    if shutil.which("go") is None:
+        return "no `go` on the path to build franz-go with"
+    build = ["go", "build", "-o", str(PROGRAM), "."]
+    try:
+        done = subprocess.run(
+            build, cwd=HERE, capture_output=True, text=True, timeout=BUILD_S_MAX, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "Go's module proxy did not answer in time"
+    return f"franz-go could not be built: {done.stderr.strip()[-500:]}" if done.returncode else None
+
+
+def consume(bootstrap: str, topic: str, group: str, count: int, verdict: str) -> list[dict[str, Any]]:
+    """What the member got, in order: value, and which delivery it was."""
+    done = subprocess.run(
+        [PROGRAM, bootstrap, topic, group, str(count), verdict],
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
