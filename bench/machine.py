@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 NOISY_SHARE = 0.05
-_ROOT_PID = int(os.environ.setdefault("FOREBAY_BENCH_PID", str(os.getpid())))
+_ROOT_PID = int(os.environ.setdefault("BENCH_ROOT_PID", str(os.getpid())))
 """The process that was started first, of all that take part in the benchmark."""
 _KERNEL_PID = 2
 
