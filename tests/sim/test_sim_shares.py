@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.sim.actors.share_sessions import ACCEPT, REJECT, RELEASE, Said, acknowledgements
+from forebay.sim.actors.shares.sessions import ACCEPT, REJECT, RELEASE, Said, acknowledgements
 from forebay.sim.models.shares import Hold, ShareRules, Shares, Term
 
 AT = ("jobs", 0)

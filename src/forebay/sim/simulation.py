@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from forebay.errors import ForebayError
+from forebay.sim.actors.consumers.members import SESSION_MS
 from forebay.sim.actors.final_checks import Found, LastAuditor, LastReader
-from forebay.sim.actors.keyed import KeyedAuditor
-from forebay.sim.actors.members import SESSION_MS
-from forebay.sim.actors.share_auditors import LastWorker
+from forebay.sim.actors.producers.keyed import KeyedAuditor
+from forebay.sim.actors.shares.auditors import LastWorker
 from forebay.sim.faults.faults import Faults
 from forebay.sim.faults.scene import Scene
 from forebay.sim.models.facts import Counts

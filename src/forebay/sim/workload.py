@@ -13,7 +13,8 @@ from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.administrators import Deleter, Elector, Mover, SettingsChanger, TopicKeeper
 from forebay.sim.actors.client import Client, check
-from forebay.sim.actors.consumers import Consumer, OffsetKeeper, Transformer
+from forebay.sim.actors.consumers.member_protocols import ClassicMember, ConsumerMember
+from forebay.sim.actors.consumers.readers import Consumer, OffsetKeeper, Transformer
 from forebay.sim.actors.dialects import (
     AIOKAFKA,
     CONFLUENT,
@@ -26,18 +27,21 @@ from forebay.sim.actors.dialects import (
     Manners,
 )
 from forebay.sim.actors.hostile import Hostile
-from forebay.sim.actors.keyed import KeyedProducer, KeyedTransactions
-from forebay.sim.actors.member_protocols import ClassicMember, ConsumerMember
-from forebay.sim.actors.producers import (
+from forebay.sim.actors.producers.keyed import KeyedProducer, KeyedTransactions
+from forebay.sim.actors.producers.plain import (
     IdempotentProducer,
     NoAcksProducer,
     PipeliningProducer,
     Producer,
     RepeatingProducer,
 )
-from forebay.sim.actors.share_auditors import ShareAuditor
-from forebay.sim.actors.share_members import ShareMember
-from forebay.sim.actors.transactional import BumpingProducer, ContinuingProducer, TransactionalProducer
+from forebay.sim.actors.producers.transactional import (
+    BumpingProducer,
+    ContinuingProducer,
+    TransactionalProducer,
+)
+from forebay.sim.actors.shares.auditors import ShareAuditor
+from forebay.sim.actors.shares.members import ShareMember
 from forebay.sim.models.messages import Model
 from forebay.sim.models.shares import ShareRules
 from forebay.sim.world.network import SimNetwork

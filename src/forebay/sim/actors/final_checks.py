@@ -11,7 +11,7 @@ from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.administrators import TOPIC_RESOURCE
 from forebay.sim.actors.client import GROUP, Client, Failed, Refused, check
-from forebay.sim.actors.consumers import fetch_offset
+from forebay.sim.actors.consumers.readers import fetch_offset
 from forebay.sim.actors.reading import messages
 from forebay.sim.models.messages import Model
 from forebay.sim.world.places import ALL, BRIEF, LOOSE

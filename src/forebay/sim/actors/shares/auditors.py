@@ -8,8 +8,8 @@ from functools import partial
 from forebay.core.topic_partition import TopicPartition
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.client import GROUP, Client, Failed, Refused, check
-from forebay.sim.actors.share_members import ShareMember
-from forebay.sim.actors.share_sessions import ACCEPT, Said, Session
+from forebay.sim.actors.shares.members import ShareMember
+from forebay.sim.actors.shares.sessions import ACCEPT, Said, Session
 from forebay.sim.models.facts import name_of
 from forebay.sim.models.messages import Model
 from forebay.wire.messages.describe_share_group_offsets import (
@@ -70,18 +70,18 @@ class LastWorker(ShareMember):
 
     async def act(self) -> None:
         deadline = self.world.now + _DRAIN_S_MAX
-        look = partial(look_at_starts, self, self.group, self._partitions)
+        look = partial(look_at_starts, self, self.group, self.partitions)
         forget = partial(self.client.forget_coordinator, GROUP, self.group)
         while await self.retry(look, forget):
-            await self.fetch_all(self._partitions)
+            await self.fetch_all(self.partitions)
             for session in list(self.sessions.values()):
-                await self._say(session, self._decide(session))
+                await self.say(session, self.decide(session))
             await self.rest(0.1)
             if self.world.now > deadline:
-                starts = [f"{name_of(at)} {self.model.shares.start(at)}" for at in self._partitions]
+                starts = [f"{name_of(at)} {self.model.shares.start(at)}" for at in self.partitions]
                 self.world.fail(f"the share group has records left after {_DRAIN_S_MAX:.0f} s: {starts}")
                 return
         await self.say_goodbye()
 
-    def _decide(self, session: Session) -> list[Said]:
+    def decide(self, session: Session) -> list[Said]:
         return [Said(place, ACCEPT) for place in session.holds]

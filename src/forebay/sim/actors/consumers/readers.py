@@ -10,8 +10,8 @@ from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.client import GROUP, TRANSACTION, Client, Failed, Refused, check
+from forebay.sim.actors.producers.transactional import TransactionalProducer
 from forebay.sim.actors.reading import messages
-from forebay.sim.actors.transactional import TransactionalProducer
 from forebay.sim.models.facts import Outcome, Transaction, name_of
 from forebay.sim.models.messages import Model
 from forebay.sim.world.places import BRIEF

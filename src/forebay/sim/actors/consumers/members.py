@@ -15,7 +15,7 @@ from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.client import GROUP, Client, Failed, Refused, check
-from forebay.sim.actors.consumers import fetch_offset
+from forebay.sim.actors.consumers.readers import fetch_offset
 from forebay.sim.actors.reading import messages
 from forebay.sim.models.facts import name_of
 from forebay.sim.models.groups import Claim

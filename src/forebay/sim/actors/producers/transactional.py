@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode
 from forebay.sim.actors.client import TRANSACTION, Client, Failed, Refused, check
-from forebay.sim.actors.producers import Batch, Producer
+from forebay.sim.actors.producers.plain import Batch, Producer
 from forebay.sim.models.facts import Outcome, Transaction
 from forebay.sim.models.messages import Model
 from forebay.wire.messages.add_partitions_to_txn import (

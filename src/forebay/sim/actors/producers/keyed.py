@@ -8,9 +8,9 @@ from functools import partial
 from forebay.core.topic_partition import TopicPartition
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.client import Client
-from forebay.sim.actors.producers import Batch, PipeliningProducer, Producer
+from forebay.sim.actors.producers.plain import Batch, PipeliningProducer, Producer
+from forebay.sim.actors.producers.transactional import ContinuingProducer
 from forebay.sim.actors.reading import shown_records
-from forebay.sim.actors.transactional import ContinuingProducer
 from forebay.sim.models.facts import Transaction
 from forebay.sim.models.keyed import Write
 from forebay.sim.models.messages import Model

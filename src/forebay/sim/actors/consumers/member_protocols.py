@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode
 from forebay.sim.actors.client import GROUP, check
-from forebay.sim.actors.members import REBALANCE_MS, SESSION_MS, Member
+from forebay.sim.actors.consumers.members import REBALANCE_MS, SESSION_MS, Member
 from forebay.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

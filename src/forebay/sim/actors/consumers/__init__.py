@@ -1,0 +1,1 @@
+"""Consumers and members of consumer groups."""

@@ -1,0 +1,1 @@
+"""Producers: plain, idempotent, transactional, and those of compacted topics."""

@@ -1,0 +1,1 @@
+"""Members of share groups, and those who look after them."""
