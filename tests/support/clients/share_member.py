@@ -6,6 +6,7 @@ wants to do something wrong passes an epoch, an id or a mode of its own.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -55,16 +56,20 @@ def ack(first: int, last: int | None = None, *types: int) -> AcknowledgementBatc
 
 
 def join(client: WireClient, group: str, *topics: str, member: str | None = None) -> str:
-    """Have a group know its partitions: the member's id. One heartbeat is enough."""
+    """Have a group know its partitions: the member's id. A slow broker needs some heartbeats."""
     (found,) = client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 6).coordinators
     assert found.error_code == ErrorCode.NONE
     member = member or str(uuid4())
     request = ShareGroupHeartbeatRequest(
         group_id=group, member_id=member, member_epoch=0, subscribed_topic_names=list(topics)
     )
-    answer = client.call(request, 1)
-    assert (answer.error_code, bool(answer.assignment.topic_partitions)) == (ErrorCode.NONE, True), answer
-    return member
+    give_up = time.monotonic() + LONG_MS / 1000
+    while True:
+        answer = client.call(request, 1)
+        assert answer.error_code == ErrorCode.NONE, answer
+        if answer.assignment.topic_partitions:
+            return member
+        assert time.monotonic() < give_up, answer
 
 
 def configure(client: WireClient, group: str, **settings: str) -> None:
