@@ -37,14 +37,17 @@ def seed_that_catches(mutant: Mutant, first: int) -> int | None:
     return None
 
 
+def marks_of(mutant: Mutant, first: int) -> list[pytest.MarkDecorator]:
+    """Those that begin with the same story are one lot: it is told without mistakes once for all of them."""
+    lot = pytest.mark.xdist_group(f"mutants from story {first} on")
+    return [lot] if mutant in CAUGHT_AT_ONCE else [lot, pytest.mark.chaos]
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.spread
 @pytest.mark.parametrize(
     ("mutant", "first"),
-    [
-        pytest.param(*item, marks=[] if item[0] in CAUGHT_AT_ONCE else [pytest.mark.chaos])
-        for item in MUTANTS.items()
-    ],
+    [pytest.param(mutant, first, marks=marks_of(mutant, first)) for mutant, first in MUTANTS.items()],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_a_mistake_is_caught(mutant: Mutant, first: int) -> None:

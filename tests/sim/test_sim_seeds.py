@@ -16,11 +16,13 @@ import pytest
 from forebay.sim.simulation import Ending, Story, simulate
 from support.brokers.loop_guard import loops_guarded
 
-_SEEDS = int(os.environ.get("SIM_SEEDS", "40"))
+_SEEDS = int(os.environ.get("SIM_SEEDS", "16"))
 _FIRST = int(os.environ.get("SIM_FIRST_SEED", "1000"))
 _PER_TEST = 40
-_CHAOS_SEEDS = int(os.environ.get("CHAOS_SEEDS", "200"))
+_CHAOS_SEEDS = int(os.environ.get("CHAOS_SEEDS", "240"))
 _CHAOS_FIRST = 100_000
+_BROKERS = {1: 1, 5: 5}
+"""In `make chaos`, of stories whose seed ends in this digit."""
 _LINES_SHOWN = 40
 
 
@@ -29,11 +31,19 @@ Tell = Callable[[Iterable[Story]], list[Ending]]
 
 @pytest.fixture(scope="module")
 def tell() -> Iterator[Tell]:
-    """The endings of stories that are told side by side, one process per core."""
+    """The endings of stories that are told side by side, one process per core, and each story once."""
     # Forking would copy whatever threads the tests before this one have left running.
     context = multiprocessing.get_context("spawn")
+    told: dict[Story, Ending] = {}
     with ProcessPoolExecutor(max_workers=os.cpu_count(), mp_context=context) as pool:
-        yield lambda stories: list(pool.map(simulate_guarded, stories))
+
+        def endings(stories: Iterable[Story]) -> list[Ending]:
+            wanted = list(stories)
+            new = [story for story in wanted if story not in told]
+            told.update(zip(new, pool.map(simulate_guarded, new), strict=True))
+            return [told[story] for story in wanted]
+
+        yield endings
 
 
 def simulate_guarded(story: Story) -> Ending:
@@ -71,17 +81,17 @@ def test_every_promise_is_kept(tell: Tell, first: int) -> None:
 @pytest.mark.parametrize("first", range(_CHAOS_FIRST, _CHAOS_FIRST + _CHAOS_SEEDS, _PER_TEST))
 def test_every_promise_is_kept_in_many_stories(tell: Tell, first: int) -> None:
     last = min(first + _PER_TEST, _CHAOS_FIRST + _CHAOS_SEEDS)
-    check(tell(Story(seed=seed) for seed in range(first, last)))
+    check(tell(Story(seed=seed, brokers=_BROKERS.get(seed % 10, 3)) for seed in range(first, last)))
 
 
 @pytest.mark.timeout(600)
 def test_a_single_broker_keeps_its_promises(tell: Tell) -> None:
-    check(tell(Story(seed=seed, brokers=1) for seed in range(_FIRST, _FIRST + 6)))
+    check(tell(Story(seed=seed, brokers=1) for seed in range(_FIRST, _FIRST + 4)))
 
 
 @pytest.mark.timeout(600)
 def test_five_brokers_keep_their_promises(tell: Tell) -> None:
-    check(tell(Story(seed=seed, brokers=5) for seed in range(_FIRST, _FIRST + 4)))
+    check(tell(Story(seed=seed, brokers=5) for seed in range(_FIRST, _FIRST + 2)))
 
 
 @pytest.mark.timeout(600)
