@@ -12,7 +12,6 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -30,6 +29,7 @@ from support.faults.mortal_disk import Died, MortalDisk
 from support.machines.compacting import add_records, compact, task_for
 from support.machines.manual_clock import ManualClock
 from support.machines.storing import read_all
+from support.machines.walks import walks
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=120, file_delete_delay_ms=0)
 RETENTION_MS = 100
@@ -269,5 +269,4 @@ def known(producers: ProducerTable) -> dict[int, tuple[int, int, bool]]:
     }
 
 
-TestCompaction = CompactionMachine.TestCase
-TestCompaction.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestCompaction, TestManyCompactions = walks(CompactionMachine, few=40, many=200, steps=40)

@@ -7,13 +7,13 @@ changes any more, each member has its share within two of its heartbeats.
 
 from __future__ import annotations
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from forebay.core.groups.shard import TopicInfo
 from forebay.errors import ErrorCode
 from support.machines.consumer_runtime import SESSION_MS, ConsumerClient, ConsumerRuntime, settle
+from support.machines.walks import walks
 
 CLIENTS = 5
 SUBSCRIPTIONS = [
@@ -146,5 +146,4 @@ class Walk(RuleBasedStateMachine):
         assert {partition for client in self.clients for partition in client.owned} == wanted
 
 
-TestWalk = Walk.TestCase
-TestWalk.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestWalk, TestManyWalks = walks(Walk, few=40, many=250, steps=40)

@@ -16,13 +16,13 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from forebay.core.groups.classic.group import State
 from forebay.errors import ErrorCode
 from support.machines.group_runtime import Runtime, subscription
+from support.machines.walks import walks
 
 FATAL = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 AGAIN = {ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
@@ -257,5 +257,4 @@ class Walk(RuleBasedStateMachine):
         assert all(client.assignment for client in self.clients)
 
 
-TestWalk = Walk.TestCase
-TestWalk.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestWalk, TestManyWalks = walks(Walk, few=25, many=150, steps=30)

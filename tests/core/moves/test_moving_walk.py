@@ -7,9 +7,10 @@ from collections import Counter
 import pytest
 
 from support.machines.moving import World
+from support.machines.walks import seeds
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(25, 100))
 def test_each_record_is_moved_exactly_once(seed: int) -> None:
     world = World(seed)
     for _ in range(1000):
@@ -18,7 +19,7 @@ def test_each_record_is_moved_exactly_once(seed: int) -> None:
     assert Counter(world.target.items) == Counter(world.source.added)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(15, 60))
 def test_a_target_that_is_deleted_and_made_again_gets_no_record_twice(seed: int) -> None:
     world = World(seed, deletes_target=True)
     for _ in range(1000):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -22,6 +21,7 @@ from forebay.errors import ErrorCode
 from forebay.wire.messages.share_fetch import AcknowledgementBatch
 from support.machines.share_leader import ACCEPT, REJECT, RELEASE, RENEW, StoredShare
 from support.machines.share_model import ShareModel
+from support.machines.walks import walks
 
 BATCH_MAX = 5
 WINDOW_MAX = 16
@@ -396,5 +396,4 @@ class Walk(RuleBasedStateMachine):
                 self.finish_write()
 
 
-TestWalk = Walk.TestCase
-TestWalk.settings = settings(max_examples=100, stateful_step_count=80, deadline=None)
+TestWalk, TestManyWalks = walks(Walk, few=40, many=250, steps=80)

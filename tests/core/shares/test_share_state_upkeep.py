@@ -102,13 +102,13 @@ def test_a_log_of_deleted_states_is_emptied() -> None:
 
 def test_many_cold_ones_are_written_in_steps() -> None:
     coordinator = busy(0, updates_per_snapshot=0)
-    for n in range(250):
+    for n in range(130):
         coordinator.initialize(ShareKey(f"g{n}", PAYMENTS, 0))
     write(coordinator, 600)
     length = len(coordinator.log)
     coordinator.batch_sizes.clear()
     coordinator.advance(MINUTES_5)
-    assert coordinator.batch_sizes == [100, 100, 52]
+    assert coordinator.batch_sizes == [100, 32]
     assert coordinator.start_offset == length
 
 

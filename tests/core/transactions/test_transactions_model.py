@@ -30,6 +30,7 @@ from forebay.core.transactions.state import (
 )
 from forebay.errors import ErrorCode
 from support.machines.transaction_log import NOBODY, Coordinator
+from support.machines.walks import seeds
 
 NAMES = ("t", "u")
 PARTITIONS: tuple[TopicPartition, ...] = (("a", 0), ("a", 1), ("__consumer_offsets", 0))
@@ -389,14 +390,14 @@ def _check_transition(before: Transaction, after: Transaction) -> None:
         assert after.partitions > before.partitions
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(25, 100))
 def test_every_transaction_ends_everywhere_in_the_way_its_client_was_told(seed: int) -> None:
     world = World(Random(seed))
     world.live(steps=800)
     world.end()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(15, 60))
 def test_transactions_that_are_ended_together_end_in_the_same_way(seed: int) -> None:
     world = World(Random(seed), pairs=True)
     world.live(steps=2000)

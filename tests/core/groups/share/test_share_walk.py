@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from itertools import count as count_from
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -32,6 +31,7 @@ from forebay.wire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequestTopic,
 )
 from support.machines.share_runtime import SESSION_MS, ShareClient, ShareRuntime, check_targets, settle
+from support.machines.walks import walks
 
 NAMES = ["orders", "payments", "new"]
 SUBSCRIPTIONS = [("orders",), ("orders", "payments"), ("payments", "missing"), ("new",)]
@@ -227,5 +227,4 @@ class Walk(RuleBasedStateMachine):
         assert {topic for topic, _ in listed} <= set(group.context.names)
 
 
-TestWalk = Walk.TestCase
-TestWalk.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestWalk, TestManyWalks = walks(Walk, few=40, many=250, steps=40)
