@@ -1,4 +1,5 @@
-"""Groups whose members come, go and are killed while 100,000 messages flow, with each client.
+"""Groups whose members come, go and are killed while messages flow, with each client: 30,000 here, 100,000
+in `make chaos`.
 
 Within a generation every message is read by one member; in the end none was missed. A message may be read
 again in a later generation, by whoever takes over from a member that was killed before it could commit.
@@ -19,7 +20,8 @@ from support.clients.group_clients import MEMBERS, SESSION_MS, MemberProcess, Se
 from support.clients.kafka_clients import CLIENTS, DEADLINE_SECONDS, Message, confluent_consumer, create_topic
 
 PARTITIONS = 8
-MESSAGES = 100_000
+MESSAGES = 30_000
+MANY_MESSAGES = 100_000
 
 
 class Crowd:
@@ -79,10 +81,10 @@ STAGES: tuple[tuple[str, ...], ...] = (
 """What happens while one part of the messages is being produced and read: 1, 4, 8, 5, 4 and 1 members."""
 
 
-def churn(crowd: Crowd, broker: BrokerProcess, topic: str, chance: random.Random) -> None:
-    part = MESSAGES // len(STAGES)
+def churn(crowd: Crowd, broker: BrokerProcess, topic: str, total: int, chance: random.Random) -> None:
+    part = total // len(STAGES)
     for number, stage in enumerate(STAGES):
-        count = part if number < len(STAGES) - 1 else MESSAGES - part * number
+        count = part if number < len(STAGES) - 1 else total - part * number
         messages = [Message(b"%d" % n, partition=n % PARTITIONS) for n in range(count)]
         producing = threading.Thread(target=CLIENTS[0].produce, args=(broker.bootstrap, topic, messages))
         producing.start()
@@ -92,14 +94,14 @@ def churn(crowd: Crowd, broker: BrokerProcess, topic: str, chance: random.Random
         crowd.wait_for(part * number + count)
 
 
-def check(seen: list[Seen]) -> None:
+def check(seen: list[Seen], total: int) -> None:
     """Nobody reads what another reads in the same generation, or twice what it has read in one."""
     times = Counter((each.generation, each.partition, each.offset) for each in seen)
     assert [place for place, count in times.items() if count > 1] == []
     offsets: dict[int, set[int]] = {}
     for each in seen:
         offsets.setdefault(each.partition, set()).add(each.offset)
-    assert sum(map(len, offsets.values())) == MESSAGES
+    assert sum(map(len, offsets.values())) == total
     assert all(found == set(range(len(found))) for found in offsets.values())
 
 
@@ -112,45 +114,46 @@ def committed(bootstrap: str, topic: str) -> int:
         consumer.close()
 
 
-def wait_until_committed(bootstrap: str, topic: str) -> None:
+def wait_until_committed(bootstrap: str, topic: str, total: int) -> None:
     """A commit that a rebalance has refused is made again when its messages have been read again."""
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while (found := committed(bootstrap, topic)) != MESSAGES:
-        assert time.monotonic() < deadline, f"{found} of {MESSAGES} offsets are committed"
+    while (found := committed(bootstrap, topic)) != total:
+        assert time.monotonic() < deadline, f"{found} of {total} offsets are committed"
         time.sleep(0.1)
 
 
-def run(broker: BrokerProcess, topic: str, clients: tuple[str, ...], **settings: object) -> None:
+def run(broker: BrokerProcess, topic: str, total: int, clients: tuple[str, ...], **settings: object) -> None:
     create_topic(broker.bootstrap, topic, PARTITIONS)
     crowd = Crowd(broker.bootstrap, topic, clients, **settings)
     try:
-        churn(crowd, broker, topic, random.Random(f"{clients}"))
-        wait_until_committed(broker.bootstrap, topic)
+        churn(crowd, broker, topic, total, random.Random(f"{clients}"))
+        wait_until_committed(broker.bootstrap, topic, total)
         (last,) = crowd.running
         last.leave()
     finally:
         crowd.end()
-    check(crowd.seen)
-    assert committed(broker.bootstrap, topic) == MESSAGES
+    check(crowd.seen, total)
+    assert committed(broker.bootstrap, topic) == total
 
 
 def test_members_of_all_clients_share_one_group(broker: BrokerProcess, topic: str) -> None:
-    run(broker, topic, MEMBERS)
+    run(broker, topic, MESSAGES, MEMBERS)
 
 
 def test_members_whose_assignment_the_broker_makes(start_broker: StartBroker, topic: str) -> None:
     broker = start_broker(
         "group.consumer.heartbeat.interval.ms=200", f"group.consumer.session.timeout.ms={SESSION_MS}"
     )
-    run(broker, topic, ("confluent",), **{"group.protocol": "consumer"})
+    run(broker, topic, MESSAGES, ("confluent",), **{"group.protocol": "consumer"})
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("client", MEMBERS)
 def test_members_of_one_client(broker: BrokerProcess, topic: str, client: str) -> None:
-    run(broker, topic, (client,))
+    run(broker, topic, MANY_MESSAGES, (client,))
 
 
 @pytest.mark.chaos
 def test_cooperative_members(broker: BrokerProcess, topic: str) -> None:
-    run(broker, topic, ("confluent",), **{"partition.assignment.strategy": "cooperative-sticky"})
+    settings = {"partition.assignment.strategy": "cooperative-sticky"}
+    run(broker, topic, MANY_MESSAGES, ("confluent",), **settings)

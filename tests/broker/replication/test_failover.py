@@ -48,7 +48,7 @@ def writing(topic: Topic) -> Load:
         partitions=topic.partitions,
         idempotent=True,
         acks="all",
-        pace_s=0.0005,
+        pace_s=0.002,
     )
 
 
@@ -70,15 +70,15 @@ def check_nothing_lost(topic: Topic, load: Load) -> None:
 def test_a_killed_leader_is_replaced_and_comes_back_without_its_disk(cluster: Cluster, topic: str) -> None:
     orders = Topic(cluster, topic, PARTITIONS)
     with writing(orders) as load:
-        load.wait_for_more(1_000)
+        load.wait_for_more(300)
         killed = orders.leader()
         cluster.kill(killed)
         orders.wait_until_led_by_another(killed)
-        load.wait_for_more(1_000)
+        load.wait_for_more(300)
         shutil.rmtree(cluster.broker_data_dir(killed))
         cluster.start(killed)
         orders.wait_until_in_sync()
-        load.wait_for_more(1_000)
+        load.wait_for_more(300)
     check_nothing_lost(orders, load)
     orders.wait_until_same_on_all()
 
@@ -115,10 +115,10 @@ def test_a_leader_that_is_stopped_hands_over_first(cluster: Cluster, topic: str)
     orders = Topic(cluster, topic, PARTITIONS)
     with writing(orders) as load:
         for node in cluster.node_ids:
-            load.wait_for_more(500)
+            load.wait_for_more(150)
             cluster.stop(node)
             assert node not in {state.leader for state in orders.states().values()}
-            load.wait_for_more(500)
+            load.wait_for_more(150)
             cluster.start(node)
             orders.wait_until_in_sync()
     check_nothing_lost(orders, load)
@@ -136,13 +136,13 @@ def test_all_brokers_are_killed_at_once(cluster: Cluster, topic: str) -> None:
     )
     committed = [TopicPartition(topic, number, 10 + number) for number in range(PARTITIONS)]
     with writing(orders) as load:
-        load.wait_for_more(1_000)
+        load.wait_for_more(300)
         consumer.commit(offsets=committed, asynchronous=False)
         for node in cluster.node_ids:
             cluster.kill(node)
         for node in cluster.node_ids:
             cluster.start(node)
-        load.wait_for_more(1_000)
+        load.wait_for_more(300)
     check_nothing_lost(orders, load)
     found = consumer.committed([TopicPartition(topic, n) for n in range(PARTITIONS)], DEADLINE_SECONDS)
     consumer.close()

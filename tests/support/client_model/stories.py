@@ -21,7 +21,7 @@ from support.client_model.recorder import Recorder
 from support.clients.hooked_kafka import hook_clients
 
 SOURCE, SINK = "source", "sink"
-VALUES = [b"value-%d" % number for number in range(8)]
+VALUES = [b"value-%d" % number for number in range(5)]
 PROGRAMS: dict[str, Any] = {
     "copy": Copier,
     "copy async": AsyncCopier,
