@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from forebay.client.positions import Positions
 from forebay.client.transactions import Transactions
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
+
+_LATE_SECONDS = 0.02
 
 
 def go_on_after_a_failed_batch(patch: pytest.MonkeyPatch) -> None:
@@ -57,8 +61,12 @@ def take_the_last_outcome_for_the_next(patch: pytest.MonkeyPatch) -> None:
 
 
 def let_a_second_cancel_end_the_roll_back(patch: pytest.MonkeyPatch) -> None:
+    def late(work: Callable[[], Any]) -> Any:
+        time.sleep(_LATE_SECONDS)  # or it might have ended before the second cancel comes
+        return work()
+
     async def run(self: CallThread, work: Callable[[], Any], *_: Any) -> Any:
-        return await self.run(work)
+        return await self.run(partial(late, work))
 
     patch.setattr(CallThread, "run_to_end", run)
 
