@@ -16,27 +16,23 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def print_table(
-    headers: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None
-) -> None:
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Numbers stand to the right, everything else to the left."""
     cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     numeric = [bool(rows) and all(isinstance(row[at], int) for row in rows) for at in range(len(headers))]
     if sys.stdout.isatty():
-        _print_rich(headers, cells, numeric, title)
+        _print_rich(headers, cells, numeric)
     else:
         _print_plain(headers, cells, numeric)
 
 
-def _print_rich(
-    headers: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool], title: str | None
-) -> None:
+def _print_rich(headers: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, header_style="bold")
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
     for header, number in zip(headers, numeric, strict=True):
         table.add_column(header, justify="right" if number else "left", overflow="fold")
     for row in cells:

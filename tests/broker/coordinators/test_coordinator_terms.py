@@ -28,6 +28,7 @@ from support.brokers.local_cluster import LocalCluster, eventually, local_cluste
 from support.clients.wire_client import create_topic
 
 OFFSETS = "__consumer_offsets"
+LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 GROUP = "orders"
 COME_BACK = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -171,7 +172,7 @@ async def test_a_group_goes_on_at_its_next_coordinator(tmp_path: Path) -> None:
             return response, response.error_code
 
         assert (await retried(beat, *COME_BACK)).error_code == ErrorCode.NONE
-        await eventually(lambda: not cluster[home].groups.coordinator.loading)
+        await eventually(lambda: cluster[home].groups.coordinator.availability is not LOADING)
         synced = await cluster.ask(home, SyncGroupRequest(**member), 3)
         assert (synced.error_code, synced.assignment) == (ErrorCode.NONE, b"all of it")
 
@@ -254,7 +255,7 @@ async def test_what_was_loaded_is_told_only_when_it_is_committed(tmp_path: Path)
             leader_epoch=1,
             isr=(heir, slow),
         )
-        await eventually(lambda: not cluster[heir].groups.coordinator.loading)
+        await eventually(lambda: cluster[heir].groups.coordinator.availability is not LOADING)
         reading = asyncio.create_task(_offset(cluster, heir))
         await asyncio.sleep(0.2)
         assert not reading.done()

@@ -38,6 +38,7 @@ from support.clients.transacting import (
 )
 from support.clients.wire_client import batch, only_partition, produce
 
+LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 ADDS_PARTITIONS = 12
 """The first version of Produce that adds partitions to transactions by itself: it always asks first."""
 
@@ -256,7 +257,7 @@ async def test_offsets_of_a_group_elsewhere_count_with_the_transaction(
             await producer.add_offsets()
         away = next(node for node in cluster.nodes if node != producer.home)
         await cluster.lead(OFFSETS, partition_for(GROUP, 4), away)
-        await eventually(lambda: not cluster[away].groups.coordinator.loading)
+        await eventually(lambda: cluster[away].groups.coordinator.availability is not LOADING)
         assert await producer.send_offset(42, version) == ErrorCode.NONE
         await producer.end(commit=commit)
         assert await _group_offset(cluster) == (42 if commit else -1)

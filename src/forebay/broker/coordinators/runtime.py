@@ -167,11 +167,6 @@ class Coordinator(Generic[M]):
         return [shard for shard in self._shards.values() if shard.ready]
 
     @property
-    def loading(self) -> bool:
-        """Whether there are groups or transactions that this broker should know of and does not yet."""
-        return self.availability is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-
-    @property
     def availability(self) -> ErrorCode:
         """NONE if this broker can speak for all partitions that it leads, else why it cannot."""
         topic, node_id = self._host.metadata.image.topics.get(self.topic), self._host.node_id
