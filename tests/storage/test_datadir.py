@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 from pathlib import Path
 from threading import Thread
@@ -8,6 +9,8 @@ from threading import Thread
 import pytest
 
 from forebay.errors import ConfigError, StorageError
+from forebay.sim.world.disk import SimDisk
+from forebay.sim.world.disk_handle import DiskHandle
 from forebay.storage.datadir import DataDir, DataDirLocked
 from forebay.storage.log.config import LogConfig
 from forebay.storage.real_disk import RealDisk
@@ -116,6 +119,21 @@ def test_a_deleted_log_leaves_nothing_for_its_successor(tmp_path: Path) -> None:
     again = data.open_log("t", 0, LogConfig())
     assert (again.end_offset, again.offline) == (2, None)
     data.close()
+
+
+def test_a_loss_of_power_brings_nothing_back_of_a_deleted_log_whose_files_were_being_removed() -> None:
+    """Its new name is on the disk before the first of its files goes."""
+    for seed in range(50):
+        disk = SimDisk(random.Random(seed))
+        data = DataDir.open(DiskHandle(disk, random.Random(seed)), "/data")
+        log = data.open_log("t", 0, LogConfig())
+        fill(log, 10)
+        log.files.datasync()
+        data.write_checkpoints({("t", 0): log}, {("t", 0): 10})
+        data.remove_deleted(data.delete_log("t", 0, log))
+        disk.lose_power()
+        data = DataDir.open(DiskHandle(disk, random.Random(seed)), "/data")
+        assert data.partitions() == []
 
 
 def test_checkpoints_are_lowered_before_a_truncation(tmp_path: Path) -> None:

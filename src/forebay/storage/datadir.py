@@ -119,7 +119,7 @@ class DataDir:
             self._disk.fsync_dir(self.path)
         for name in self._disk.list(self.path):
             if name.endswith(_DELETED_SUFFIX):
-                self._disk.remove_tree(f"{self.path}/{name}")
+                self.remove_deleted(f"{self.path}/{name}")
 
     def _booted_since(self) -> bool:
         path, boot_id = f"{self.path}/{BOOT_ID}", self._disk.boot_id()
@@ -249,13 +249,19 @@ class DataDir:
         return self._disk.read_bytes(path) if self._disk.exists(path) else None
 
     def delete_log(self, topic: str, partition: int, log: Log) -> str:
-        """Close a log and move it out of the way; the path is for `Disk.remove_tree`, in any thread."""
+        """Close a log and move it out of the way; the path is for `remove_deleted`."""
         log.discard()
         return self._put_aside(topic, partition, _DELETED_SUFFIX)
 
     def delete_unopened(self, topic: str, partition: int) -> str:
         """The same of a log that is not open."""
         return self._put_aside(topic, partition, _DELETED_SUFFIX)
+
+    def remove_deleted(self, path: str) -> None:
+        """Remove the files of a deleted log that was moved out of the way. Blocks; any thread."""
+        # Its new name must last: if the power went, the files that are left would be found under the old one.
+        self._disk.fsync_dir(self.path)
+        self._disk.remove_tree(path)
 
     def _put_aside_if_of_another(self, topic: str, partition: int, topic_id: bytes) -> None:
         """What is left of a deleted topic of the same name must not become part of the new one.

@@ -40,7 +40,6 @@ class LocalPartitions:
             metadata=metadata,
             write_cycle=self.write_cycle,
             data=base.data,
-            disk=ports.disk,
             opener=PartitionOpener(base.data, ports.disk, ports.clock, base.settings, base.metrics),
             opening_pool=lambda: ports.executor(_OPENING_THREADS, "forebay-open"),
             jobs=LogJobs(loop, ports.executor(_LOG_THREADS, "forebay-logs")),

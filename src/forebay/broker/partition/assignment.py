@@ -38,7 +38,6 @@ from forebay.core.cluster.image import ClusterImage, PartitionState, TopicImage
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import StorageError
 from forebay.storage.datadir import DataDir
-from forebay.storage.disk import Disk
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +71,6 @@ class Assignment:
         metadata: Metadata,
         write_cycle: Writes,
         data: DataDir,
-        disk: Disk,
         opener: PartitionOpener,
         opening_pool: Callable[[], Executor],
         jobs: LogJobs,
@@ -89,7 +87,6 @@ class Assignment:
         self._metadata = metadata
         self._write_cycle = write_cycle
         self._data = data
-        self._disk = disk
         self._opener = opener
         self._opening_pool = opening_pool
         self._jobs = jobs
@@ -323,7 +320,7 @@ class Assignment:
         paths, self._deleted = self._deleted, []
         for path in paths:
             try:
-                await self._workers.run(partial(self._disk.remove_tree, path))
+                await self._workers.run(partial(self._data.remove_deleted, path))
             except OSError as error:
                 log.warning(
                     "a deleted partition could not be removed yet",
