@@ -16,7 +16,7 @@ from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.coordinators.groups import Groups
 from forebay.broker.coordinators.markers import MarkerAppends
 from forebay.broker.coordinators.producer_ids import ProducerIds
-from forebay.broker.coordinators.share_states import ShareStates
+from forebay.broker.coordinators.share_coordinator import ShareStates
 from forebay.broker.coordinators.transactions import Transactions
 from forebay.broker.fetch.offsets_by_time import OffsetsByTime
 from forebay.broker.fetch.service import FetchService

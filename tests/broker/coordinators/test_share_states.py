@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import count
 from pathlib import Path
 
-from forebay.broker.coordinators.share_states import ShareStates
-from forebay.core.shares.coordinator_key import coordinator_key
-from forebay.core.shares.persisted_state import ShareKey
+from forebay.broker.coordinators.share_coordinator import ShareStates
+from forebay.core.shares.coordinator.key import coordinator_key
+from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.errors import ErrorCode
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
 from support.clients.wire_client import create_topic

@@ -10,7 +10,7 @@ import pytest
 
 from forebay.broker.moves.appends import MoveAppends
 from forebay.broker.moves.journal import MoveJournal
-from forebay.broker.shares.dead_letters import DeadLetterSource
+from forebay.broker.shares.dead_letters.source import DeadLetterSource
 from forebay.errors import ErrorCode, KafkaError
 from support.brokers.dead_letters import (
     DEAD,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from forebay.broker.shares.record_reads import RecordsRead, read_records
+from forebay.broker.shares.dead_letters.record_reads import RecordsRead, read_records
 from forebay.broker.worker_threads import WorkerThreads
-from forebay.core.shares.dead_letter import NoCopy
+from forebay.core.shares.partition.dead_letter import NoCopy
 from forebay.errors import StorageError
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log

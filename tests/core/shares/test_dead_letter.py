@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.core.shares.dead_letter import (
+from forebay.core.shares.partition.dead_letter import (
     DeadLetterBatch,
     NoCopy,
     Origin,
@@ -14,8 +14,8 @@ from forebay.core.shares.dead_letter import (
     only,
     overlap,
 )
-from forebay.core.shares.partition import DeadLetters
-from forebay.core.shares.transitions import DeadLetterCause
+from forebay.core.shares.partition.share_partition import DeadLetters
+from forebay.core.shares.partition.transitions import DeadLetterCause
 from forebay.wire.records import Record
 
 REJECTED, LIMIT = DeadLetterCause.REJECTED, DeadLetterCause.DELIVERY_LIMIT

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from forebay.config import ShareCoordinatorConfig
-from forebay.core.shares.coordinator_key import coordinator_key, parse_coordinator_key
-from forebay.core.shares.persisted_state import ShareKey
-from forebay.core.shares.state_answers import failure
+from forebay.core.shares.coordinator.answers import failure
+from forebay.core.shares.coordinator.key import coordinator_key, parse_coordinator_key
+from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.core.step import RequestInfo, StateRecord
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.hashing import partition_for

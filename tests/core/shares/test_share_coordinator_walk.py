@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from forebay.config import ShareCoordinatorConfig
-from forebay.core.shares.persisted_state import (
+from forebay.core.shares.coordinator.persisted_state import (
     ShareKey,
     ShareState,
     read_key,

@@ -13,9 +13,9 @@ from random import Random
 import pytest
 
 from forebay.config import ShareCoordinatorConfig
-from forebay.core.shares.partition import SharePartition
-from forebay.core.shares.transitions import RecordState
-from forebay.core.shares.writes import StateRange, StateWrite
+from forebay.core.shares.partition.share_partition import SharePartition
+from forebay.core.shares.partition.transitions import RecordState
+from forebay.core.shares.partition.writes import StateRange, StateWrite
 from forebay.errors import ErrorCode
 from support.machines.share_coordinator import ShareCoordinator
 from support.machines.share_leader import ACCEPT, GAP, REJECT, RELEASE, SETTINGS, ShareLeader

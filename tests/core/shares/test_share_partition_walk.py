@@ -12,11 +12,11 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from forebay.core.shares.acquisition import Acquired, Demand, LogRead
-from forebay.core.shares.partition import SharePartition
-from forebay.core.shares.settings import ShareSettings
-from forebay.core.shares.transitions import ACQUIRED, AVAILABLE, FINISHED, RecordState
-from forebay.core.shares.writes import StateWrite
+from forebay.core.shares.partition.acquisition import Acquired, Demand, LogRead
+from forebay.core.shares.partition.settings import ShareSettings
+from forebay.core.shares.partition.share_partition import SharePartition
+from forebay.core.shares.partition.transitions import ACQUIRED, AVAILABLE, FINISHED, RecordState
+from forebay.core.shares.partition.writes import StateWrite
 from forebay.errors import ErrorCode
 from forebay.wire.messages.share_fetch import AcknowledgementBatch
 from support.machines.share_leader import ACCEPT, REJECT, RELEASE, RENEW, StoredShare

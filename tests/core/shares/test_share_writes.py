@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from forebay.core.shares.acquisition import Acquired
-from forebay.core.shares.description import Holder
-from forebay.core.shares.partition import DeadLetters, SharePartition
-from forebay.core.shares.transitions import DeadLetterCause, RecordState
-from forebay.core.shares.writes import StateRange
+from forebay.core.shares.partition.acquisition import Acquired
+from forebay.core.shares.partition.description import Holder
+from forebay.core.shares.partition.share_partition import DeadLetters, SharePartition
+from forebay.core.shares.partition.transitions import DeadLetterCause, RecordState
+from forebay.core.shares.partition.writes import StateRange
 from forebay.errors import KafkaError
 from forebay.wire.messages.share_fetch import AcknowledgementBatch
 from support.machines.share_leader import ACCEPT, GAP, REJECT, RELEASE, SETTINGS, ShareLeader

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from uuid import uuid4
 
 from forebay.broker.shares.live_share import LiveShare
-from forebay.core.shares.acquisition import Demand, LogRead
-from forebay.core.shares.persisted_state import ShareKey
+from forebay.core.shares.coordinator.persisted_state import ShareKey
+from forebay.core.shares.partition.acquisition import Demand, LogRead
 from forebay.core.shares.sessions import SessionPartition
 from forebay.errors import ErrorCode
 from forebay.wire.batch import records, split

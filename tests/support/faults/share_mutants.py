@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from forebay.core.shares.partition import Acknowledgement, Acquisition, SharePartition
-from forebay.core.shares.persisted_state import ShareKey
-from forebay.core.shares.state_decisions import StateDraft
-from forebay.core.shares.transitions import AVAILABLE, FINISHED, RELEASE
-from forebay.core.shares.window import Span, Window
+from forebay.core.shares.coordinator.decisions import StateDraft
+from forebay.core.shares.coordinator.persisted_state import ShareKey
+from forebay.core.shares.partition.share_partition import Acknowledgement, Acquisition, SharePartition
+from forebay.core.shares.partition.transitions import AVAILABLE, FINISHED, RELEASE
+from forebay.core.shares.partition.window import Span, Window
 from forebay.wire.messages.write_share_group_state import PartitionData
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forebay.config import ShareCoordinatorConfig
-from forebay.core.shares.coordinator_shard import DeleteStateRecords, ShareCoordinatorShard, Topics
-from forebay.core.shares.persisted_state import ShareKey, ShareState
+from forebay.core.shares.coordinator.persisted_state import ShareKey, ShareState
+from forebay.core.shares.coordinator.shard import DeleteStateRecords, ShareCoordinatorShard, Topics
 from forebay.core.step import Now, RequestInfo, StateRecord, Step
 from forebay.wire.codec import decode, encode
 from forebay.wire.messages import (

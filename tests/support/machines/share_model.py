@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from forebay.core.shares.acquisition import Acquired, Demand, LogRead
-from forebay.core.shares.settings import ShareSettings
-from forebay.core.shares.transitions import (
+from forebay.core.shares.partition.acquisition import Acquired, Demand, LogRead
+from forebay.core.shares.partition.settings import ShareSettings
+from forebay.core.shares.partition.transitions import (
     ACKNOWLEDGED,
     ACQUIRED,
     ARCHIVED,
@@ -21,7 +21,7 @@ from forebay.core.shares.transitions import (
     FINISHED,
     RecordState,
 )
-from forebay.core.shares.writes import StateWrite
+from forebay.core.shares.partition.writes import StateWrite
 from forebay.errors import ErrorCode
 from forebay.wire.messages.share_fetch import AcknowledgementBatch
 from support.machines.share_leader import ACCEPT, GAP, REJECT, RELEASE, RENEW, StoredShare

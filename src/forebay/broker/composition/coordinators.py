@@ -10,8 +10,8 @@ from forebay.broker.coordinators.groups import Groups
 from forebay.broker.coordinators.host import CoordinatorHost
 from forebay.broker.coordinators.markers import MarkerAppends, MarkerWriter
 from forebay.broker.coordinators.producer_ids import ProducerIds
+from forebay.broker.coordinators.share_coordinator import ShareStates
 from forebay.broker.coordinators.share_errands import ShareErrands
-from forebay.broker.coordinators.share_states import ShareStates
 from forebay.broker.coordinators.transactions import Transactions
 from forebay.broker.fetch.end_offsets import EndOffsets
 from forebay.broker.moves.journal import MoveJournal

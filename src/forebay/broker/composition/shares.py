@@ -11,9 +11,9 @@ from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.moves.appends import MoveAppends
 from forebay.broker.moves.live_mover import MoverHost
 from forebay.broker.produce.record_checks import Examiner
-from forebay.broker.shares.dead_letter_target import DeadLetterTargets
 from forebay.broker.shares.dead_letter_watch import DeadLetterWatch
-from forebay.broker.shares.dead_letters import DeadLetterHost
+from forebay.broker.shares.dead_letters.source import DeadLetterHost
+from forebay.broker.shares.dead_letters.target import DeadLetterTargets
 from forebay.broker.shares.live_share import ShareHost
 from forebay.broker.shares.missing_states import MissingStates
 from forebay.broker.shares.service import ShareService

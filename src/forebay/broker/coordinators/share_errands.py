@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from forebay.broker.coordinators.share_states import ShareStates
+from forebay.broker.coordinators.share_coordinator import ShareStates
 from forebay.core.groups.share.effects import (
     DeleteShares,
     InitializeShares,
@@ -20,7 +20,7 @@ from forebay.core.groups.share.effects import (
     ShareSummary,
     SummarizeShares,
 )
-from forebay.core.shares.persisted_state import ShareKey
+from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import delete_share_group_state as delete_message
 from forebay.wire.messages import initialize_share_group_state as initialize_message

@@ -7,11 +7,11 @@ from typing import Any
 from forebay.broker.cluster.addresses import Addresses
 from forebay.broker.coordinators.groups import Groups
 from forebay.broker.coordinators.runtime import Coordinator as Runtime
-from forebay.broker.coordinators.share_states import ShareStates
+from forebay.broker.coordinators.share_coordinator import ShareStates
 from forebay.broker.coordinators.transactions import Transactions
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.ports import Address
-from forebay.core.shares.coordinator_key import parse_coordinator_key
+from forebay.core.shares.coordinator.key import parse_coordinator_key
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import find_coordinator as wire
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from forebay.broker.background import Background
-from forebay.broker.coordinators.share_states import ShareStates
+from forebay.broker.coordinators.share_coordinator import ShareStates
 from forebay.broker.net.dispatch import RequestContext, answer_with
 from forebay.broker.net.replies import Reply
 from forebay.core.step import RequestInfo

@@ -12,13 +12,13 @@ import asyncio
 import logging
 
 from forebay.broker.cluster.peers import Peers
-from forebay.broker.coordinators.share_states import ShareStates
+from forebay.broker.coordinators.share_coordinator import ShareStates
 from forebay.broker.shares.table import ShareTable
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import NO_LEADER
-from forebay.core.shares.persisted_state import ShareKey
+from forebay.core.shares.coordinator.persisted_state import ShareKey
+from forebay.core.shares.partition.transitions import ARCHIVING
 from forebay.core.shares.sessions import SessionPartition
-from forebay.core.shares.transitions import ARCHIVING
 from forebay.errors import KafkaError
 from forebay.wire.messages.resume_dead_letters import ResumeDeadLettersRequest
 

@@ -1,6 +1,6 @@
 """One share partition on the leader of its partition: the machine, its writes, its timer, and its waiters.
 
-The machine (`core/shares/partition.py`) decides. This part has its state read and written, calls it when a
+The machine (`SharePartition`) decides. This part has its state read and written, calls it when a
 lock or a backoff is over, and wakes fetches when there may be something to acquire. When the share
 coordinator says that another leader has taken over, or this broker stops leading, the share is dropped:
 waiters get an error, and the next fetch makes it anew from the persisted state.
@@ -25,18 +25,18 @@ from forebay.broker.moves.live_mover import LiveMover
 from forebay.broker.partition.long_polls import Arrivals, FetchWait, release
 from forebay.broker.partition.partition import Partition
 from forebay.broker.shares.cold_headers import ColdHeaders
-from forebay.broker.shares.dead_letters import DeadLetterHost, DeadLetterSource
+from forebay.broker.shares.dead_letters.source import DeadLetterHost, DeadLetterSource
 from forebay.broker.shares.state_store import NO_WRITE, ShareStateStore
 from forebay.config import ShareGroupSettings
 from forebay.core.moves.move import mover_id
-from forebay.core.shares.acknowledgements import AcknowledgeType
-from forebay.core.shares.acquisition import Acquired
-from forebay.core.shares.coordinator_key import coordinator_key
-from forebay.core.shares.partition import SharePartition
-from forebay.core.shares.persisted_state import ShareKey
-from forebay.core.shares.settings import ShareSettings
-from forebay.core.shares.transitions import ARCHIVING, RecordState
-from forebay.core.shares.writes import StateRange, StateWrite
+from forebay.core.shares.coordinator.key import coordinator_key
+from forebay.core.shares.coordinator.persisted_state import ShareKey
+from forebay.core.shares.partition.acknowledgements import AcknowledgeType
+from forebay.core.shares.partition.acquisition import Acquired
+from forebay.core.shares.partition.settings import ShareSettings
+from forebay.core.shares.partition.share_partition import SharePartition
+from forebay.core.shares.partition.transitions import ARCHIVING, RecordState
+from forebay.core.shares.partition.writes import StateRange, StateWrite
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.share_fetch import AcknowledgementBatch
 

@@ -16,8 +16,8 @@ from forebay.broker.cluster.peers import Peers
 from forebay.broker.coordinators.groups import Groups
 from forebay.coordination.metadata import Metadata
 from forebay.core.groups.shard import GroupShard
-from forebay.core.shares.coordinator_key import coordinator_key
-from forebay.core.shares.persisted_state import ShareKey
+from forebay.core.shares.coordinator.key import coordinator_key
+from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.core.step import RequestInfo, Step, Ticket
 from forebay.errors import KafkaError
 from forebay.wire.messages.describe_share_group_offsets import (

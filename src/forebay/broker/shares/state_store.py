@@ -12,11 +12,11 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from forebay.broker.coordinators.share_states import ShareStates
-from forebay.core.shares.coordinator_key import coordinator_key
-from forebay.core.shares.persisted_state import UNKNOWN_COUNT, ShareKey
-from forebay.core.shares.state_ranges import NO_OFFSET
-from forebay.core.shares.writes import StateWrite
+from forebay.broker.coordinators.share_coordinator import ShareStates
+from forebay.core.shares.coordinator.key import coordinator_key
+from forebay.core.shares.coordinator.persisted_state import UNKNOWN_COUNT, ShareKey
+from forebay.core.shares.coordinator.ranges import NO_OFFSET
+from forebay.core.shares.partition.writes import StateWrite
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import read_share_group_state as read_message
 from forebay.wire.messages import write_share_group_state as write_message

@@ -9,7 +9,7 @@ from forebay.broker.partition.table import PartitionTable
 from forebay.broker.shares.live_share import LiveShare, ShareHost
 from forebay.config import ShareGroupSettings
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.shares.persisted_state import ShareKey
+from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.core.shares.sessions import SessionKey, SessionPartition, ShareSessions
 
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from forebay.core.shares.transitions import ACQUIRED, AVAILABLE, RecordState
-from forebay.core.shares.window import Span, Window
+from forebay.core.shares.partition.transitions import ACQUIRED, AVAILABLE, RecordState
+from forebay.core.shares.partition.window import Span, Window
 
 
 class StateRange(NamedTuple):

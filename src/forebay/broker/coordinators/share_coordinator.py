@@ -19,10 +19,10 @@ from forebay.broker.coordinators.runtime import Coordinator
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.partition.long_polls import release
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.shares.coordinator_key import coordinator_key
-from forebay.core.shares.coordinator_shard import DeleteStateRecords, ShareCoordinatorShard, Topics
-from forebay.core.shares.persisted_state import ShareKey
-from forebay.core.shares.state_answers import failure
+from forebay.core.shares.coordinator.answers import failure
+from forebay.core.shares.coordinator.key import coordinator_key
+from forebay.core.shares.coordinator.persisted_state import ShareKey
+from forebay.core.shares.coordinator.shard import DeleteStateRecords, ShareCoordinatorShard, Topics
 from forebay.core.step import Effect, Now, RequestInfo, Step
 from forebay.errors import ErrorCode, KafkaError, known_code
 from forebay.wire.fields import Request

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from forebay.core.shares.persisted_state import (
+from forebay.core.shares.coordinator.persisted_state import (
     UNKNOWN_COUNT,
     Change,
     ShareKey,
@@ -38,9 +38,9 @@ from forebay.core.shares.persisted_state import (
     tombstone,
     update_record,
 )
-from forebay.core.shares.state_ranges import NO_OFFSET
-from forebay.core.shares.transitions import RecordState
-from forebay.core.shares.writes import StateRange
+from forebay.core.shares.coordinator.ranges import NO_OFFSET
+from forebay.core.shares.partition.transitions import RecordState
+from forebay.core.shares.partition.writes import StateRange
 from forebay.core.step import Now, StateRecord
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.delete_share_group_state import ANY_EPOCH

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from forebay.core.shares.transitions import ACQUIRED, ARCHIVING
-from forebay.core.shares.window import Window
+from forebay.core.shares.partition.transitions import ACQUIRED, ARCHIVING
+from forebay.core.shares.partition.window import Window
 
 
 class Holder(NamedTuple):

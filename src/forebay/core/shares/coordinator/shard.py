@@ -3,7 +3,7 @@
 It keeps, for every share partition that hashes to the partition, what its leader must find again after a
 change of leadership: the start offset, the delivery states, the epochs (`persisted_state`). It knows nothing
 of members, locks or retries; those are the leader's. Who may read and write is decided in
-`state_decisions`, and `state_upkeep` keeps the log short.
+`decisions`, and `upkeep` keeps the log short.
 
 Operations take a ticket, the request, the client and the time, in this order, and return a Step; all share
 partitions of a request must be of this shard. What survives changes in `replay` only.
@@ -16,7 +16,9 @@ from types import MappingProxyType
 from typing import Any
 
 from forebay.config import ShareCoordinatorConfig
-from forebay.core.shares.persisted_state import (
+from forebay.core.shares.coordinator.answers import Decide, answer
+from forebay.core.shares.coordinator.decisions import StateDraft, Topics
+from forebay.core.shares.coordinator.persisted_state import (
     NO_LEADER,
     UNKNOWN_COUNT,
     ShareKey,
@@ -25,10 +27,8 @@ from forebay.core.shares.persisted_state import (
     read_key,
     replayed,
 )
-from forebay.core.shares.state_answers import Decide, answer
-from forebay.core.shares.state_decisions import StateDraft, Topics
-from forebay.core.shares.state_ranges import NO_OFFSET
-from forebay.core.shares.state_upkeep import DeleteStateRecords, RecordOffsets, StateUpkeep
+from forebay.core.shares.coordinator.ranges import NO_OFFSET
+from forebay.core.shares.coordinator.upkeep import DeleteStateRecords, RecordOffsets, StateUpkeep
 from forebay.core.step import Effect, Now, RequestInfo, StateRecord, Step, Ticket
 from forebay.wire.fields import Request
 from forebay.wire.messages import delete_share_group_state, write_share_group_state

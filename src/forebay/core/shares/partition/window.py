@@ -18,7 +18,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from operator import attrgetter
 
-from forebay.core.shares.transitions import ACQUIRED, AVAILABLE, FINISHED, DeadLetterCause, RecordState
+from forebay.core.shares.partition.transitions import (
+    ACQUIRED,
+    AVAILABLE,
+    FINISHED,
+    DeadLetterCause,
+    RecordState,
+)
 
 _first_of = attrgetter("first")
 

@@ -15,12 +15,13 @@ from typing import Protocol
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.moves.live_mover import MoverHost
 from forebay.broker.partition.partition import Partition
-from forebay.broker.shares.dead_letter_target import DeadLetterTargets, Target
-from forebay.broker.shares.record_reads import RecordsRead, read_records
+from forebay.broker.shares.dead_letters.record_reads import RecordsRead, read_records
+from forebay.broker.shares.dead_letters.target import DeadLetterTargets, Target
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.config import ShareGroupSettings
 from forebay.core.moves.move import Move
-from forebay.core.shares.dead_letter import (
+from forebay.core.shares.coordinator.persisted_state import ShareKey
+from forebay.core.shares.partition.dead_letter import (
     DeadLetterBatch,
     NoCopy,
     Origin,
@@ -29,8 +30,7 @@ from forebay.core.shares.dead_letter import (
     only,
     overlap,
 )
-from forebay.core.shares.partition import DeadLetters, SharePartition
-from forebay.core.shares.persisted_state import ShareKey
+from forebay.core.shares.partition.share_partition import DeadLetters, SharePartition
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import HEADER_SIZE
 from forebay.wire.records import Record

@@ -41,12 +41,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from forebay.core.shares.acknowledgements import AcknowledgeType, checked
-from forebay.core.shares.acquisition import Acquired, Demand, LogRead, choose
-from forebay.core.shares.description import Description, describe
-from forebay.core.shares.loading import loaded
-from forebay.core.shares.settings import ShareSettings
-from forebay.core.shares.transitions import (
+from forebay.core.shares.partition.acknowledgements import AcknowledgeType, checked
+from forebay.core.shares.partition.acquisition import Acquired, Demand, LogRead, choose
+from forebay.core.shares.partition.description import Description, describe
+from forebay.core.shares.partition.loading import loaded
+from forebay.core.shares.partition.settings import ShareSettings
+from forebay.core.shares.partition.transitions import (
     ACCEPT,
     ACQUIRE,
     ACQUIRED,
@@ -62,8 +62,8 @@ from forebay.core.shares.transitions import (
     DeadLetterCause,
     Transition,
 )
-from forebay.core.shares.window import Span
-from forebay.core.shares.writes import StateRange, StateWrite, Writes
+from forebay.core.shares.partition.window import Span
+from forebay.core.shares.partition.writes import StateRange, StateWrite, Writes
 from forebay.errors import ErrorCode
 from forebay.wire.messages.share_fetch import AcknowledgementBatch
 

@@ -14,8 +14,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from heapq import heappop, heappush
 
-from forebay.core.shares.transitions import RecordState
-from forebay.core.shares.writes import StateRange
+from forebay.core.shares.partition.transitions import RecordState
+from forebay.core.shares.partition.writes import StateRange
 
 NO_OFFSET = -1
 """The start offset of a share partition that no leader has found yet."""

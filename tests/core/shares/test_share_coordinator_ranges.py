@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.core.shares.state_ranges import NO_OFFSET, Ranges, merge
-from forebay.core.shares.transitions import RecordState
-from forebay.core.shares.writes import StateRange
+from forebay.core.shares.coordinator.ranges import NO_OFFSET, Ranges, merge
+from forebay.core.shares.partition.transitions import RecordState
+from forebay.core.shares.partition.writes import StateRange
 
 STATES = sorted(frozenset(RecordState) - {RecordState.ACQUIRED})
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from forebay.core.shares.transitions import ACQUIRED, ARCHIVING, DeadLetterCause
-from forebay.core.shares.window import Span, Window
-from forebay.core.shares.writes import StateRange
+from forebay.core.shares.partition.transitions import ACQUIRED, ARCHIVING, DeadLetterCause
+from forebay.core.shares.partition.window import Span, Window
+from forebay.core.shares.partition.writes import StateRange
 from forebay.errors import ErrorCode, KafkaError
 
 

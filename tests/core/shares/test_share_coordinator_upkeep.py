@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.config import ShareCoordinatorConfig
-from forebay.core.shares.persisted_state import ShareKey
+from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.errors import ErrorCode
 from support.machines.share_coordinator import KEY, ORDERS, PAYMENTS, ShareCoordinator
 

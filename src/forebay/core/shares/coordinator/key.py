@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
-from forebay.core.shares.persisted_state import ShareKey
+from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.errors import ErrorCode, KafkaError
 
 _ID_LENGTH = 22

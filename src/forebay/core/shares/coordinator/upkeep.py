@@ -22,8 +22,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forebay.config import ShareCoordinatorConfig
-from forebay.core.shares.persisted_state import ShareKey, ShareState
-from forebay.core.shares.state_decisions import StateDraft, Topics
+from forebay.core.shares.coordinator.decisions import StateDraft, Topics
+from forebay.core.shares.coordinator.persisted_state import ShareKey, ShareState
 from forebay.core.step import Effect, Now
 
 _RECORDS_PER_STEP = 100

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from forebay.core.shares.state_ranges import NO_OFFSET, Ranges, merge
-from forebay.core.shares.transitions import RecordState
-from forebay.core.shares.writes import StateRange
+from forebay.core.shares.coordinator.ranges import NO_OFFSET, Ranges, merge
+from forebay.core.shares.partition.transitions import RecordState
+from forebay.core.shares.partition.writes import StateRange
 from forebay.core.step import StateRecord
 from forebay.wire.state.share_state import (
     ShareSnapshotKey,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from forebay.core.shares.persisted_state import ShareKey
+from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.core.step import RequestInfo
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import Request, Response, Struct

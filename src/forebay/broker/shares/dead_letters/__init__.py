@@ -1,0 +1,1 @@
+"""The dead letters of share partitions: what is moved, and where to."""
