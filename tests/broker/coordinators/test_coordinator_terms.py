@@ -42,6 +42,7 @@ async def _cluster(directory: Path, settings: dict[str, str] | None = None) -> A
     async with local_cluster(directory, settings) as cluster:
         (made,) = (await cluster.ask(1, create_topic("t"), 7)).topics
         assert made.error_code == ErrorCode.NONE
+        await cluster.knows("t")
         yield cluster
 
 
@@ -55,8 +56,8 @@ async def _coordinator(cluster: LocalCluster, group: str = GROUP) -> int:
         found.add((each.node_id, each.port))
     assert len(found) == 1
     home = next(iter(found))[0]
-    if group == GROUP:
-        await eventually(lambda: cluster[home].groups.coordinator.at(_index()))
+    await cluster.knows(OFFSETS)
+    await eventually(lambda: cluster[home].groups.coordinator.at(_index(group)))
     return home
 
 
@@ -293,7 +294,7 @@ async def test_what_cannot_be_read_ends_no_broker(tmp_path: Path) -> None:
         await eventually(lambda: cluster[other].partitions.held(OFFSETS, index).log.end_offset == 1)
         await cluster.lead(OFFSETS, index, other)
         assert await _committed(cluster, other, 1) in COME_BACK
-        unharmed = next(f"group-{n}" for n in range(1000) if partition_for(f"group-{n}", 50) != index)
+        unharmed = next(f"group-{n}" for n in range(1000) if _index(f"group-{n}") != index)
         there = await _coordinator(cluster, unharmed)
         await retried(lambda: _answered(_committed(cluster, there, 1, unharmed)), *COME_BACK)
 

@@ -38,6 +38,7 @@ COME_BACK = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
 )
 MOVED = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.LEADER_NOT_AVAILABLE,
@@ -64,10 +65,7 @@ class Producer:
         return self.cluster.leader(TRANSACTIONS, partition_for(self.transactional_id, 4))
 
     async def begin(self) -> None:
-        found = await self.cluster.ask(
-            1, FindCoordinatorRequest(key_type=1, coordinator_keys=[self.transactional_id]), 6
-        )
-        assert [each.error_code for each in found.coordinators] == [ErrorCode.NONE]
+        await find_coordinator(self.cluster, 1, self.transactional_id)
         request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=60_000)
 
         async def attempt() -> tuple[Any, int]:
@@ -122,9 +120,9 @@ class Producer:
             self.sequences[partition] = sequence + 1
         return code
 
-    async def send_offset(self, offset: int, version: int = 3) -> int:
+    async def send_offset(self, offset: int, version: int = 3, *, retry: bool = True) -> int:
         """The error code of committing a group's offset as part of the transaction."""
-        await self.cluster.ask(1, FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]), 6)
+        await find_coordinator(self.cluster, 0, GROUP)
         partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
         request = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
@@ -133,22 +131,28 @@ class Producer:
             producer_epoch=self.producer_epoch,
             topics=[TxnOffsetCommitRequestTopic(name=self.topic, partitions=[partition])],
         )
-        response = await self.cluster.ask(group_home(self.cluster), request, version)
-        code: int = response.topics[0].partitions[0].error_code
+
+        async def attempt() -> tuple[int, int]:
+            response = await self.cluster.ask(group_home(self.cluster), request, version)
+            code: int = response.topics[0].partitions[0].error_code
+            return code, code
+
+        code: int = await retried(attempt, *(COME_BACK if retry else ()))
         return code
 
     async def add_offsets(self) -> None:
-        response = await self.cluster.ask(
-            self.home,
-            AddOffsetsToTxnRequest(
-                transactional_id=self.transactional_id,
-                producer_id=self.producer_id,
-                producer_epoch=self.producer_epoch,
-                group_id=GROUP,
-            ),
-            3,
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            group_id=GROUP,
         )
-        assert response.error_code == ErrorCode.NONE
+
+        async def attempt() -> tuple[int, int]:
+            code: int = (await self.cluster.ask(self.home, request, 3)).error_code
+            return code, code
+
+        assert await retried(attempt, *COME_BACK) == ErrorCode.NONE
 
     async def end(self, *, commit: bool = True) -> None:
         request = EndTxnRequest(
@@ -173,10 +177,24 @@ def group_home(cluster: LocalCluster) -> int:
     return cluster.leader(OFFSETS, partition_for(GROUP, 4))
 
 
+async def find_coordinator(cluster: LocalCluster, key_type: int, key: str) -> None:
+    """Have the internal topic made, and wait until every broker has opened what it holds of it."""
+    request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+
+    async def attempt() -> tuple[int, int]:
+        (found,) = (await cluster.ask(cluster.nodes[0], request, 6)).coordinators
+        return found.error_code, found.error_code
+
+    assert await retried(attempt, *COME_BACK) == ErrorCode.NONE
+    await cluster.knows((OFFSETS, TRANSACTIONS)[key_type])
+
+
 async def make_topic(cluster: LocalCluster, partitions: int = 3) -> str:
-    (made,) = (await cluster.ask(1, create_topic("events", partitions), 7)).topics
+    name = "events"
+    (made,) = (await cluster.ask(1, create_topic(name, partitions), 7)).topics
     assert made.error_code == ErrorCode.NONE
-    return "events"
+    await cluster.knows(name)
+    return name
 
 
 async def read_committed(cluster: LocalCluster, topic: str, partition: int) -> list[bytes]:
@@ -186,7 +204,8 @@ async def read_committed(cluster: LocalCluster, topic: str, partition: int) -> l
         leader = cluster.leader(topic, partition)
         request = fetch(topic, partitions=[partition], isolation_level=1)
         data = only_partition(await cluster.ask(leader, request, 12))
-        settled = data.last_stable_offset == data.high_watermark
+        end = cluster[leader].partitions.get(topic, partition).log.end_offset
+        settled = data.last_stable_offset == data.high_watermark == end
         return data, data.error_code if settled else ErrorCode.OFFSET_NOT_AVAILABLE
 
     data = await retried(attempt, *MOVED, ErrorCode.OFFSET_NOT_AVAILABLE)
