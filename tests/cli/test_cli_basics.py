@@ -15,6 +15,7 @@ import pytest
 
 from forebay import __version__
 from forebay.cli import client
+from forebay.local.ports import ReservedPort
 from support.brokers.forebay_command import command, environment, forebay, forebay_process
 
 
@@ -28,22 +29,21 @@ def test_help_names_every_verb() -> None:
         assert f"\n  {verb} " in out
 
 
-def unused_address() -> str:
-    """An address where nobody listens: bound once, and closed again."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{taken.getsockname()[1]}"
+@pytest.fixture
+def unused_address() -> Iterator[str]:
+    """An address where nobody listens, and nobody will."""
+    with contextlib.closing(ReservedPort()) as nobody:
+        yield f"127.0.0.1:{nobody.number}"
 
 
 @pytest.mark.parametrize(
     "arguments", [("topic", "list"), ("produce", "t"), ("consume", "t"), ("config", "get", "topic", "t")]
 )
-def test_nobody_there(arguments: tuple[str, ...]) -> None:
-    address = unused_address()
-    done = forebay(*arguments, "-b", address)
+def test_nobody_there(arguments: tuple[str, ...], unused_address: str) -> None:
+    done = forebay(*arguments, "-b", unused_address)
     assert done.code == 1
     assert done.err.count("\n") == 1
-    assert f"no broker answers at {address}" in done.err
+    assert f"no broker answers at {unused_address}" in done.err
     assert "forebay serve" in done.err
 
 
@@ -127,7 +127,7 @@ def test_serve_imports_neither_the_client_library_nor_the_table_printer() -> Non
         "print([m for m in ('confluent_kafka', 'rich', 'tomllib', 'sqlglot') if m in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stdout.strip() == "[]", done.stderr
 
@@ -142,7 +142,7 @@ def test_a_reader_that_went_away_is_no_error(tmp_path: Path) -> None:
             stdout=writer,
             stderr=subprocess.PIPE,
             env=environment(),
-            timeout=60,
+            timeout=120,
             check=False,
         )
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from forebay.coordination.etcd.gateway import REQUEST_TIMEOUT_S
 from forebay.coordination.etcd.store import EtcdStore
 from forebay.coordination.store import Put, StoreError
 from forebay.errors import ConfigError
-from forebay.local.etcd import EtcdCluster, EtcdTls, free_port
+from forebay.local.etcd import EtcdCluster, EtcdTls
+from forebay.local.ports import ReservedPort
 from support.brokers.shared_etcd import until_renewed
 from support.faults.certificates import Authority
 
@@ -72,7 +74,7 @@ async def use(config: ClusterConfig, request_timeout_s: float = REQUEST_TIMEOUT_
     try:
         key = f"/forebay/{config.name}/key"
         made = await store.txn(puts=[Put(key=key, value=b"x")])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async for _, revision in store.watch(key, made.revision):
                 assert revision == made.revision
                 break
@@ -122,9 +124,9 @@ async def test_tls_and_plain_are_told_apart(
     secure_etcd: EtcdCluster, one_etcd: EtcdCluster, authority: Authority
 ) -> None:
     plain = broker_config({"forebay.cluster": f"etcd://{secure_etcd.endpoints}/test"}).cluster
-    assert "etcds://" in await refusal(plain, 2.0)
+    assert "etcds://" in await refusal(plain, 4.0)
     secure = broker_config({"forebay.cluster": f"etcds://{one_etcd.endpoints}/test"}).cluster
-    assert "write etcd://" in await refusal(secure, 2.0)
+    assert "write etcd://" in await refusal(secure, 4.0)
 
 
 async def test_files_that_are_no_certificates(secure_etcd: EtcdCluster, tmp_path: Path) -> None:
@@ -147,7 +149,7 @@ async def test_a_login_that_has_run_out_is_renewed(guarded_etcd: EtcdCluster) ->
             store.gateway.token = "forgotten.1"
             assert (await store.txn(puts=[Put(key="/forebay/test/key", value=b"x")])).ok
             store.gateway.token = "forgotten.2"
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 async for events, _ in store.watch("/forebay/test/key", 1):
                     assert events
                     break
@@ -199,8 +201,9 @@ async def test_with_users_a_certificate_must_have_no_common_name(
 
 
 async def test_nothing_there() -> None:
-    config = broker_config({"forebay.cluster": f"etcd://127.0.0.1:{free_port()}/test"}).cluster
-    message = await refusal(config, 1.0)
+    with contextlib.closing(ReservedPort()) as nobody:
+        config = broker_config({"forebay.cluster": f"etcd://127.0.0.1:{nobody.number}/test"}).cluster
+        message = await refusal(config, 3.0)
     assert "refused" in message
     assert "forebay.cluster" in message
 

@@ -22,9 +22,9 @@ from types import TracebackType
 from forebay.local.child_broker import ChildBroker
 from forebay.local.etcd import EtcdCluster, halt
 from forebay.local.metadata import leader_seen_by, seen_by
+from forebay.local.ports import HOST, ReservedPort
 from forebay.local.settings import TEST_SETTINGS, BrokerFailed, setting_text
 
-_HOST = "127.0.0.1"
 _READY_SECONDS_MAX = 60.0
 _POLL_SECONDS = 0.05
 _NAME = "local"
@@ -60,6 +60,7 @@ class Cluster:
         self.data_dir = Path(data_dir)
         self.etcd = EtcdCluster(etcd_servers, data_dir=self.data_dir / "etcd", durable=self._kept)
         self._addresses: dict[int, str] = {}
+        self._ports: dict[int, ReservedPort] = {}
         self._children: dict[int, ChildBroker] = {}
         self.paused: set[int] = set()
         """The brokers that stand still until they are resumed."""
@@ -209,8 +210,7 @@ class Cluster:
 
     def broker_settings(self, node_id: int) -> dict[str, str]:
         """What the broker is started with; a subclass may say it differently."""
-        port = self._port + node_id - 1 if self._port else 0
-        address = self._addresses.get(node_id, f"{_HOST}:{port}")
+        address = self._addresses.get(node_id) or f"{HOST}:{self._port_of(node_id)}"
         own = {
             "forebay.cluster": self.etcd.url(_NAME),
             "node.id": str(node_id),
@@ -222,6 +222,13 @@ class Cluster:
         # Data that is kept is kept as safe as a broker would by itself.
         defaults = {} if self._kept else TEST_SETTINGS
         return {**defaults, **self._settings, **own}
+
+    def _port_of(self, node_id: int) -> int:
+        if self._port:
+            return self._port + node_id - 1
+        if node_id not in self._ports:
+            self._ports[node_id] = ReservedPort()
+        return self._ports[node_id].number
 
     def _child(self, node_id: int) -> ChildBroker:
         if node_id not in self._children:
@@ -246,6 +253,8 @@ class Cluster:
         for child in self._children.values():
             child.kill()
         self._children.clear()
+        for port in self._ports.values():
+            port.close()
         self.paused.clear()
         self.etcd.stop()
         if self._temporary is not None:

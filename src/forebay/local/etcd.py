@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -27,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from forebay.errors import ForebayError
+from forebay.local.ports import HOST, ReservedPort
 
 _LIFETIME_GUARD = Path(__file__).with_name("lifetime_guard.py")
-_HOST = "127.0.0.1"
-_READY_SECONDS_MAX = 30.0
+_READY_SECONDS_MAX = 60.0
 _STOP_SECONDS_MAX = 10.0
 _ASK_SECONDS = 5.0
 _STARTS_MAX = 3
@@ -85,7 +84,8 @@ class EtcdServer:
 
     def __init__(self, name: str, directory: Path, flags: Sequence[str], tls: EtcdTls | None) -> None:
         self.name = name
-        self.client_port, self.peer_port = _ports_of(directory)
+        self._ports = _ports_of(directory)
+        self.client_port, self.peer_port = (port.number for port in self._ports)
         self._directory = directory
         self._flags = tuple(flags)
         self._tls = tls
@@ -93,11 +93,11 @@ class EtcdServer:
 
     @property
     def endpoint(self) -> str:
-        return f"{_HOST}:{self.client_port}"
+        return f"{HOST}:{self.client_port}"
 
     @property
     def peer_url(self) -> str:
-        return f"http://{_HOST}:{self.peer_port}"
+        return f"http://{HOST}:{self.peer_port}"
 
     @property
     def pid(self) -> int:
@@ -137,6 +137,11 @@ class EtcdServer:
     def kill(self) -> None:
         """SIGKILL: its data stays."""
         self._end(signal.SIGKILL)
+
+    def release(self) -> None:
+        """Give up its ports: it does not come back."""
+        for port in self._ports:
+            port.close()
 
     def pause(self) -> None:
         halt(self.pid)
@@ -242,7 +247,7 @@ class EtcdCluster:
                 self._start()
                 return self
             except EtcdFailed:
-                # Between the choice of a port and its use somebody else may take it.
+                # The servers that used this directory before may be about to end, and have its ports still.
                 self._stop_servers()
                 if attempt == _STARTS_MAX:
                     self._remove_temporary()
@@ -310,6 +315,7 @@ class EtcdCluster:
         # At once, because the last ones of a cluster that loses its majority are slow to leave.
         for server in self.servers:
             server.stop() if self._durable else server.kill()
+            server.release()
 
     def _remove_temporary(self) -> None:
         temporary, self._temporary = self._temporary, None
@@ -317,24 +323,16 @@ class EtcdCluster:
             temporary.cleanup()
 
 
-def _ports_of(directory: Path) -> tuple[int, int]:
+def _ports_of(directory: Path) -> tuple[ReservedPort, ReservedPort]:
     """The ports of a server; those of one that comes back are the same, for the others know it by them."""
     file = directory / "ports.json"
     if file.exists():
         client, peer = json.loads(file.read_text())
-        return int(client), int(peer)
-    ports = free_port(), free_port()
+        return ReservedPort(int(client)), ReservedPort(int(peer))
+    ports = ReservedPort(), ReservedPort()
     directory.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(ports))
+    file.write_text(json.dumps([port.number for port in ports]))
     return ports
-
-
-def free_port() -> int:
-    """A port of loopback that is free at the moment."""
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @functools.cache

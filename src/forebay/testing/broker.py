@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from forebay.local.ports import HOST, ReservedPort
 from forebay.local.settings import TEST_SETTINGS, BrokerFailed, setting_text
 
 
@@ -50,6 +51,7 @@ class Broker:
         self._settings = {name: setting_text(value) for name, value in (settings or {}).items()}
         self._data_dir = Path(data_dir) if data_dir is not None else None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._port: ReservedPort | None = None
         self._runner: Runner | None = None
 
     @property
@@ -75,7 +77,7 @@ class Broker:
             self.bootstrap_servers = runner.start(self._all_settings())
         except BaseException:
             runner.kill()
-            self._remove_data()
+            self._clean_up()
             raise
         self._runner = runner
         return self
@@ -85,7 +87,7 @@ class Broker:
         try:
             self._stop()
         finally:
-            self._remove_data()
+            self._clean_up()
 
     def restart(self) -> Broker:
         """Stop, unless it was killed, and come back with the same data at the same address."""
@@ -126,11 +128,15 @@ class Broker:
         return BrokerThread()
 
     def _all_settings(self) -> dict[str, str]:
-        address = self.bootstrap_servers or "127.0.0.1:0"
-        own = {"listeners": f"PLAINTEXT://{address}", "log.dirs": str(self.data_dir)}
+        if self._port is None:
+            self._port = ReservedPort(int(self.bootstrap_servers.rpartition(":")[2] or 0))
+        own = {"listeners": f"PLAINTEXT://{HOST}:{self._port.number}", "log.dirs": str(self.data_dir)}
         return {**TEST_SETTINGS, **self._settings, **own}
 
-    def _remove_data(self) -> None:
+    def _clean_up(self) -> None:
+        port, self._port = self._port, None
+        if port is not None:
+            port.close()
         temporary, self._temporary = self._temporary, None
         if temporary is not None:
             temporary.cleanup()

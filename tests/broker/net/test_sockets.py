@@ -15,7 +15,7 @@ from forebay.broker.cluster.peer_connection import PeerConnection
 from forebay.broker.net.sockets import SocketNetwork, SocketStream
 from forebay.broker.ports import Stream
 from forebay.errors import ErrorCode
-from forebay.local.etcd import free_port
+from forebay.local.ports import ReservedPort
 from forebay.wire.messages.metadata import MetadataRequest
 from support.brokers.local_cluster import eventually, local_cluster
 from support.clients.wire_client import batch, create_topic, produce
@@ -105,22 +105,28 @@ async def test_an_address_of_a_family_that_this_machine_lacks_is_passed_over(
 
 async def test_when_no_address_answers_all_are_named(names: Names) -> None:
     names.addresses[NAME] = [REFUSING, HERE]
-    port = free_port()
-    with pytest.raises(OSError, match=rf"^{REFUSING}: .*; {HERE}: .*"):
-        await connected_to(NAME, port)
-    names.addresses[NAME] = []
-    with pytest.raises(OSError, match="no address"):
-        await connected_to(NAME, port)
+    with contextlib.closing(ReservedPort()) as nobody:
+        with pytest.raises(OSError, match=rf"^{REFUSING}: .*; {HERE}: .*"):
+            await connected_to(NAME, nobody.number)
+        names.addresses[NAME] = []
+        with pytest.raises(OSError, match="no address"):
+            await connected_to(NAME, nobody.number)
+
+
+@pytest.fixture
+def ports() -> Iterator[list[int]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(contextlib.closing(ReservedPort())).number for _ in range(2)]
 
 
 async def test_replicas_reach_a_leader_whose_name_has_a_wrong_address_first(
-    tmp_path: Path, names: Names
+    tmp_path: Path, names: Names, ports: list[int]
 ) -> None:
     """As 'localhost' does on many machines, where ::1 comes first and nobody listens there."""
     names.addresses[NAME] = [REFUSING, HERE]
 
-    def settings_of(_: int) -> dict[str, str]:
-        port = free_port()
+    def settings_of(node: int) -> dict[str, str]:
+        port = ports[node - 1]
         return {
             "listeners": f"PLAINTEXT://{HERE}:{port}",
             "advertised.listeners": f"PLAINTEXT://{NAME}:{port}",
@@ -128,6 +134,7 @@ async def test_replicas_reach_a_leader_whose_name_has_a_wrong_address_first(
 
     async with local_cluster(tmp_path, brokers=2, settings_of=settings_of) as cluster:
         assert (await cluster.ask(1, create_topic("t", 4), 7)).topics[0].error_code == ErrorCode.NONE
+        await cluster.knows("t")
         for index in range(4):
             request = produce("t", batch(b"value"), partition=index, acks=-1)
             answer = await cluster.ask(cluster.leader("t", index), request, 9)

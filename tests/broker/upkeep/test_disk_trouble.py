@@ -41,7 +41,7 @@ from support.clients.wire_client import (
 from support.faults.faulty_disk import FaultyDisk
 from support.machines.manual_clock import ManualClock
 
-SECONDS = 20.0
+SECONDS = 60.0
 STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -63,13 +63,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     mounted = tmp_path / "small"
     mounted.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(mounted)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     if result.returncode:
         pytest.skip(f"a small file system cannot be mounted here: {result.stderr.strip()}")
     try:
         yield mounted
     finally:
-        subprocess.run(["umount", "-l", str(mounted)], check=True, timeout=20)
+        subprocess.run(["umount", "-l", str(mounted)], check=True, timeout=60)
 
 
 def fill(client: WireClient, topic: str, acks: int) -> int:
@@ -142,7 +142,7 @@ def test_a_disk_full_to_the_last_byte(small_disk: Path, tmp_path: Path) -> None:
             assert (producer.error_code, producer.producer_id) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
             assert client.call(MetadataRequest(topics=[]), 9).error_code == ErrorCode.NONE
         assert broker.stop() == 0
-        again = subprocess.run(broker.command(), capture_output=True, text=True, check=False, timeout=30)
+        again = subprocess.run(broker.command(), capture_output=True, text=True, check=False, timeout=120)
         assert again.returncode != 0
         assert "full" in again.stderr or "space" in again.stderr
         assert "Traceback" not in again.stderr
@@ -334,7 +334,7 @@ def test_damage_in_one_partition_leaves_the_others_in_the_same_fetch(fresh_broke
 def test_a_second_start_on_the_same_directory_is_refused_with_the_pid(broker: BrokerProcess) -> None:
     second = BrokerProcess(broker.data)
     second.log_path = broker.data.with_name("second.stderr")
-    result = subprocess.run(second.command(), capture_output=True, text=True, check=False, timeout=30)
+    result = subprocess.run(second.command(), capture_output=True, text=True, check=False, timeout=120)
     assert result.returncode != 0
     assert str(broker.pid) in result.stderr
     assert "Traceback" not in result.stderr
@@ -376,7 +376,7 @@ def limited(tmp_path: Path) -> Iterator[LimitedBroker]:
         broker.start()
         yield broker
     finally:
-        broker.kill()
+        broker.close()
 
 
 def test_more_partitions_than_descriptors(limited: LimitedBroker) -> None:

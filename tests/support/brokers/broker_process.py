@@ -18,9 +18,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from forebay.local.ports import HOST, ReservedPort
+
 READY = re.compile(r"^forebay ready on (?P<address>\S+:\d+) \(node (?P<node>\d+), data (?P<data>.+)\)$")
-START_SECONDS = 20.0
-STOP_SECONDS = 20.0
+START_SECONDS = 60.0
+STOP_SECONDS = 60.0
 
 
 class BrokerProcess:
@@ -36,8 +38,9 @@ class BrokerProcess:
         self.environ = environ or {}
         self.log_path = data.with_name(data.name + ".stderr")
         self.stderr = stderr
-        self.bootstrap = "127.0.0.1:0"
+        self.bootstrap = f"{HOST}:0"
         self.ready_line = ""
+        self._port: ReservedPort | None = None
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -52,6 +55,9 @@ class BrokerProcess:
     def start(self) -> BrokerProcess:
         """Returns when the child has said that it can serve."""
         assert self._child is None or self._child.poll() is not None, "the broker is still running"
+        if self._port is None:
+            self._port = ReservedPort()
+            self.bootstrap = f"{HOST}:{self._port.number}"
         with self.log_path.open("ab") as log:
             self._child = subprocess.Popen(
                 self.command(),
@@ -85,6 +91,12 @@ class BrokerProcess:
     def kill(self) -> None:
         """SIGKILL: the process gets no chance to tidy up."""
         self.end(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill it for the last time: its port is given up."""
+        self.kill()
+        if self._port is not None:
+            self._port.close()
 
     def stop(self) -> int:
         """SIGTERM, then the exit code of a clean shutdown."""
@@ -153,7 +165,7 @@ def running_broker(
     try:
         yield broker.start()
     finally:
-        broker.kill()
+        broker.close()
 
 
 StartBroker = Callable[..., BrokerProcess]
