@@ -26,7 +26,7 @@ def test_each_record_is_accepted_once_and_counted(broker: Server) -> None:
         crew = members_of(broker.address, group, topic_id_of(client, topic), members=4, partitions=2)
         for _ in range(2):
             for member in crew:
-                member.cycle(records=CYCLE_RECORDS, wait_ms=100)
+                member.cycle(records=CYCLE_RECORDS, wait_ms=3_000)
         assert sum(count(member.held) for member in crew) == 2 * CYCLE_RECORDS
         assert finished_records(client, group) == 4 * CYCLE_RECORDS
         for member in crew:

@@ -264,8 +264,8 @@ def killed(self, progress):
     if len(calls) == 2:
         offsets, member = progress
         if when == "sent":
-            self._raw.flush(20)
-            self._raw.send_offsets_to_transaction(offsets, member, 20)
+            self._raw.flush(60)
+            self._raw.send_offsets_to_transaction(offsets, member, 60)
         else:
             commit(self, progress)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -288,7 +288,7 @@ def test_a_redrive_that_is_killed_and_run_again_moves_each_once(
     done = subprocess.run(
         [sys.executable, str(script), when, *arguments],
         env=environment(letters.bootstrap),
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == -9

@@ -171,7 +171,7 @@ def test_waits_for_more_until_interrupted(bootstrap: str, topic: str) -> None:
         ok(forebay("produce", topic, bootstrap=bootstrap, stdin="second\n"))
         assert child.stdout.readline() == b"second\n"
         child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=30)
+        out, err = child.communicate(timeout=60)
     finally:
         child.kill()
         child.wait()
@@ -185,7 +185,7 @@ def test_a_reader_that_has_enough_ends_the_consume(bootstrap: str, topic: str) -
         assert child.stdout is not None
         assert child.stdout.readline() == b"line 0\n"
         child.stdout.close()
-        _, err = child.communicate(timeout=30)
+        _, err = child.communicate(timeout=60)
     finally:
         child.kill()
         child.wait()

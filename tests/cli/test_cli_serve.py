@@ -15,7 +15,7 @@ def test_the_ready_line_names_address_node_and_data(fresh_broker: BrokerProcess)
     assert ready is not None
     assert ready["node"] == "1"
     assert ready["data"] == str(fresh_broker.data)
-    with socket.create_connection(("127.0.0.1", fresh_broker.port), 5):
+    with socket.create_connection(("127.0.0.1", fresh_broker.port), 60):
         pass
 
 

@@ -225,10 +225,10 @@ def test_reset_of_some_partitions(begun: Share) -> None:
 
 
 def test_a_reset_delivers_again_what_was_accepted(begun: Share) -> None:
-    assert len(begun.consume("--count", "12", "--timeout", "20").out.splitlines()) == 12
+    assert len(begun.consume("--count", "12", "--timeout", "60").out.splitlines()) == 12
     assert begun.starts() == {0: 10, 1: 2}
     assert begun.reset("--to-offset", "8") == {0: 8, 1: 2}
-    assert begun.consume("--count", "2", "--timeout", "20").out.splitlines() == ["8", "9"]
+    assert begun.consume("--count", "2", "--timeout", "60").out.splitlines() == ["8", "9"]
 
 
 @pytest.mark.parametrize(
@@ -279,18 +279,18 @@ def test_delete_of_a_topic(begun: Share) -> None:
 
 
 def test_consume_accepts_what_it_prints(share: Share) -> None:
-    first = share.consume("--count", "12", "--timeout", "20", "-f", "%p %v\\n").out.splitlines()
+    first = share.consume("--count", "12", "--timeout", "60", "-f", "%p %v\\n").out.splitlines()
     assert sorted(first) == sorted([*(f"0 {n}" for n in range(10)), "1 new", "1 new"])
     assert share.starts() == {0: 10, 1: 2}
     CLIENTS[0].produce(share.bootstrap, share.name, [Message(b"more", partition=0)])
-    assert share.consume("--count", "1", "--timeout", "20").out == "more\n"
+    assert share.consume("--count", "1", "--timeout", "60").out == "more\n"
 
 
 def test_consume_gives_back_what_it_does_not_print(share: Share) -> None:
     """The client is given whole batches, which are larger than what is wanted."""
     printed = []
     for _ in range(4):
-        printed += share.consume("--count", "3", "--timeout", "20").out.splitlines()
+        printed += share.consume("--count", "3", "--timeout", "60").out.splitlines()
     assert sorted(printed) == sorted([*map(str, range(10)), "new", "new"])
 
 
@@ -298,7 +298,7 @@ def test_consume_shows_how_often_a_message_was_delivered(begun: Share) -> None:
     with begun.consumer() as consumer:
         consumer.subscribe([begun.name])
         released = {(message.partition(), message.offset()) for message in take(consumer)}
-    lines = begun.consume("--count", "12", "--timeout", "20", "--json").json_lines()
+    lines = begun.consume("--count", "12", "--timeout", "60", "--json").json_lines()
     again = {(line["partition"], line["offset"]) for line in lines if line["delivery_count"] == 2}
     assert again == released
     assert {line["delivery_count"] for line in lines} <= {1, 2}

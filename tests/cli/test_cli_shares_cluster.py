@@ -45,7 +45,7 @@ def test_groups_of_every_broker_are_made_listed_and_deleted(cluster: Cluster) ->
         "--count",
         str(MESSAGES),
         "--timeout",
-        "30",
+        "60",
         bootstrap=cluster.address(1),
     )
     assert sorted(map(int, consumed.out.split())) == list(range(MESSAGES))

@@ -63,7 +63,7 @@ async def test_a_poll_returns_the_message_that_it_has_waited_for(servers: str, f
     async with consumer_of(servers, forebay_topic) as consumer, producer_of(servers) as producer:
         await fill(servers, forebay_topic, 1)
         assert await read(consumer, 1) == ["0"]
-        waiting = asyncio.create_task(consumer.poll(20.0))
+        waiting = asyncio.create_task(consumer.poll(60.0))
         await asyncio.sleep(0.35)  # longer than a consumer waits before it writes down what is done
         await producer.send(forebay_topic, "1")
         message = await waiting
@@ -80,7 +80,7 @@ async def test_a_report_that_arrives_while_the_loop_takes_the_others_wakes_it_ag
     def convert_in_turn(raw: confluent_kafka.Message) -> Message:
         if raw.value() == b"second":
             second_arrives.set()
-            assert first_is_taken.wait(30)
+            assert first_is_taken.wait(60)
         return convert(raw)
 
     monkeypatch.setattr(messages, "from_kafka", convert_in_turn)
@@ -92,8 +92,8 @@ async def test_a_report_that_arrives_while_the_loop_takes_the_others_wakes_it_ag
         first.add_done_callback(lambda _: first_is_taken.set())
         await asyncio.sleep(0)
         # The loop stands still until the first report waits for it, and the second one is on its way.
-        assert second_arrives.wait(30)
-        await asyncio.wait_for(asyncio.gather(first, second), 30)
+        assert second_arrives.wait(60)
+        await asyncio.wait_for(asyncio.gather(first, second), 60)
 
 
 @pytest.mark.forebay_topic(config={"max.message.bytes": "1000"})

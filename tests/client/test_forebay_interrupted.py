@@ -35,7 +35,7 @@ from support.clients.hooked_kafka import Call, hook_clients
 
 TOTAL = 10
 VALUES = [str(number) for number in range(TOTAL)]
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 
 
 class Flow:

@@ -157,7 +157,7 @@ def test_an_open_transaction_of_a_program_that_has_died_is_waited_for(
     servers: str, forebay_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It holds back the group's offset until it times out: that is no error of the next member."""
-    monkeypatch.setattr(positions, "_LOOKUP_SECONDS", 0.2)
+    monkeypatch.setattr(positions, "_LOOKUP_SECONDS", 1.0)
     send(servers, forebay_topic, *"ab")
     settings = {"delivery": "exactly-once", "profile": "latency"}
     with Producer(servers, transactional_id=forebay_topic, **settings) as producer:  # type: ignore[arg-type]

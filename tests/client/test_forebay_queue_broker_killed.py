@@ -11,6 +11,7 @@ from forebay.client import Admin, ClientError, Queue, QueueMessage
 from forebay.testing import Broker
 
 TOTAL = 300
+QUIET_SECONDS = 8.0
 KILLS = (60, 180)
 """The broker is killed when this many messages have been handled."""
 
@@ -20,19 +21,27 @@ def test_every_message_is_accepted_and_none_again_after_that() -> None:
         Admin(broker.bootstrap_servers).create_topic("jobs", partitions=1)
         handled: Counter[int] = Counter()
         lock = threading.Lock()
+        stop = threading.Event()
+        ending = threading.Timer(0, stop.set)
 
         def handle(message: QueueMessage) -> None:
+            """The work ends when each message was handled, and nothing came again for a while."""
+            nonlocal ending
             with lock:
                 handled[int(message.value or b"")] += 1
                 if handled.total() in KILLS:
                     broker.kill()
                     broker.start()
+                if len(handled) == TOTAL:
+                    ending.cancel()
+                    ending = threading.Timer(QUIET_SECONDS, stop.set)
+                    ending.start()
 
         with Queue(broker.bootstrap_servers, "jobs", group="g", lock_seconds=2, delivery_limit=10) as queue:
             for number in range(TOTAL):
                 queue.send(str(number))
             queue.flush()
-            summary = queue.work(handle, jobs=3, idle_s=8)
+            summary = queue.work(handle, jobs=3, stop=stop)
             assert list(queue.messages(2.0)) == []
     assert sorted(handled) == list(range(TOTAL))
     repeated = handled.total() - TOTAL
@@ -47,7 +56,7 @@ def test_a_block_that_ends_without_a_broker_does_not_pass_for_accepted() -> None
             queue.send_and_wait("0")
             with (
                 pytest.raises(ClientError, match="jobs/0 offset 0 could not be acknowledged"),
-                queue.receive(20),
+                queue.receive(60),
             ):
                 broker.kill()
             broker.start()

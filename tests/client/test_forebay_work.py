@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from forebay.client import AsyncQueue, ClientError, Queue, QueueEmpty, QueueMessage, Reject, worker
+from forebay.client import (
+    AsyncQueue,
+    ClientError,
+    Queue,
+    QueueEmpty,
+    QueueMessage,
+    Reject,
+    WorkSummary,
+    worker,
+)
 from forebay.errors import ConfigError
 from forebay.testing import Broker
 
-WAIT = 20.0
+WAIT = 50.0
+"""For what must come: long, because the machine may be busy."""
 IDLE = 1.0
+"""For what must not come."""
 
 
 @pytest.fixture
@@ -35,9 +48,39 @@ def number_of(message: QueueMessage) -> int:
     return int(message.value or b"-1")
 
 
-def left(servers: str, topic: str) -> list[int]:
+def left(servers: str, topic: str, count: int = 0) -> list[int]:
+    """The ones that must be left, and what comes beside them."""
+    found = []
     with Queue(servers, topic, group=topic) as queue:
-        return [number_of(message) for message in queue.messages(IDLE)]
+        for _ in range(count):
+            with queue.receive(WAIT) as message:
+                found.append(number_of(message))
+        return found + [number_of(message) for message in queue.messages(IDLE)]
+
+
+class Ending:
+    """Stops the work a little after as many messages have been handled as must come."""
+
+    def __init__(self, count: int) -> None:
+        self.stop = threading.Event()
+        self._count = count
+        self._handled = itertools.count(1)
+
+    def note(self) -> None:
+        if next(self._handled) == self._count:
+            threading.Timer(IDLE, self.stop.set).start()
+
+
+def work(queue: Queue, handle: Callable[[QueueMessage], object], count: int, jobs: int = 1) -> WorkSummary:
+    ending = Ending(count)
+
+    def noted(message: QueueMessage) -> None:
+        try:
+            handle(message)
+        finally:
+            ending.note()
+
+    return queue.work(noted, jobs=jobs, stop=ending.stop)
 
 
 def test_return_accepts_an_exception_releases_and_reject_rejects(servers: str, forebay_topic: str) -> None:
@@ -53,7 +96,7 @@ def test_return_accepts_an_exception_releases_and_reject_rejects(servers: str, f
             raise ValueError("not yet")
 
     with Queue(servers, forebay_topic, group=forebay_topic) as queue:
-        summary = queue.work(handle, idle_s=IDLE)
+        summary = work(queue, handle, 4)
     assert sorted(deliveries) == [(0, 1), (1, 1), (1, 2), (2, 1)]
     assert str(summary) == "2 accepted, 1 rejected, 1 released"
     assert left(servers, forebay_topic) == []
@@ -73,7 +116,7 @@ def test_jobs_work_at_the_same_time_and_a_slow_one_holds_up_none(servers: str, f
                 others_done.set()
 
     with Queue(servers, forebay_topic, group=forebay_topic) as queue:
-        summary = queue.work(handle, jobs=2, idle_s=IDLE)
+        summary = work(queue, handle, 20, jobs=2)
     assert (summary.accepted, summary.handled) == (20, 20)
     assert sorted(quick) == list(range(1, 20))
 
@@ -84,7 +127,7 @@ def test_stop_finishes_what_is_being_handled(servers: str, forebay_topic: str) -
     with Queue(servers, forebay_topic, group=forebay_topic, batch_max=5) as queue:
         summary = queue.work(lambda _message: stop.set(), stop=stop)
     assert str(summary) == "1 accepted, 0 rejected, 0 released"
-    assert sorted(left(servers, forebay_topic)) == [1, 2, 3, 4]
+    assert sorted(left(servers, forebay_topic, 4)) == [1, 2, 3, 4]
 
 
 def test_what_is_handled_too_slowly_counts_as_lost(servers: str, forebay_topic: str) -> None:
@@ -98,8 +141,8 @@ def test_what_is_handled_too_slowly_counts_as_lost(servers: str, forebay_topic: 
             assert delivered_again.wait(WAIT)
             time.sleep(message.lock_seconds_left)
 
-    with Queue(servers, forebay_topic, group=forebay_topic, lock_seconds=1) as queue:
-        summary = queue.work(handle, jobs=2, idle_s=IDLE)
+    with Queue(servers, forebay_topic, group=forebay_topic, lock_seconds=3) as queue:
+        summary = work(queue, handle, 2, jobs=2)
     assert (summary.accepted, summary.lost) == (1, 1)
 
 
@@ -129,7 +172,7 @@ def test_a_decorated_function_is_still_a_function(servers: str, forebay_topic: s
     assert handle.__doc__ == "Remembers."
     assert handle(QueueMessage(topic="t", partition=0, offset=0, timestamp_ms=0, value=b"7")) == 1
     sent(servers, forebay_topic, 3)
-    assert handle.run(idle_s=IDLE).accepted == 3
+    assert handle.run(idle_s=5.0).accepted == 3
     assert sorted(seen) == [0, 1, 2, 7]
 
 
@@ -147,7 +190,7 @@ PROGRAM = """
 import os, pathlib, sys, threading, time
 from forebay.client import worker
 
-@worker(sys.argv[1], sys.argv[2], group=sys.argv[2], jobs=2)
+@worker(sys.argv[1], sys.argv[2], group=sys.argv[2], jobs=2, lock_seconds=60)
 def handle(message):
     os.write(1, b"begun\\n")  # in one piece, also beside the other job
     while not pathlib.Path(sys.argv[3]).exists():
@@ -176,7 +219,7 @@ def test_sigterm_ends_a_worker_after_its_messages(servers: str, forebay_topic: s
         go.touch()
         assert process.stdout.readline() == "2 accepted, 0 rejected, 0 released\n"
     assert process.returncode == 0
-    assert left(servers, forebay_topic) == [2]
+    assert left(servers, forebay_topic, 1) == [2]
 
 
 def test_a_killed_worker_gives_its_message_back_at_once(
@@ -188,7 +231,7 @@ def test_a_killed_worker_gives_its_message_back_at_once(
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         process.kill()
-        with queue.receive(WAIT) as message:  # sooner than its lock of 30 s ends
+        with queue.receive(WAIT) as message:  # sooner than its lock of 60 s ends
             assert message.delivery_count == 2
 
 
@@ -219,7 +262,7 @@ async def test_async_iteration(servers: str, forebay_topic: str) -> None:
         async for message in queue:
             if number_of(message) == 1:
                 break
-    assert sorted(await asyncio.to_thread(left, servers, forebay_topic)) == [1, 2]
+    assert sorted(await asyncio.to_thread(left, servers, forebay_topic, 2)) == [1, 2]
 
 
 async def test_a_loop_that_was_left_gives_its_message_back(servers: str, forebay_topic: str) -> None:
@@ -271,5 +314,5 @@ async def test_async_work(servers: str, forebay_topic: str) -> None:
             raise Reject
 
     async with AsyncQueue(servers, forebay_topic, group=forebay_topic) as queue:
-        summary = await queue.work(handle, jobs=2, idle_s=IDLE)
+        summary = await queue.work(handle, jobs=2, idle_s=5.0)
     assert str(summary) == "9 accepted, 1 rejected, 0 released"

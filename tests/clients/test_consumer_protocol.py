@@ -14,13 +14,13 @@ from typing import Any
 import aiokafka
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import NewPartitions
 
 from support.brokers.broker_process import BrokerProcess, running_broker
 from support.clients.kafka_clients import CLIENTS, DEADLINE_SECONDS, Message, confluent_admin, create_topic
 
 REFUSALS = ("ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID", "_STATE")
-HEARTBEAT_MS, SESSION_MS = 100, 2_000
+HEARTBEAT_MS, SESSION_MS = 100, 6_000
 SETTINGS = (
     f"group.consumer.heartbeat.interval.ms={HEARTBEAT_MS}",
     f"group.consumer.session.timeout.ms={SESSION_MS}",
@@ -134,8 +134,8 @@ def test_a_group_is_described(quick_broker: BrokerProcess, members: Members, top
     members.add(topic, client_id="one", group_remote_assignor="range")
     members.add(topic, client_id="two", group_remote_assignor="range")
     members.come_to(2, 2)
-    admin: AdminClient = confluent_admin(quick_broker.bootstrap)
-    group = admin.describe_consumer_groups([members.group_id])[members.group_id].result(DEADLINE_SECONDS)
+    members.poll_until(lambda: described(members).state == ConsumerGroupState.STABLE)
+    group = described(members)
     assert (group.state, group.type, group.partition_assignor) == (
         ConsumerGroupState.STABLE,
         ConsumerGroupType.CONSUMER,
@@ -146,8 +146,14 @@ def test_a_group_is_described(quick_broker: BrokerProcess, members: Members, top
         sorted(each.partition for each in member.assignment.topic_partitions) for member in group.members
     )
     assert shared == [[0, 1], [2, 3]]
+    admin = confluent_admin(quick_broker.bootstrap)
     listed = admin.list_consumer_groups(types={ConsumerGroupType.CONSUMER}).result(DEADLINE_SECONDS)
     assert members.group_id in {found.group_id for found in listed.valid}
+
+
+def described(members: Members) -> Any:
+    admin = confluent_admin(members.bootstrap)
+    return admin.describe_consumer_groups([members.group_id])[members.group_id].result(DEADLINE_SECONDS)
 
 
 def test_a_killed_member_is_replaced(members: Members, topic: str, tmp_path: Path) -> None:
@@ -225,7 +231,7 @@ def test_a_working_group_changes_its_protocol_and_back(
     classic: dict[str, Any] = {
         "protocol": "classic",
         "partition_assignment_strategy": strategy,
-        "session_timeout_ms": 6_000,
+        "session_timeout_ms": 30_000,
         "heartbeat_interval_ms": HEARTBEAT_MS,
     }
     members.add(topic, **classic)
@@ -255,9 +261,7 @@ def test_a_working_group_changes_its_protocol_and_back(
 
 
 def kind_of(members: Members) -> ConsumerGroupType:
-    admin = confluent_admin(members.bootstrap)
-    group = admin.describe_consumer_groups([members.group_id])[members.group_id].result(DEADLINE_SECONDS)
-    kind: ConsumerGroupType = group.type
+    kind: ConsumerGroupType = described(members).type
     return kind
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from forebay.config import broker_config
 from forebay.coordination.etcd import watch as watch_module
+from forebay.coordination.etcd.gateway import REQUEST_TIMEOUT_S
 from forebay.coordination.etcd.store import PAGE_KEYS, EtcdStore
 from forebay.coordination.store import TXN_OPERATIONS_MAX, Compacted, Compare, Event, Put, StoreError
 from forebay.local.etcd import EtcdCluster
@@ -52,7 +53,7 @@ async def numbers_seen(store: EtcdStore, seen: list[int]) -> None:
 
 async def value_of(store: EtcdStore) -> int:
     """Asks until there is an answer."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 item = await store.get(KEY)
@@ -62,7 +63,7 @@ async def value_of(store: EtcdStore) -> int:
 
 
 async def until_above(seen: list[int], number: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not seen or seen[-1] < number:  # noqa: ASYNC110 - the watch knows nobody to tell
             await asyncio.sleep(0.01)
 
@@ -96,16 +97,16 @@ async def test_a_watch_leaves_a_server_that_stands_still(
 ) -> None:
     monkeypatch.setattr(watch_module, "SILENCE_S", 0.2)
     async with opened(etcd) as watcher, opened(etcd) as writer:
+        await writer.txn(puts=[put(1)])
         for store in (watcher, writer):
             store.gateway.answer_timeout_s = 0.5
         seen: list[int] = []
-        await writer.txn(puts=[put(1)])
         watching = asyncio.create_task(numbers_seen(watcher, seen))
         await until_above(seen, 1)
         held = watcher.gateway.current
         etcd.servers[held].pause()
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while True:
                     try:
                         await writer.txn(puts=[put(2)])
@@ -131,7 +132,7 @@ async def test_a_watch_that_comes_back_to_compacted_history_says_so(lone_etcd: E
                 await writer.txn(puts=[put(number)])
         lone_etcd.compact()
         with pytest.raises(Compacted):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await anext(events)
 
 
@@ -149,9 +150,10 @@ async def test_without_any_server_there_are_errors_until_one_is_back(
         with pytest.raises(StoreError):
             await store.txn(puts=[put(2)])
         with pytest.raises(StoreError, match="watch on etcd"):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await watching
         await asyncio.to_thread(lone_etcd.restart, 0)
+        store.gateway.request_timeout_s = REQUEST_TIMEOUT_S
         assert await value_of(store) in (1, 2)
 
 
@@ -162,13 +164,14 @@ async def test_a_cluster_without_majority_refuses_and_recovers(etcd: EtcdCluster
         for server in etcd.servers[:2]:
             await asyncio.to_thread(server.kill)
         with pytest.raises(StoreError):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await store.txn(puts=[put(2)])
         # Two that start must find each other: the first alone would wait for a leader for ever.
         for server in etcd.servers[:2]:
             server.start(etcd.initial_cluster)
         for server in etcd.servers[:2]:
             await asyncio.to_thread(server.wait_until_ready)
+        store.gateway.request_timeout_s = REQUEST_TIMEOUT_S
         assert await value_of(store) in (1, 2)
 
 
@@ -222,7 +225,7 @@ async def test_a_watch_takes_responses_larger_than_a_request_may_be(one_etcd: Et
     async with opened(one_etcd) as store:
         results = [await store.txn(puts=[Put(key="/large", value=bytes(size))]) for _ in range(3)]
         seen: list[Event] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async for events, _ in store.watch("/large", results[0].revision):
                 seen += events
                 if len(seen) == len(results):

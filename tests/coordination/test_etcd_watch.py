@@ -56,7 +56,7 @@ async def test_a_stream_that_breaks_while_its_server_is_questioned(monkeypatch: 
         store = EtcdStore(broker_config({"forebay.cluster": f"etcd://127.0.0.1:{port}/test"}).cluster)
         try:
             watching = asyncio.ensure_future(anext(store.watch(KEY, 1)))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await dying.asked_again.wait()  # so the first question has had its end
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)

@@ -78,7 +78,7 @@ def summary(events: list[Event]) -> list[tuple[str, str, bytes, int]]:
 async def take(store: Store, prefix: str, from_revision: int, count: int) -> list[Event]:
     """The next `count` events of a watch."""
     events: list[Event] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for more, _ in store.watch(prefix, from_revision):
             events += more
             if len(events) >= count:
@@ -336,7 +336,7 @@ async def test_one_holds_the_key_and_the_next_follows_with_a_larger_epoch(store:
     done, _ = await asyncio.wait([waiting], timeout=0.02)
     assert not done
     await first.revoke()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await waiting > epoch
     holder = await store.get("controller")
     assert holder is not None
@@ -350,5 +350,5 @@ async def test_waiting_ends_with_the_lease(store: Store) -> None:
     await asyncio.sleep(0.01)
     await waiter.revoke()
     with pytest.raises(LeaseLost):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await waiting

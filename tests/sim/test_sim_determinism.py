@@ -14,7 +14,7 @@ def in_a_process_of_its_own(seed: int, hash_seed: int) -> dict[str, object]:
     """What the command line says of a seed, where strings and objects hash otherwise than here."""
     command = [sys.executable, "-m", "forebay", "simulate", "--seed", str(seed), "--steps", "8", "--json"]
     environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
-    done = subprocess.run(command, env=environment, capture_output=True, check=True, timeout=100)
+    done = subprocess.run(command, env=environment, capture_output=True, check=True, timeout=280)
     summary: dict[str, object] = json.loads(done.stdout)
     return summary
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-SPARK_SECONDS_MAX = 400
+SPARK_SECONDS_MAX = 900
 PY4J_WARNINGS = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 """Sockets to the JVM are left to the garbage collector, whenever that comes by."""
 
@@ -77,6 +77,9 @@ def spark(jvm_options: str) -> Iterator[SparkSession]:
             **{
                 DRIVER_OPTIONS: jvm_options,
                 "spark.sql.shuffle.partitions": 2,
+                # A machine that has no time for us for a minute is no reason to give up.
+                "spark.network.timeout": "600s",
+                "spark.python.authenticate.socketTimeout": "300s",
                 "spark.connect.grpc.binding.address": "127.0.0.1",
                 "spark.connect.grpc.binding.port": 0,
             },

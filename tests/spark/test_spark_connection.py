@@ -96,7 +96,7 @@ def stranger() -> Iterator[str]:
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     yield f"127.0.0.1:{listener.getsockname()[1]}"
-    thread.join(10)
+    thread.join(60)
     listener.close()
 
 
@@ -176,7 +176,7 @@ def test_clusters_are_shared_by_tasks_of_a_thread(broker: BrokerProcess) -> None
     elsewhere: list[Cluster] = []
     thread = threading.Thread(target=lambda: elsewhere.append(Cluster.shared(broker.bootstrap)))
     thread.start()
-    thread.join(10)
+    thread.join(60)
     assert elsewhere[0] is not cluster
 
 

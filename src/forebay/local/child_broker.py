@@ -21,7 +21,7 @@ from typing import IO
 
 from forebay.local.settings import BrokerFailed
 
-_SECONDS_MAX = 60.0
+_SECONDS_MAX = 120.0
 _LINE_BYTES_MAX = 4096
 _LOG_BYTES_SHOWN = 4000
 

@@ -25,7 +25,7 @@ from forebay.local.metadata import leader_seen_by, seen_by
 from forebay.local.ports import HOST, ReservedPort
 from forebay.local.settings import TEST_SETTINGS, BrokerFailed, setting_text
 
-_READY_SECONDS_MAX = 60.0
+_READY_SECONDS_MAX = 120.0
 _POLL_SECONDS = 0.05
 _NAME = "local"
 

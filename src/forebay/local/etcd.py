@@ -29,7 +29,7 @@ from forebay.errors import ForebayError
 from forebay.local.ports import HOST, ReservedPort
 
 _LIFETIME_GUARD = Path(__file__).with_name("lifetime_guard.py")
-_READY_SECONDS_MAX = 60.0
+_READY_SECONDS_MAX = 120.0
 _STOP_SECONDS_MAX = 10.0
 _ASK_SECONDS = 5.0
 _STARTS_MAX = 3

@@ -15,7 +15,7 @@ from forebay.local.settings import BrokerFailed
 
 T = TypeVar("T")
 
-_SECONDS_MAX = 60.0
+_SECONDS_MAX = 120.0
 """How long starting, stopping and a call on the loop may take: far more than they need."""
 
 

@@ -58,7 +58,7 @@ with warnings.catch_warnings():
 
     from kafka import TopicPartitionReplica
 
-SECONDS = 20.0
+SECONDS = 120.0
 
 
 @pytest.fixture
@@ -120,6 +120,11 @@ def test_pages_of_topics_always_tell_what_is_allowed(client: WireClient, topic: 
     assert [each.topic_authorized_operations for each in response.topics] == [ON_TOPIC, NOT_ASKED]
 
 
+def _is_stable(confluent: AdminClient, group_id: str) -> bool:
+    group = confluent.describe_consumer_groups([group_id])[group_id].result(SECONDS)
+    return bool(group.state == ConsumerGroupState.STABLE)
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_groups_tell_what_is_allowed_when_asked(
     broker: BrokerProcess, client: WireClient, confluent: AdminClient, topic: str, protocol: str
@@ -132,6 +137,8 @@ def test_groups_tell_what_is_allowed_when_asked(
         deadline = time.monotonic() + SECONDS
         while not consumer.assignment() and time.monotonic() < deadline:
             consumer.poll(0.1)
+        while not _is_stable(confluent, group_id) and time.monotonic() < deadline:
+            consumer.poll(0.1)  # its acknowledgement of the assignment is on its way
         for asked in (False, True):
             described = confluent.describe_consumer_groups([group_id], include_authorized_operations=asked)
             group = described[group_id].result(SECONDS)

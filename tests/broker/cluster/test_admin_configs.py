@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,8 @@ from forebay.core.cluster.settings import AlterOp
 from forebay.errors import ErrorCode
 from forebay.wire.messages import alter_configs, incremental_alter_configs
 from forebay.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from support.brokers.broker_process import BrokerProcess, StartBroker
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.local_broker import local_broker
 from support.clients.config_calls import describe, increment, replace, value_of
 from support.clients.wire_client import WireClient
 
@@ -54,18 +56,22 @@ def test_every_broker_setting_is_described(broker: BrokerProcess, client: WireCl
     }
 
 
-def test_addresses_are_described_as_they_are_in_force(start_broker: StartBroker) -> None:
+def test_addresses_are_described_as_they_are_in_force(tmp_path: Path) -> None:
     """A port that was left open has been chosen, and clients are told an address without being given one."""
-    open_port, told = start_broker(), start_broker("advertised.listeners=PLAINTEXT://queue.example:7000")
-    for started, advertised, source in [
-        (open_port, f"PLAINTEXT://{open_port.bootstrap}", 5),
-        (told, "PLAINTEXT://queue.example:7000", 4),
-    ]:
-        with WireClient(started.bootstrap) as client:
-            (listeners,) = describe(client, BROKER, "1", "listeners").configs
-            assert (listeners.value, listeners.config_source) == (f"PLAINTEXT://{started.bootstrap}", 4)
-            assert listeners.synonyms[0].value == "PLAINTEXT://127.0.0.1:0"
-            assert value_of(client, BROKER, "1", "advertised.listeners") == (advertised, source)
+    example = "PLAINTEXT://queue.example:7000"
+    with (
+        local_broker(tmp_path / "open") as open_port,
+        local_broker(tmp_path / "told", {"advertised.listeners": example}) as told,
+    ):
+        for started, advertised, source in [
+            (open_port, f"PLAINTEXT://{open_port.bootstrap}", 5),
+            (told, example, 4),
+        ]:
+            with WireClient(started.bootstrap) as client:
+                (listeners,) = describe(client, BROKER, "1", "listeners").configs
+                assert (listeners.value, listeners.config_source) == (f"PLAINTEXT://{started.bootstrap}", 4)
+                assert listeners.synonyms[0].value == "PLAINTEXT://127.0.0.1:0"
+                assert value_of(client, BROKER, "1", "advertised.listeners") == (advertised, source)
 
 
 def test_synonyms_say_where_a_value_comes_from(client: WireClient, topic: str) -> None:

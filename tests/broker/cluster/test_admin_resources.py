@@ -20,7 +20,7 @@ from support.clients.wire_client import WireClient, create
 
 GROUP, LOGGER = ResourceType.GROUP, ResourceType.BROKER_LOGGER
 NOT_YET = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-SECONDS = 20.0
+SECONDS = 120.0
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 

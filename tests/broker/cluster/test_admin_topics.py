@@ -261,6 +261,7 @@ async def test_a_topic_made_anew_meanwhile_is_not_the_one_to_delete(
     """Another broker replaces the topic after the request has come, before it is carried out."""
     async with local_cluster(tmp_path) as cluster:
         (made,) = (await cluster.ask(1, create_topic("t"), 7)).topics
+        await cluster.knows("t")
         metadata = cluster[1].metadata
         change = metadata.change
 

@@ -100,7 +100,7 @@ async def test_a_broker_that_has_gone_keeps_its_replicas(cluster: LocalCluster) 
 async def test_producers_are_described_by_any_replica(tmp_path: Path) -> None:
     async with local_cluster(tmp_path) as cluster:
         await cluster.ask(1, create_topic(TOPIC), CREATE_TOPICS)
-        await eventually(lambda: all(TOPIC in cluster[node].image.topics for node in cluster.nodes))
+        await cluster.knows(TOPIC)
         data = batch(b"a", producer_id=77, producer_epoch=3, base_sequence=0)
         answer = await cluster.ask(cluster.leader(TOPIC), produce(TOPIC, data, acks=-1), PRODUCE)
         assert only_partition(answer).error_code == ErrorCode.NONE

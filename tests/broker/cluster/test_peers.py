@@ -75,7 +75,7 @@ async def _server(serve: Talk) -> AsyncIterator[str]:
     async with await asyncio.start_server(on_connect, "127.0.0.1", 0) as server:
         host, port = server.sockets[0].getsockname()[:2]
         yield f"{host}:{port}"
-    await asyncio.wait_for(asyncio.gather(*filter(None, talks)), 10)
+    await asyncio.wait_for(asyncio.gather(*filter(None, talks)), 60)
 
 
 _SPEAKS = ApiVersionsResponse(
@@ -297,7 +297,7 @@ def test_brokers_are_found_by_their_registration(tmp_path: Path) -> None:
             seen.append(await _cluster_id(broker))
             return seen
 
-        seen = asyncio.run_coroutine_threadsafe(story(asks.node), asks.node.loop).result(30)
+        seen = asyncio.run_coroutine_threadsafe(story(asks.node), asks.node.loop).result(60)
         ids = [each.on_loop(lambda broker: broker.data.cluster_id) for each in (first, second)]
         assert seen == [ErrorCode.NETWORK_EXCEPTION, *ids, ErrorCode.NETWORK_EXCEPTION]
 
@@ -320,7 +320,7 @@ def test_who_waits_for_a_broker_that_dies_is_told(tmp_path: Path) -> None:
                 await _unregister(broker)
                 return await waiting
 
-        told = asyncio.run_coroutine_threadsafe(story(asks.node), asks.node.loop).result(30)
+        told = asyncio.run_coroutine_threadsafe(story(asks.node), asks.node.loop).result(60)
         assert told == ErrorCode.NETWORK_EXCEPTION
 
 

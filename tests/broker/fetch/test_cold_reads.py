@@ -25,7 +25,7 @@ from support.clients.wire_client import (
     values_of,
 )
 
-SECONDS = 20.0
+SECONDS = 120.0
 DELETE_TOPICS = 6
 TOPIC, OTHER = "t", "other"
 

@@ -57,7 +57,7 @@ _ids = itertools.count()
 
 def until_ready(ask: Callable[[], Any]) -> Any:
     """The answer, once the coordinator has done what it still had to do."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         answer = ask()
         code = getattr(answer, "error_code", None)
@@ -158,7 +158,7 @@ def latest(client: WireClient, topic: str, *, committed: bool) -> int:
 
 def wait_until_stable(client: WireClient, topic: str) -> int:
     """Markers are written after EndTxn is answered."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (end := latest(client, topic, committed=False)) != latest(client, topic, committed=True):
         assert time.monotonic() < deadline, "the transaction did not end"
         time.sleep(0.01)

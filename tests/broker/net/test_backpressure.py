@@ -147,7 +147,7 @@ def test_announced_bytes_that_never_come_cost_nothing(start_broker: StartBroker)
 
 
 def test_idle_connections_are_closed_and_busy_ones_are_not(start_broker: StartBroker) -> None:
-    broker = start_broker("connections.max.idle.ms=1000")
+    broker = start_broker("connections.max.idle.ms=4000")
     with (
         WireClient(broker.bootstrap) as idle,
         WireClient(broker.bootstrap) as half,
@@ -155,7 +155,7 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(start_broker: StartBr
     ):
         half.socket.sendall(b"\0\0")
         closed: set[WireClient] = set()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while len(closed) < 2 and time.monotonic() < deadline:
             assert busy.call(ApiVersionsRequest(), 3).error_code == ErrorCode.NONE
             for quiet in (idle, half):
@@ -208,7 +208,7 @@ def test_a_client_that_vanishes_while_it_waits_leaves_nothing_behind(tmp_path: P
             broker = local.node
             return broker.server.connection_count, len(broker.partitions.get("quiet", 0).waits)
 
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while local.on_loop(lambda _: left()) != (0, 0) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert local.on_loop(lambda _: left()) == (0, 0)

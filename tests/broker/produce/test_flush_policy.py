@@ -165,7 +165,7 @@ def recovery_point(local: LocalBroker, topic: str) -> int:
 
 def is_synced(local: LocalBroker, topic: str, end_offset: int) -> bool:
     """Whether a log is synced to this offset before long."""
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while recovery_point(local, topic) < end_offset and time.monotonic() < deadline_s:
         time.sleep(0.02)
     return recovery_point(local, topic) == end_offset

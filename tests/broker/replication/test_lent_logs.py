@@ -307,7 +307,7 @@ class SlowlyOpeningDisk(RealDisk):
     def list(self, path: str) -> list[str]:
         if path.endswith(f"/{TOPIC}-0"):
             self.began.set()
-            assert self.released.wait(20)
+            assert self.released.wait(60)
         return super().list(path)
 
 
@@ -318,11 +318,11 @@ async def test_the_loop_goes_on_while_a_partition_is_opened(tmp_path: Path) -> N
         await create(cluster, OTHER)
         creating = asyncio.create_task(create(cluster, TOPIC))
         await eventually(disk.began.is_set)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             another = await PeerConnection.open(
                 SocketNetwork().connect, *cluster.address(1), client_id="another", response_bytes_max=1 << 20
             )
-            answer = await another.ask(produce(OTHER, batch(b"served")), PRODUCE, timeout_s=10)
+            answer = await another.ask(produce(OTHER, batch(b"served")), PRODUCE, timeout_s=60)
             assert only_partition(answer).error_code == ErrorCode.NONE
             another.close()
         assert not creating.done(), "it is answered when the partition is there"

@@ -32,7 +32,7 @@ class HeldDisk(FaultyDisk):
     def check(self, operation: str, path: str) -> None:
         if operation == "datasync" and f"{TOPIC}-0" in path:
             self.asked.set()
-            assert self.may_sync.wait(20)
+            assert self.may_sync.wait(60)
         super().check(operation, path)
 
 
@@ -42,7 +42,7 @@ async def together(tmp_path: Path) -> AsyncIterator[LocalCluster]:
     settings = {
         "min.insync.replicas": "1",
         "log.flush.interval.ms": "600000",
-        "replica.lag.time.max.ms": "1500",
+        "replica.lag.time.max.ms": "3000",
     }
     async with local_cluster(tmp_path, settings, make_disk=HeldDisk) as cluster:
         (made,) = (await cluster.ask(1, create_topic(TOPIC), CREATE_TOPICS)).topics
@@ -131,7 +131,7 @@ async def test_a_leader_leaves_nobody_behind_before_it_has_synced(together: Loca
 
 async def write_until(cluster: LocalCluster, condition: Callable[[], bool]) -> None:
     """Who has everything is not behind, and a fetch that was under way may bring it everything."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await append(cluster, b"more", 1)
             await asyncio.sleep(0.05)

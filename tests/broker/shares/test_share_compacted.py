@@ -16,7 +16,7 @@ from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.share_member import ACCEPT, GAP, RELEASE, ShareMember, ack, configure, join, parts
 from support.clients.wire_client import WireClient, append, create, values_of
 
-SECONDS = 20.0
+SECONDS = 120.0
 EAGER = {"log.cleaner.backoff.ms": "20", "log.cleaner.min.cleanable.ratio": "0"}
 TOPIC = "table"
 

@@ -15,7 +15,7 @@ from support.clients.share_member import configure
 from support.clients.share_worker import Worker, consumer, holding, work_until
 from support.clients.wire_client import WireClient, append, batch, create
 
-LOCK_SECONDS = 30.0
+LOCK_SECONDS = 60.0
 VALUES = [b"%d" % n for n in range(100)]
 
 
@@ -29,7 +29,7 @@ def client(broker: BrokerProcess) -> Iterator[WireClient]:
 def filled(client: WireClient, topic: str) -> str:
     """A topic of two partitions with 100 messages, and a group of the same name."""
     create(client, topic, 2)
-    configure(client, topic)
+    configure(client, topic, share_record_lock_duration_ms="60000")
     for n in range(0, len(VALUES), 5):
         append(client, topic, batch(*VALUES[n : n + 5]), partition=n % 2)
     return topic
@@ -41,7 +41,7 @@ def test_messages_are_accepted_by_the_next_poll(broker: BrokerProcess, filled: s
     with consumer(broker.bootstrap, filled, filled) as member:
         while len(seen) < len(VALUES) and time.monotonic() < give_up:
             seen.update(each.value() or b"" for each in member.poll(0.5))
-        member.commit_sync(10.0)
+        member.commit_sync(60.0)
     assert seen == Counter(VALUES)
     with consumer(broker.bootstrap, filled, filled) as member:
         assert list(member.poll(1.0)) == []
@@ -81,7 +81,7 @@ def test_what_a_killed_member_held_is_delivered_at_once(
 ) -> None:
     """With one partition all members have it, also while the group does not know yet that one has died."""
     create(client, topic)
-    configure(client, topic)
+    configure(client, topic, share_record_lock_duration_ms="60000")
     append(client, topic, batch(*VALUES))
     with holding(broker.bootstrap, topic, topic) as child:
         assert child.stdout is not None

@@ -42,6 +42,7 @@ MESSAGES = 60
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.write.timeout.ms": "30000",
     "leader.imbalance.check.interval.seconds": "3600",
 }
 LEADER, SHARE_COORDINATOR, GROUP_COORDINATOR = 1, 2, 3
@@ -176,7 +177,7 @@ async def start_offset(cluster: LocalCluster) -> int:
 async def finish(members: list[Member]) -> None:
     """Work until the group has done with all messages."""
     loop = asyncio.get_running_loop()
-    give_up = loop.time() + 25
+    give_up = loop.time() + 90  # longer than a lock, in case that an acknowledgement gets no answer
     while await start_offset(members[0].cluster) < MESSAGES:
         assert loop.time() < give_up, [(each.accepted, each.refused, each.counts) for each in members]
         for each in members:
@@ -197,7 +198,7 @@ async def hold(member: Member, deliveries: int = 1) -> list[Held]:
 
 
 async def eventually_taken(member: Member) -> list[Held]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (found := await member.take()):
             pass
     return found

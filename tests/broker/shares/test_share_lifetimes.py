@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -22,26 +24,33 @@ from forebay.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestTopic,
 )
 from forebay.wire.messages.delete_groups import DeleteGroupsRequest
-from forebay.wire.messages.describe_share_group_offsets import (
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
-)
 from forebay.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from support.brokers.local_broker import LocalBroker, local_broker
-from support.clients.share_member import LAST, REJECT, RELEASE, ShareMember, ack, configure, held, join, parts
+from support.clients.share_member import (
+    LAST,
+    REJECT,
+    RELEASE,
+    ShareMember,
+    ack,
+    configure,
+    held,
+    join,
+    parts,
+    start_offset,
+)
 from support.clients.wire_client import WireClient, append, batch, create
 from support.faults.held_disk import HeldDisk
 from support.machines.share_coordinator import delete_request
 
-SECONDS = 20.0
+SECONDS = 120.0
 LAST_OFFSET_DELTA = 23
 """Where it is in a batch."""
-IMPATIENT = {"share.coordinator.write.timeout.ms": "300"}
+PATIENT = {"share.coordinator.write.timeout.ms": "60000"}
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[LocalBroker]:
-    with local_broker(tmp_path / "data", IMPATIENT, make_disk=HeldDisk) as running:
+    with local_broker(tmp_path / "data", PATIENT, make_disk=HeldDisk) as running:
         yield running
 
 
@@ -75,13 +84,6 @@ def reset(client: WireClient, group: str, offset: int) -> None:
     topic = AlterShareGroupOffsetsRequestTopic(topic_name=group, partitions=[partition])
     answer = client.call(AlterShareGroupOffsetsRequest(group_id=group, topics=[topic]), 0)
     assert (answer.error_code, answer.responses[0].partitions[0].error_code) == (0, 0), answer
-
-
-def start_offset(client: WireClient, group: str) -> int:
-    wanted = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)
-    answer = client.call(DescribeShareGroupOffsetsRequest(groups=[wanted]), 1)
-    offset: int = answer.groups[0].topics[0].partitions[0].start_offset
-    return offset
 
 
 def shares(local: LocalBroker) -> int:
@@ -234,6 +236,23 @@ def disk_of(local: LocalBroker) -> HeldDisk:
     return disk
 
 
+@contextmanager
+def impatient(local: LocalBroker) -> Iterator[None]:
+    """Let nobody wait for the share coordinator for longer than a moment."""
+
+    def change(write_timeout_ms: int) -> None:
+        def put(node: Node) -> None:
+            config = node.shares.settings.current
+            quick = replace(config.share_coordinator, write_timeout_ms=write_timeout_ms)
+            node.shares.settings.current = replace(config, share_coordinator=quick)
+
+        local.on_loop(put)
+
+    change(300)
+    yield
+    change(60_000)
+
+
 def test_an_acknowledgement_that_takes_too_long_is_answered_with_an_error(
     local: LocalBroker, client: WireClient, topic: str
 ) -> None:
@@ -241,7 +260,7 @@ def test_an_acknowledgement_that_takes_too_long_is_answered_with_an_error(
     append(client, topic, batch(b"a", b"b"))
     member = ShareMember(client, topic, topic_id)
     member.take()
-    with disk_of(local).held():
+    with impatient(local), disk_of(local).held():
         assert member.acknowledge(ack(0)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert member.acknowledge(ack(0)) == ErrorCode.INVALID_RECORD_STATE  # the first may still count
     assert member.acknowledge(ack(1)) == ErrorCode.NONE
@@ -256,7 +275,7 @@ def test_a_redelivery_that_could_not_be_persisted_in_time_is_given_back(
     member = ShareMember(client, topic, topic_id)
     member.take()
     assert member.acknowledge(ack(0, 0, RELEASE)) == ErrorCode.NONE
-    with disk_of(local).held():
+    with impatient(local), disk_of(local).held():
         assert held(member.fetch()) == []
     # One long poll is shorter than the lock.
     assert [each.deliveries for each in held(ShareMember(other, topic, topic_id).fetch())] == [3]
@@ -281,12 +300,6 @@ def test_a_redelivery_to_a_connection_that_the_member_has_left_is_given_back(
     assert [each.deliveries for each in held(ShareMember(other, topic, topic_id).fetch())] == [3]
 
 
-@pytest.fixture
-def patient(tmp_path: Path) -> Iterator[LocalBroker]:
-    with local_broker(tmp_path / "patient", make_disk=HeldDisk) as running:
-        yield running
-
-
 def held_records(local: LocalBroker) -> int:
     """Records that members hold."""
 
@@ -297,19 +310,19 @@ def held_records(local: LocalBroker) -> int:
     return local.on_loop(count)
 
 
-def test_an_answer_that_had_to_wait_has_only_what_is_still_held(patient: LocalBroker, topic: str) -> None:
+def test_an_answer_that_had_to_wait_has_only_what_is_still_held(local: LocalBroker, topic: str) -> None:
     """The acknowledgement in the request waits for the disk for longer than the lock of what it acquires."""
-    with WireClient(patient.bootstrap) as client, WireClient(patient.bootstrap) as other:
-        topic_id, _ = made(client, topic, share_record_lock_duration_ms="1000")
+    with WireClient(local.bootstrap) as client, WireClient(local.bootstrap) as other:
+        topic_id, _ = made(client, topic, share_record_lock_duration_ms="5000")
         append(client, topic, batch(b"a"))
         append(client, topic, batch(b"b"))
         member = ShareMember(client, topic, topic_id)
         member.take(records=1)
-        with disk_of(patient).held():
+        with disk_of(local).held():
             member.post_fetch(acks={0: [ack(0)]}, records=1)
             assert client.is_silent()
-            assert held_records(patient) == 1
-            wait_until(lambda: held_records(patient) == 0)
+            assert held_records(local) == 1
+            wait_until(lambda: held_records(local) == 0)
             taker = ShareMember(other, topic, topic_id)
             taker.post_fetch()
             assert other.is_silent()
@@ -317,18 +330,18 @@ def test_an_answer_that_had_to_wait_has_only_what_is_still_held(patient: LocalBr
         assert [(each.offset, each.deliveries) for each in held(other.read())] == [(1, 2)]
 
 
-def test_an_answer_to_a_session_that_was_replaced_has_nothing(patient: LocalBroker, topic: str) -> None:
+def test_an_answer_to_a_session_that_was_replaced_has_nothing(local: LocalBroker, topic: str) -> None:
     with (
-        WireClient(patient.bootstrap) as client,
-        WireClient(patient.bootstrap) as again,
-        WireClient(patient.bootstrap) as other,
+        WireClient(local.bootstrap) as client,
+        WireClient(local.bootstrap) as again,
+        WireClient(local.bootstrap) as other,
     ):
         topic_id, _ = made(client, topic)
         append(client, topic, batch(b"a"))
         member = ShareMember(client, topic, topic_id)
         member.take()
         assert member.acknowledge(ack(0, 0, RELEASE)) == ErrorCode.NONE
-        with disk_of(patient).held():
+        with disk_of(local).held():
             member.post_fetch()
             assert client.is_silent()
             ShareMember(again, topic, topic_id, member=member.member).fetch(wait_ms=1)
@@ -356,9 +369,9 @@ def test_a_state_that_cannot_be_loaded_keeps_nobody_waiting(
 
 
 def test_a_write_that_fails_keeps_nobody_waiting(
-    patient: LocalBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+    local: LocalBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with WireClient(patient.bootstrap) as client:
+    with WireClient(local.bootstrap) as client:
         topic_id, _ = made(client, topic)
         append(client, topic, batch(b"a"))
         member = ShareMember(client, topic, topic_id)

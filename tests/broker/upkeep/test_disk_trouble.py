@@ -41,7 +41,7 @@ from support.clients.wire_client import (
 from support.faults.faulty_disk import FaultyDisk
 from support.machines.manual_clock import ManualClock
 
-SECONDS = 60.0
+SECONDS = 120.0
 STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 
 

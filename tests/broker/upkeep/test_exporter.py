@@ -31,7 +31,7 @@ def address(local: LocalBroker) -> tuple[str, int]:
 
 
 def visit(local: LocalBroker, request: bytes) -> bytes:
-    with socket.create_connection(address(local), timeout=10) as visitor:
+    with socket.create_connection(address(local), timeout=60) as visitor:
         visitor.sendall(request)
         visitor.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: visitor.recv(65536), b""))
@@ -39,7 +39,7 @@ def visit(local: LocalBroker, request: bytes) -> bytes:
 
 def read(local: LocalBroker, path: str = "/metrics") -> tuple[str, str]:
     host, port = address(local)
-    with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=60) as answer:
         return answer.headers["Content-Type"], answer.read().decode()
 
 

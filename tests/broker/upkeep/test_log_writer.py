@@ -99,7 +99,7 @@ def test_the_end_of_the_process_does_not_wait_for_ever_for_a_reader(pipe: Pipe) 
     handler.handle(record("nobody will read this"))
     closing = threading.Thread(target=handler.close, daemon=True)
     closing.start()
-    closing.join(20)
+    closing.join(60)
     assert not closing.is_alive()
     os.read(pipe.reading, 1 << 16)
 

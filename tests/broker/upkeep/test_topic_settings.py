@@ -33,7 +33,7 @@ from support.clients.wire_client import (
 )
 from support.faults.faulty_disk import FaultyDisk
 
-SECONDS = 20.0
+SECONDS = 120.0
 TOPIC, SET = 2, 0
 DAY_MS = 24 * 3600 * 1000
 
@@ -141,16 +141,16 @@ def test_the_time_of_the_append_replaces_the_producers(client: WireClient, topic
 @pytest.mark.parametrize(
     "bounds",
     [
-        {"message_timestamp_before_max_ms": "10000", "message_timestamp_after_max_ms": "10000"},
-        {"message_timestamp_difference_max_ms": "10000"},
+        {"message_timestamp_before_max_ms": "600000", "message_timestamp_after_max_ms": "600000"},
+        {"message_timestamp_difference_max_ms": "600000"},
     ],
 )
 def test_timestamps_out_of_bounds_are_refused(client: WireClient, topic: str, bounds: dict[str, str]) -> None:
     create(client, topic, 1, **bounds)
     for shift, code in [
         (0, ErrorCode.NONE),
-        (-8000, ErrorCode.NONE),
-        (8000, ErrorCode.NONE),
+        (-500_000, ErrorCode.NONE),
+        (500_000, ErrorCode.NONE),
         (-DAY_MS, ErrorCode.INVALID_TIMESTAMP),
         (DAY_MS, ErrorCode.INVALID_TIMESTAMP),
     ]:

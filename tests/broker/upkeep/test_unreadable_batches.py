@@ -25,7 +25,7 @@ from support.clients.wire_client import (
     list_offsets,
 )
 
-SECONDS = 20.0
+SECONDS = 120.0
 EAGER = {"log.cleaner.backoff.ms": "20", "log.cleaner.min.cleanable.ratio": "0"}
 COMPACTED = {"cleanup_policy": "compact", "segment_bytes": "2000", "file_delete_delay_ms": "0"}
 THEN = 1_700_000_000_000
@@ -93,9 +93,11 @@ def roll(broker: LocalBroker, topic: str) -> int:
 
 def wait_until_clean(broker: LocalBroker, topic: str) -> None:
     end = roll(broker, topic)
-    assert eventually(
-        lambda: broker.on_loop(lambda running: running.data.first_dirty_offset(topic, 0)) >= end
-    )
+
+    def is_clean(running: Node) -> bool:
+        return running.data.first_dirty_offset(topic, 0) >= end and running.compactor.cleaning is None
+
+    assert eventually(lambda: broker.on_loop(is_clean))
 
 
 def metric(broker: LocalBroker, name: str) -> int:

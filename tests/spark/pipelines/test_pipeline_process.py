@@ -138,7 +138,7 @@ def wait_for_batches(lake: Path, count: int) -> None:
     while not (commits / str(count - 1)).exists():
         assert time.monotonic() < deadline, f"no {count} batches in {lake}"
         time.sleep(0.1)
-    time.sleep(TRIGGER_SECONDS)
+    time.sleep(5 * TRIGGER_SECONDS)
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_executors_without_forebay_get_what_they_need(
 ) -> None:
     """A master and two workers; the executors' Python has neither Forebay nor its dependencies."""
     probe = [str(cluster.python), "-c", "import pyarrow, pandas, numpy; import forebay"]
-    without = subprocess.run(probe, capture_output=True, text=True, timeout=60, check=False)
+    without = subprocess.run(probe, capture_output=True, text=True, timeout=120, check=False)
     assert "No module named 'forebay'" in without.stderr, without.stderr
 
     make(broker.bootstrap, run_shipped=2, run_shipped_again=2)

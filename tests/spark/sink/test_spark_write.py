@@ -253,14 +253,14 @@ def test_a_stream_goes_on_where_its_checkpoint_says(
     for first in (0, 100):
         frame = spark.range(first, first + 100).selectExpr("string(id) key", "string(id) value")
         write(frame, bootstrap, topic=source)
-        assert stream(spark, bootstrap, source, made, tmp_path).awaitTermination(60)
+        assert stream(spark, bootstrap, source, made, tmp_path).awaitTermination(300)
     # Spark loses its note that the last batch was committed, and repeats it.
     commits = sorted((int(path.name), path) for path in (tmp_path / "commits").glob("[0-9]*"))
     assert len(commits) >= 4
     last, path = commits[-1]
     path.unlink()
     path.with_name(f".{last}.crc").unlink()
-    assert stream(spark, bootstrap, source, made, tmp_path).awaitTermination(60)
+    assert stream(spark, bootstrap, source, made, tmp_path).awaitTermination(300)
     assert texts(bootstrap, made) == sorted(map(str, range(200)))
 
 
@@ -317,6 +317,6 @@ def test_a_stream_that_fails_leaves_no_transaction_of_a_killed_task_open(
         .start()
     )
     with pytest.raises(StreamingQueryException, match="a bad row"):
-        query.awaitTermination(120)
+        query.awaitTermination(300)
     wait_until_closed(bootstrap, made, 3)
     assert messages(bootstrap, made) == []

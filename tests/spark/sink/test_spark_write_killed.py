@@ -96,7 +96,7 @@ def test_a_driver_that_is_killed_before_it_decides_holds_readers_up_for_a_moment
     bootstrap: str, topics: tuple[str, str], tmp_path: Path, jvm_options: str
 ) -> None:
     """While it lives its transactions outlive their timeout, and end after it when it is dead."""
-    sink, timeout_ms = topics[1], 5_000
+    sink, timeout_ms = topics[1], 10_000
     command = [sys.executable, hanging_driver.__file__, bootstrap, sink, str(timeout_ms), jvm_options]
     with (tmp_path / "driver.log").open("wb") as log:
         driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)

@@ -22,8 +22,8 @@ from forebay.wire.messages.list_transactions import ListTransactionsRequest
 from support.clients.wire_client import WireClient, create
 from support.spark.writing import Query, committed, one_by_one, wait_until_closed
 
-TIMEOUT_MS = 3_000
-DEADLINE_S = 30.0
+TIMEOUT_MS = 5_000
+DEADLINE_S = 120.0
 
 
 @pytest.fixture(scope="module")

@@ -77,6 +77,6 @@ print(batch.column("value").to_pylist(), "pandas" in sys.modules)
 
 def test_neither_planning_nor_a_task_imports_pandas() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stdout.strip() == "[b'a', None, b'def'] False", done.stderr

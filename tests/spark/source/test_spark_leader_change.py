@@ -10,7 +10,7 @@ from forebay.testing import Cluster
 from support.spark.reading import batch_reader, micro_batch, stream_reader, value
 
 COUNT = 3000
-SECONDS_MAX = 60
+SECONDS_MAX = 120
 
 
 def fill(cluster: Cluster, topic: str, numbers: range) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-WAIT_SECONDS = 100
+WAIT_SECONDS = 300
 
 
 class Copy:

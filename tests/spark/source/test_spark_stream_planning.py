@@ -88,7 +88,7 @@ def test_a_batch_waits_for_enough_rows_but_not_for_ever(broker: BrokerProcess, t
     hasty = stream_reader(broker.bootstrap, maxTriggerDelay="100ms", **options)
     found, end = micro_batch(hasty, hasty.initialOffset())
     more(broker, topic, 0, 1, first=18)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not (found := micro_batch(hasty, end)[0]):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -140,7 +140,7 @@ sys.modules["pyspark.sql.streaming.datasource"] = None
 from forebay.spark.source.stream_reader import TopicStreamReader
 assert TopicStreamReader.__mro__[-2:] == (pyspark.sql.datasource.ABC, object), TopicStreamReader.__mro__
 """
-    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=120)
 
 
 # -- topics that change ------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ from pathlib import Path
 from forebay.local.ports import HOST, ReservedPort
 
 READY = re.compile(r"^forebay ready on (?P<address>\S+:\d+) \(node (?P<node>\d+), data (?P<data>.+)\)$")
-START_SECONDS = 60.0
-STOP_SECONDS = 60.0
+START_SECONDS = 180.0
+STOP_SECONDS = 180.0
 
 
 class BrokerProcess:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from forebay.cli.main import run
 
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = 120
 
 
 class Done(NamedTuple):

@@ -9,10 +9,17 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from forebay.errors import ErrorCode
 from forebay.testing import Cluster
 from support.clients.kafka_clients import DEADLINE_SECONDS
+from support.clients.wire_client import WireClient, append, batch
 
 _ASK_SECONDS = 2.0
+_PASSING = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+)
 
 
 def until(condition: Callable[[], bool], what: str, *, seconds: float = DEADLINE_SECONDS) -> None:
@@ -40,15 +47,30 @@ class Topic:
         self.wait_until_in_sync()
 
     def states(self) -> dict[int, Any]:
-        """Leader, replicas and in-sync replicas of each partition, as the first broker that runs sees it."""
-        awake = [node for node in self.cluster.running if node not in self.cluster.paused]
-        for node in awake:
-            admin = AdminClient({"bootstrap.servers": self.cluster.address(node), "log_level": 0})
-            try:
-                return dict(admin.list_topics(self.name, timeout=_ASK_SECONDS).topics[self.name].partitions)
-            except KafkaException:
-                continue  # it has only just been killed
+        """Leader, replicas and in-sync replicas of each partition, as the first that answers sees it."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while time.monotonic() < deadline:
+            for node in [node for node in self.cluster.running if node not in self.cluster.paused]:
+                admin = AdminClient({"bootstrap.servers": self.cluster.address(node), "log_level": 0})
+                try:
+                    found = admin.list_topics(self.name, timeout=_ASK_SECONDS).topics[self.name]
+                    return dict(found.partitions)
+                except KafkaException:
+                    continue  # it has only just been killed
         raise AssertionError("no broker answers")
+
+    def append(self, value: bytes) -> None:
+        """With acks=all, as a client does: again, until a leader with enough replicas has heard of itself."""
+        code = None
+
+        def is_appended() -> bool:
+            nonlocal code
+            with WireClient(self.cluster.address(self.leader())) as client:
+                code = append(client, self.name, batch(value), acks=-1).error_code
+            return code not in _PASSING
+
+        until(is_appended, f"a message in {self.name}")
+        assert code == ErrorCode.NONE
 
     def leader(self, partition: int = 0) -> int:
         """As soon as there is one that runs."""

@@ -26,7 +26,7 @@ def cluster_config(etcd: EtcdCluster, name: str = "test", **settings: str) -> Cl
 async def until_renewed(lease: EtcdLease) -> None:
     """Until a keep-alive that is sent from now on has been answered."""
     before = lease.deadline
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while lease.deadline <= before:  # noqa: ASYNC110 - a thread renews it, and tells nobody
             await asyncio.sleep(0.02)
 

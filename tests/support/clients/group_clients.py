@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 MEMBERS = ("confluent", "kafka-python", "aiokafka")
-SESSION_MS = 2_000
+SESSION_MS = 4_000
 BATCH = 500
 _TESTS = Path(__file__).parents[2]
 

@@ -15,7 +15,7 @@ class Member:
     def __init__(self, bootstrap: str, topic: str, **settings: Any) -> None:
         self.given: list[set[int]] = []
         self.taken: list[set[int]] = []
-        own: dict[str, Any] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 100}
+        own: dict[str, Any] = {"session_timeout_ms": 30_000, "heartbeat_interval_ms": 100}
         if settings.get("group_protocol") == "consumer":
             own = {}
         quick = {"topic_metadata_refresh_interval_ms": 200, "auto_offset_reset": "earliest"}

@@ -60,7 +60,7 @@ class Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.communicate(timeout=30)
+        self._server.communicate(timeout=60)
 
     def run(self, job: Job) -> int:
         """The signal that ended the worker, or 0."""

@@ -6,12 +6,15 @@ wants to do something wrong passes an epoch, an id or a mode of its own.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from forebay.errors import ErrorCode
+from forebay.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
 from forebay.wire.messages.share_acknowledge import (
     AcknowledgePartition,
@@ -56,20 +59,19 @@ def ack(first: int, last: int | None = None, *types: int) -> AcknowledgementBatc
 
 
 def join(client: WireClient, group: str, *topics: str, member: str | None = None) -> str:
-    """Have a group know its partitions: the member's id. A slow broker needs some heartbeats."""
+    """Have a group know its partitions: the member's id. It has them when their states are initialized."""
     (found,) = client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 6).coordinators
     assert found.error_code == ErrorCode.NONE
-    member = member or str(uuid4())
-    request = ShareGroupHeartbeatRequest(
-        group_id=group, member_id=member, member_epoch=0, subscribed_topic_names=list(topics)
-    )
-    give_up = time.monotonic() + LONG_MS / 1000
-    while True:
+    member, epoch, is_assigned = member or str(uuid4()), 0, False
+    while not is_assigned:
+        request = ShareGroupHeartbeatRequest(
+            group_id=group, member_id=member, member_epoch=epoch, subscribed_topic_names=list(topics)
+        )
         answer = client.call(request, 1)
         assert answer.error_code == ErrorCode.NONE, answer
-        if answer.assignment.topic_partitions:
-            return member
-        assert time.monotonic() < give_up, answer
+        epoch = answer.member_epoch
+        is_assigned = answer.assignment is not None and bool(answer.assignment.topic_partitions)
+    return member
 
 
 def configure(client: WireClient, group: str, **settings: str) -> None:
@@ -78,6 +80,14 @@ def configure(client: WireClient, group: str, **settings: str) -> None:
     changes = [(name.replace("_", "."), 0, value) for name, value in wanted.items()]
     answer = increment(client, GROUP_RESOURCE, group, *changes)
     assert answer.error_code == ErrorCode.NONE, answer.error_message
+
+
+def start_offset(client: WireClient, group: str) -> int:
+    """Where the only partition of a group begins."""
+    wanted = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)
+    answer = client.call(DescribeShareGroupOffsetsRequest(groups=[wanted]), 1)
+    offset: int = answer.groups[0].topics[0].partitions[0].start_offset
+    return offset
 
 
 class ShareMember:

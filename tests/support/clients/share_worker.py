@@ -18,7 +18,7 @@ from confluent_kafka import AcknowledgeType, ShareConsumer
 from forebay.client.errors import error_of
 from forebay.errors import ErrorCode
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 120.0
 RECONNECTING = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100}
 
 

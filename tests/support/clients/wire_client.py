@@ -28,7 +28,7 @@ from forebay.wire.parts import join
 from forebay.wire.records import Record
 from forebay.wire.session import LENGTH_BYTES, InFlight, Session
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 120.0
 CLIENT_ID = "test"
 RESPONSE_BYTES_MAX = 1 << 30
 PRODUCE = 9
@@ -202,7 +202,7 @@ def produce(
     else:
         wanted.name = topic
     return ProduceRequest(
-        transactional_id=transactional_id, acks=acks, timeout_ms=10_000, topic_data=[wanted]
+        transactional_id=transactional_id, acks=acks, timeout_ms=60_000, topic_data=[wanted]
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from forebay.storage.real_disk import RealDisk, RealFile
 
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 120.0
 
 
 class HeldFile(RealFile):

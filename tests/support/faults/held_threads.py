@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 120.0
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 _HOST = "127.0.0.1"
 _CHUNK = 64 * 1024
-_DEADLINE_SECONDS = 10.0
+_DEADLINE_SECONDS = 60.0
 _ID_AT = struct.Struct(">12xh")
 """Behind the length, the API key, the version and the correlation id comes the client id with its length."""
 _BROKER_ID = re.compile(rb"forebay-(?:replica|broker)-(\d+)")

@@ -22,7 +22,7 @@ from forebay.spark.session import find_java
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 NEEDED = ("pyarrow", "numpy", "pandas", "dateutil", "six", "pytz", "tzdata")
-START_SECONDS = 60
+START_SECONDS = 180
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
 

@@ -30,7 +30,7 @@ from support.clients.wire_client import LATEST, LIST_OFFSETS, WireClient
 from support.spark.reading import batch_reader, values
 
 COLUMNS = Columns(value=0)
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 class Died(BaseException):
