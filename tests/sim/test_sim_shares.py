@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from forebay.sim.actors.shares.sessions import ACCEPT, REJECT, RELEASE, Said, acknowledgements
-from forebay.sim.models.shares import Hold, ShareRules, Shares, Term
+from forebay.sim.actors.shares.sessions import Said, acknowledgements
+from forebay.sim.models.shares import ACCEPT, REJECT, RELEASE, Hold, ShareRules, Shares, Term
 
 AT = ("jobs", 0)
 PLACE = (AT, 7)
@@ -41,8 +43,8 @@ def hold(member: str, count: int, asked_at: float, term: Term | None = TERM) -> 
 def test_what_was_accepted_does_not_come_again(shares: Shares, breaches: list[str]) -> None:
     shares.delivered(hold("a", 1, 1.0))
     shares.let_go(PLACE, "a")
-    shares.asked(PLACE)
-    shares.finished(PLACE, 1.5)
+    shares.asked(PLACE, ACCEPT, 1.3)
+    shares.finished(PLACE, 1.3, 1.5)
     shares.delivered(hold("b", 2, 1.4))  # on its way while the accept was answered
     assert not breaches
     shares.delivered(hold("b", 2, 1.6))
@@ -52,9 +54,9 @@ def test_what_was_accepted_does_not_come_again(shares: Shares, breaches: list[st
 def test_an_accept_without_an_answer_allows_both(shares: Shares, breaches: list[str]) -> None:
     shares.delivered(hold("a", 1, 1.0))
     shares.let_go(PLACE, "a")
-    shares.asked(PLACE)
+    shares.asked(PLACE, ACCEPT, 1.3)
     shares.delivered(hold("b", 2, 1.6))
-    shares.started(AT, 8, 0, [7])
+    shares.started(AT, 8, 0, [7], 2.0)
     assert not breaches
 
 
@@ -97,7 +99,7 @@ def test_counts_go_up_to_the_limit(
 def test_a_leader_that_was_replaced_may_deliver_for_the_first_time_only(
     shares: Shares, breaches: list[str]
 ) -> None:
-    shares.finished(PLACE, 1.0)
+    shares.finished(PLACE, 0.9, 1.0)
     shares.delivered(hold("a", 1, 2.0, (1, 3, False)))
     assert not breaches
     shares.delivered(hold("b", 2, 4.0, (1, 3, False)))
@@ -107,9 +109,9 @@ def test_a_leader_that_was_replaced_may_deliver_for_the_first_time_only(
 def test_the_start_offset_passes_only_what_is_finished(shares: Shares, breaches: list[str]) -> None:
     shares.delivered(hold("a", 1, 1.0))
     shares.doubt(AT, 1.2)
-    shares.started(AT, 7, 0, [7])
+    shares.started(AT, 7, 0, [7], 2.0)
     assert not breaches
-    shares.started(AT, 8, 7, [7])
+    shares.started(AT, 8, 7, [7], 2.0)
     assert len(breaches) == 1, "it was delivered twice at most"
 
 
@@ -117,22 +119,76 @@ def test_deliveries_that_got_lost_count_for_the_limit(shares: Shares, breaches: 
     shares.delivered(hold("a", 1, 1.0))
     shares.doubt(AT, 1.2)
     shares.doubt(AT, 1.4)
-    shares.started(AT, 8, 0, [7])
+    shares.started(AT, 8, 0, [7], 2.0)
     assert not breaches
 
 
 def test_the_start_offset_does_not_go_back(shares: Shares, breaches: list[str]) -> None:
-    shares.started(AT, 5, shares.start(AT), [])
+    shares.started(AT, 5, shares.start(AT), [], 2.0)
     assert shares.start(AT) == 5
-    shares.started(AT, 4, 0, [])  # asked for before the first answer
+    shares.started(AT, 4, 0, [], 2.0)  # asked for before the first answer
     assert not breaches
-    shares.started(AT, 4, 5, [])
+    shares.started(AT, 4, 5, [], 2.0)
     assert len(breaches) == 1
 
 
 def test_nobody_acknowledges_for_another(shares: Shares, breaches: list[str]) -> None:
     shares.delivered(hold("a", 1, 1.0))
-    shares.taken_from_a_stranger("b", PLACE, 1.5)
+    shares.taken_from_a_stranger("b", PLACE, 1.4, 1.5)
+    assert len(breaches) == 1
+
+
+def test_a_lock_that_was_renewed_begins_anew(shares: Shares, breaches: list[str]) -> None:
+    first = hold("a", 1, 1.0)
+    shares.delivered(first)
+    first.renewed_at = 1.8
+    shares.delivered(hold("b", 2, 2.5))
+    shares.lives([first], 9.0)
+    assert len(breaches) == 1
+
+
+def test_a_group_that_begins_at_the_end_gets_all_from_its_first_record_on(
+    shares: Shares, breaches: list[str]
+) -> None:
+    shares.rules = replace(shares.rules, begins_at_end=True)
+    shares.delivered(hold("a", 1, 1.0))
+    shares.finished(PLACE, 1.1, 1.2)
+    shares.started(AT, 8, 0, [5, 6, 7], 2.0)
+    assert not breaches, "what was there before it is not for it"
+    shares.started(AT, 9, 8, [5, 6, 7, 8], 3.0)
+    assert len(breaches) == 1
+
+
+def test_what_is_invisible_may_be_passed(shares: Shares, breaches: list[str]) -> None:
+    shares.may_be_invisible = lambda place: place == (AT, 3)
+    shares.started(AT, 4, 0, [3], 2.0)
+    assert not breaches
+    shares.finish({AT: {3: b"", 5: b""}})
+    assert len(breaches) == 1
+
+
+def test_after_a_reset_everything_comes_again(shares: Shares, breaches: list[str]) -> None:
+    shares.delivered(hold("a", 1, 1.0))
+    shares.asked(PLACE, ACCEPT, 1.3)
+    shares.finished(PLACE, 1.3, 1.4)
+    shares.resetting(AT)
+    shares.delivered(hold("a", 1, 1.6))
+    shares.started(AT, 3, 8, [7], 1.7)
+    assert not breaches, "it is not known what has happened"
+    shares.reset(AT, 5, 1.5, 2.0)
+    shares.started(AT, 8, 8, [7], 1.9)  # asked for before
+    shares.delivered(hold("a", 1, 2.1))
+    assert not breaches
+    assert shares.start(AT) == 5
+    shares.started(AT, 8, 5, [4, 7], 3.0)
+    assert len(breaches) == 1, "what was accepted before the reset has to be delivered again"
+
+
+def test_a_reset_that_was_refused_changes_nothing(shares: Shares, breaches: list[str]) -> None:
+    shares.started(AT, 5, 0, [], 1.0)
+    shares.resetting(AT)
+    shares.not_reset(AT)
+    shares.started(AT, 4, 5, [], 2.0)
     assert len(breaches) == 1
 
 

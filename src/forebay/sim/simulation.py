@@ -25,7 +25,7 @@ from forebay.sim.models.messages import Model
 from forebay.sim.workload import TopicMaker, Workload
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimNode
-from forebay.sim.world.places import JOBS, KEYED, SHARE_GROUP_NAME, SURE
+from forebay.sim.world.places import DEAD_LETTER_TOPIC, JOBS, KEYED, SHARE_GROUP_NAME, SURE
 from forebay.sim.world.store import CLUSTER, STORE_HOST, SimStore
 from forebay.sim.world.virtual_time import World
 
@@ -85,7 +85,11 @@ class Simulation:
         self.network = SimNetwork(world)
         self.store = SimStore(world, self.network)
         settings = _settings(world, story)
-        lasting = SURE if story.brokers > 1 and settings["min.insync.replicas"] != "1" else []
+        lasting = (
+            [*SURE, (DEAD_LETTER_TOPIC, 0)]
+            if story.brokers > 1 and settings["min.insync.replicas"] != "1"
+            else []
+        )
         self.model = Model(world.fail, lasting)
         self.nodes = [
             SimNode(world, self.network, self.store, number, settings | _own_settings(world, number))
@@ -94,6 +98,7 @@ class Simulation:
         self.invariants = Invariants(world, self.nodes, self.store, lasting)
         self.workload = Workload(world, self.network, self.model, [node.address for node in self.nodes])
         self.workload.on_acknowledged = self.invariants.acknowledged
+        self.workload.deafen = self.store.deafen
         self.model.shares.term_of = self.invariants.term
         self.scene = Scene(world, self.network, self.store, self.nodes, self.invariants.in_sync)
         self.scene.one_is_enough = story.brokers > 1 and not lasting
@@ -187,11 +192,11 @@ class Simulation:
             self.workload.add("keyed-auditor", partial(KeyedAuditor, at=KEYED)),
         ]
         if self.workload.has_share_group:
-            worker = partial(LastWorker, group=SHARE_GROUP_NAME, partitions=JOBS)
+            worker = partial(LastWorker, group=SHARE_GROUP_NAME, partitions=JOBS, letters=found.letters)
             readers.append(self.workload.add("last-worker", worker))
         self._wait("all is as told", _HEAL_S_MAX, lambda: all(reader.done for reader in readers))
         if self.world.breach is None:
-            self.model.finish(found.stored, found.visible, found.starts)
+            self.model.finish(found.stored, found.visible, found.starts, found.letters)
 
 
 def _settings(world: World, story: Story) -> dict[str, str]:

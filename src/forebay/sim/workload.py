@@ -40,6 +40,7 @@ from forebay.sim.actors.producers.transactional import (
     ContinuingProducer,
     TransactionalProducer,
 )
+from forebay.sim.actors.shares.administrators import Deposer, ShareResetter
 from forebay.sim.actors.shares.auditors import ShareAuditor
 from forebay.sim.actors.shares.members import ShareMember
 from forebay.sim.models.messages import Model
@@ -49,6 +50,7 @@ from forebay.sim.world.node import SimProcess
 from forebay.sim.world.places import (
     ALL,
     BRIEF,
+    DEAD_LETTER_TOPIC,
     EXACT,
     GROUP_NAME,
     JOBS,
@@ -86,6 +88,8 @@ _ADMINISTRATORS = 3
 _SHARE_MEMBERS = 3
 _SHARE_CHANCE = 0.67
 """Of a share group in a story in which messages last."""
+_UNCOMMITTED_CHANCE = 0.3
+"""Of transactions for a share group that gets all messages, aborted ones, too."""
 
 _SETTINGS: dict[str, dict[str, str]] = {
     "brief": {"segment.bytes": "1024", "retention.bytes": "2048"},
@@ -135,16 +139,7 @@ class TopicMaker(Actor):
                 check(result.error_code)
 
     async def _set_up_shares(self) -> None:
-        rules = self.model.shares.rules
-        settings = {
-            "share.auto.offset.reset": "earliest",
-            "share.session.timeout.ms": "2000",
-            "share.heartbeat.interval.ms": "700",
-            "share.record.lock.duration.ms": str(rules.lock_ms),
-            "share.delivery.count.limit": str(rules.delivery_limit),
-            "forebay.share.retry.backoff.ms": str(rules.backoff_ms),
-            "forebay.share.retry.backoff.max.ms": str(4 * rules.backoff_ms),
-        }
+        settings = _share_settings(self.model.shares.rules)
         configs = [
             AlterableConfig(name=key, config_operation=_SET, value=value) for key, value in settings.items()
         ]
@@ -161,7 +156,29 @@ def _share_rules(chance: Random) -> ShareRules:
         lock_ms=chance.choice((1_000, 2_000, 60_000)),
         delivery_limit=chance.choice((2, 3, 5)),
         backoff_ms=chance.choice((0, 200)),
+        begins_at_end=chance.random() < 0.3,
+        is_committed=chance.random() < 0.4,
+        has_dead_letters=chance.random() < 0.5,
+        copies_records=chance.random() < 0.5,
+        has_resets=chance.random() < 0.3,
     )
+
+
+def _share_settings(rules: ShareRules) -> dict[str, str]:
+    settings = {
+        "share.auto.offset.reset": "latest" if rules.begins_at_end else "earliest",
+        "share.isolation.level": "read_committed" if rules.is_committed else "read_uncommitted",
+        "share.session.timeout.ms": "2000",
+        "share.heartbeat.interval.ms": "700",
+        "share.record.lock.duration.ms": str(rules.lock_ms),
+        "share.delivery.count.limit": str(rules.delivery_limit),
+        "forebay.share.retry.backoff.ms": str(rules.backoff_ms),
+        "forebay.share.retry.backoff.max.ms": str(4 * rules.backoff_ms),
+    }
+    if rules.has_dead_letters:
+        settings["errors.deadletterqueue.topic.name"] = DEAD_LETTER_TOPIC
+        settings["errors.deadletterqueue.copy.record.enable"] = str(rules.copies_records).lower()
+    return settings
 
 
 def _manners(chance: Random) -> Manners:
@@ -207,6 +224,8 @@ class Workload:
         self.has_share_group = False
         model.shares.rules = _share_rules(world.chance("shares"))
         self.on_acknowledged: Callable[[str, float], None] = lambda _host, _asked_at: None
+        self.deafen: Callable[[str, float], None] = lambda _host, _seconds: None
+        """Keep news of the cluster from a host for some seconds."""
 
     def start(self) -> None:
         """Each story has only some of the actors: with all of them less would happen in the same time."""
@@ -243,8 +262,11 @@ class Workload:
 
     def _add_transactional(self, chance: Random) -> None:
         for name, partitions in (("transactional-a", [*EXACT, SOURCE]), ("transactional-b", EXACT)):
-            kind, dialects, manners = chance.choice(_TRANSACTIONAL)
-            self._add(name, kind, partitions, chance.choice(dialects), manners)
+            self._add_transactions(name, partitions, chance)
+
+    def _add_transactions(self, name: str, partitions: Sequence[TopicPartition], chance: Random) -> None:
+        kind, dialects, manners = chance.choice(_TRANSACTIONAL)
+        self._add(name, kind, partitions, chance.choice(dialects), manners)
 
     def _add_transformer(self, chance: Random) -> None:
         dialect = chance.choice((MODERN, JAVA, CONFLUENT))  # it has to ask for stable offsets
@@ -268,13 +290,18 @@ class Workload:
     def _add_share_members(self, chance: Random) -> None:
         kind = chance.choice((IdempotentProducer, PipeliningProducer))
         self._add("employer", kind, JOBS, chance.choice(DIALECTS), _manners(chance))
+        rules = self._model.shares.rules
+        if rules.is_committed or chance.random() < _UNCOMMITTED_CHANCE:
+            self._add_transactions("employer-tx", JOBS, chance)
         for number in range(_SHARE_MEMBERS):
             worker = partial(ShareMember, group=SHARE_GROUP_NAME, partitions=JOBS)
             manners = _manners(chance)
-            if not self._model.shares.rules.locks_run_out:  # a connection left open would keep its locks
+            if not rules.locks_run_out:  # a connection left open would keep its locks
                 manners = replace(manners, reconnect_chance=0.0)
             self.add(f"worker-{number}", worker, MODERN, manners)
         self.add("share-auditor", partial(ShareAuditor, group=SHARE_GROUP_NAME, partitions=JOBS))
+        if rules.has_resets:
+            self.add("resetter", partial(ShareResetter, group=SHARE_GROUP_NAME, partitions=JOBS))
 
     def _add_administrators(self, chance: Random, *, lasting: bool) -> None:
         brokers = len(self._bootstrap)
@@ -285,7 +312,10 @@ class Workload:
                 "elector": partial(Elector, partitions=SURE, loose=LOOSE),
                 "settings-changer": partial(SettingsChanger, choices=_setting_choices(lasting=lasting)),
             }
-        for name in chance.sample(sorted(kinds), min(_ADMINISTRATORS, len(kinds))):
+        if self.has_share_group:
+            self.add("deposer", partial(Deposer, partitions=JOBS, deafen=self.deafen))
+        count = _ADMINISTRATORS - self.has_share_group
+        for name in chance.sample(sorted(kinds), min(count, len(kinds))):
             self.add(name, kinds[name])
 
     def _add(

@@ -40,11 +40,17 @@ from forebay.storage.log.writer import LogWriter
 from forebay.wire.batch import BatchHeader
 from support.faults.share_mutants import (
     answer_acknowledgements_before_they_are_persisted,
+    deliver_what_is_not_committed_yet,
+    deliver_what_was_aborted,
     deliver_without_a_limit,
     do_not_fence_leaders_that_were_replaced,
+    do_not_fence_states_that_were_reset,
+    drop_dead_letters_that_cannot_be_written,
     keep_what_ended_sessions_held,
+    move_dead_letters_without_a_journal,
     pass_records_that_were_released,
     redeliver_before_it_is_persisted,
+    renew_locks_without_effect,
 )
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
@@ -328,6 +334,13 @@ MUTANTS: dict[Mutant, int] = {
     keep_what_ended_sessions_held: 18,
     pass_records_that_were_released: 6,
     deliver_without_a_limit: 3,
+    do_not_fence_leaders_that_were_replaced: 1,
+    do_not_fence_states_that_were_reset: 1,
+    renew_locks_without_effect: 1,
+    deliver_what_was_aborted: 1,
+    deliver_what_is_not_committed_yet: 1,
+    move_dead_letters_without_a_journal: 1,
+    drop_dead_letters_that_cannot_be_written: 1,
 }
 """Each with the seed to begin with: one that caught it when this was written, to be quick. A change of the
 broker makes other stories of the same seeds; then one of those that follow catches it."""
@@ -341,8 +354,6 @@ CAUGHT_BY_TESTS: dict[Mutant, str] = {
     "test_a_clean_stop_forgets_nothing_of_a_partition_that_could_not_be_opened",
     leave_out_a_batch_whose_beginning_was_deleted: "broker/replication/test_delete_records_replicated.py::"
     "test_a_new_replica_has_the_rest_of_a_batch_whose_beginning_was_deleted",
-    do_not_fence_leaders_that_were_replaced: "core/shares/test_share_coordinator.py::TestWrite::"
-    "test_only_the_leader_that_has_read_the_state_may_write",
 }
 """What few stories meet, because it needs faults in a rare order: the tests that make that order."""
 

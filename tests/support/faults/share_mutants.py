@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from forebay.broker.moves.appends import MoveAppends
+from forebay.broker.moves.journal import MoveJournal
+from forebay.broker.shares import acquiring
+from forebay.broker.shares.live_share import LiveShare
+from forebay.core.moves.move import MoverState
 from forebay.core.shares.coordinator.decisions import StateDraft
 from forebay.core.shares.coordinator.persisted_state import ShareKey
+from forebay.core.shares.partition.acknowledgements import AcknowledgeType
 from forebay.core.shares.partition.share_partition import Acknowledgement, Acquisition, SharePartition
 from forebay.core.shares.partition.transitions import AVAILABLE, FINISHED, RELEASE
 from forebay.core.shares.partition.window import Span, Window
@@ -42,6 +49,16 @@ def do_not_fence_leaders_that_were_replaced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StateDraft, "write", trusting)
 
 
+def do_not_fence_states_that_were_reset(patch: pytest.MonkeyPatch) -> None:
+    careful = StateDraft.write
+
+    def trusting(self: StateDraft, key: ShareKey, request: PartitionData) -> None:
+        request.state_epoch = self._existing(key).state_epoch
+        careful(self, key, request)
+
+    patch.setattr(StateDraft, "write", trusting)
+
+
 def keep_what_ended_sessions_held(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SharePartition, "release", lambda *_: None)
 
@@ -63,3 +80,48 @@ def deliver_without_a_limit(patch: pytest.MonkeyPatch) -> None:
         return self._apply(RELEASE, span)
 
     patch.setattr(SharePartition, "_release", release)
+
+
+def renew_locks_without_effect(patch: pytest.MonkeyPatch) -> None:
+    careful = SharePartition._acknowledge
+
+    def forgetful(self: SharePartition, span: Span, kind: AcknowledgeType, now_ms: int) -> bool:
+        return kind is not AcknowledgeType.RENEW and careful(self, span, kind, now_ms)
+
+    patch.setattr(SharePartition, "_acknowledge", forgetful)
+
+
+def deliver_what_was_aborted(patch: pytest.MonkeyPatch) -> None:
+    careful = acquiring._visible
+
+    def careless(partition: Any, batches: Any, _committed: bool, *rest: int) -> Any:
+        return careful(partition, batches, False, *rest)
+
+    patch.setattr(acquiring, "_visible", careless)
+
+
+def deliver_what_is_not_committed_yet(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LiveShare, "end_offset", property(lambda self: self.partition.high_watermark))
+
+
+def move_dead_letters_without_a_journal(patch: pytest.MonkeyPatch) -> None:
+    """A leader that takes over does not know what the one before it has sent."""
+
+    async def open_(_self: MoveJournal, _mover_id: str, term: int) -> MoverState:
+        return MoverState(term=term, version=0)
+
+    async def write(_self: MoveJournal, _mover_id: str, state: MoverState) -> MoverState:
+        return state
+
+    patch.setattr(MoveJournal, "open", open_)
+    patch.setattr(MoveJournal, "write", write)
+
+
+def drop_dead_letters_that_cannot_be_written(patch: pytest.MonkeyPatch) -> None:
+    patient = MoveAppends.append
+
+    async def hasty(self: MoveAppends, *args: Any) -> None:
+        with suppress(KafkaError):
+            await patient(self, *args)
+
+    patch.setattr(MoveAppends, "append", hasty)

@@ -50,6 +50,30 @@ _MOVING_PAUSE_S = 3.0
 _FAVOURITE_CHANCE = 0.4
 
 
+async def reassign(actor: Actor, at: TopicPartition, target: list[int] | None) -> None:
+    """Begin a move, or give up the one under way."""
+    partition = ReassignablePartition(partition_index=at[1], replicas=target)
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=5000, topics=[ReassignableTopic(name=at[0], partitions=[partition])]
+    )
+    response = await actor.client.ask_any(request, AlterPartitionReassignmentsResponse, _REASSIGN_VERSION)
+    code = ErrorCode(response.responses[0].partitions[0].error_code)
+    actor.world.note("admin", f"{at[0]}-{at[1]} to {target}: {code.name}")
+
+
+async def elect(actor: Actor, at: TopicPartition, *, unclean: bool) -> None:
+    """Have the preferred replica lead; or with `unclean`, any that is left."""
+    kind = _UNCLEAN if unclean else _PREFERRED
+    places = [TopicPartitions(topic=at[0], partitions=[at[1]])]
+    request = ElectLeadersRequest(election_type=kind, topic_partitions=places, timeout_ms=5000)
+    response = await actor.client.ask_any(request, ElectLeadersResponse)
+    check(response.error_code)
+    code = ErrorCode(response.replica_election_results[0].partition_result[0].error_code)
+    actor.world.note("admin", f"elect for {at[0]}-{at[1]}, kind {kind}: {code.name}")
+    if code is ErrorCode.NONE:
+        actor.model.topics.changes_count += 1
+
+
 class Mover(Actor):
     """Moves partitions to other sets of brokers, and sometimes cancels the move.
 
@@ -75,23 +99,13 @@ class Mover(Actor):
             is_favourite = self.chance.random() < _FAVOURITE_CHANCE
             at = self._favourite if is_favourite else self.chance.choice(self._partitions)
             try:
-                await self._move(at, None if self.chance.random() < 0.2 else self._target())
+                await reassign(self, at, None if self.chance.random() < 0.2 else self._target())
             except Failed:
                 continue  # whether it was begun does not matter: both must end well
 
     def _target(self) -> list[int]:
         nodes = list(range(1, self._brokers + 1))
         return self.chance.sample(nodes, self.chance.randint(_REPLICAS_MIN, min(3, self._brokers)))
-
-    async def _move(self, at: TopicPartition, target: list[int] | None) -> None:
-        """Begin a move, or give up the one under way."""
-        partition = ReassignablePartition(partition_index=at[1], replicas=target)
-        request = AlterPartitionReassignmentsRequest(
-            timeout_ms=5000, topics=[ReassignableTopic(name=at[0], partitions=[partition])]
-        )
-        response = await self.client.ask_any(request, AlterPartitionReassignmentsResponse, _REASSIGN_VERSION)
-        code = ErrorCode(response.responses[0].partitions[0].error_code)
-        self.world.note("admin", f"{at[0]}-{at[1]} to {target}: {code.name}")
 
 
 class TopicKeeper(Actor):
@@ -205,16 +219,6 @@ class Elector(Actor):
             unclean = self.chance.random() < 0.3
             at = self._loose if unclean else self.chance.choice(self._partitions)
             try:
-                await self._elect(at, _UNCLEAN if unclean else _PREFERRED)
+                await elect(self, at, unclean=unclean)
             except Failed:
                 continue
-
-    async def _elect(self, at: TopicPartition, kind: int) -> None:
-        places = [TopicPartitions(topic=at[0], partitions=[at[1]])]
-        request = ElectLeadersRequest(election_type=kind, topic_partitions=places, timeout_ms=5000)
-        response = await self.client.ask_any(request, ElectLeadersResponse)
-        check(response.error_code)
-        code = ErrorCode(response.replica_election_results[0].partition_result[0].error_code)
-        self.world.note("admin", f"elect for {at[0]}-{at[1]}, kind {kind}: {code.name}")
-        if code is ErrorCode.NONE:
-            self.model.topics.changes_count += 1

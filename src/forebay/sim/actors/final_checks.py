@@ -13,6 +13,7 @@ from forebay.sim.actors.administrators import TOPIC_RESOURCE
 from forebay.sim.actors.client import GROUP, Client, Failed, Refused, check
 from forebay.sim.actors.consumers.readers import fetch_offset
 from forebay.sim.actors.reading import messages
+from forebay.sim.models.dead_letters import Letter
 from forebay.sim.models.messages import Model
 from forebay.sim.world.places import ALL, BRIEF, LOOSE
 from forebay.wire.messages.describe_configs import (
@@ -31,6 +32,8 @@ class Found:
     visible: Content = field(default_factory=dict)
     """What committed readers see."""
     starts: dict[TopicPartition, int] = field(default_factory=dict)
+    letters: list[Letter] = field(default_factory=list)
+    """The dead letters of the share group."""
 
 
 class LastReader(Actor):

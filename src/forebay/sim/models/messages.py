@@ -9,15 +9,17 @@ all of it the same way.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
 from forebay.core.topic_partition import TopicPartition
+from forebay.sim.models.dead_letters import Letter, wrong_letters
 from forebay.sim.models.facts import Content, Counts, Outcome, Sent, Transaction, name_of
 from forebay.sim.models.groups import Groups
 from forebay.sim.models.keyed import KeyedValues
-from forebay.sim.models.shares import Shares
+from forebay.sim.models.shares import Place, Shares
 from forebay.sim.models.topics import Topics
+from forebay.sim.world.places import SHARE_GROUP_NAME
 
 
 class Model:
@@ -34,6 +36,7 @@ class Model:
         self._transactions: list[Transaction] = []
         self.groups = Groups(fail)
         self.shares = Shares(fail)
+        self.shares.may_be_invisible = self._may_be_invisible
         self.keyed = KeyedValues(fail)
         self.topics = Topics()
 
@@ -67,6 +70,14 @@ class Model:
     def offsets(self, at: TopicPartition) -> list[int]:
         """Where messages are known to be."""
         return list(self._told.get(at, ()))
+
+    def _may_be_invisible(self, place: Place) -> bool:
+        """Whether the share group need not get a message."""
+        at, offset = place
+        sent = self._sent.get(self._told.get(at, {}).get(offset, b""))
+        if not self.shares.rules.is_committed or sent is None or sent.transaction is None:
+            return False
+        return sent.transaction.outcome is not Outcome.COMMITTED
 
     def begin(self, name: str) -> Transaction:
         transaction = Transaction(name)
@@ -103,7 +114,13 @@ class Model:
 
     # -- the end -----------------------------------------------------------------------------------------
 
-    def finish(self, stored: Content, visible: Content, starts: Mapping[TopicPartition, int]) -> None:
+    def finish(
+        self,
+        stored: Content,
+        visible: Content,
+        starts: Mapping[TopicPartition, int],
+        letters: Sequence[Letter] = (),
+    ) -> None:
         """Compare the model with the messages at the end: all that are stored, and the committed ones.
 
         Messages before the start of a partition were deleted, as its settings say.
@@ -115,6 +132,7 @@ class Model:
         self._finish_acknowledged(stored, starts)
         self._finish_order(stored)
         self._finish_transactions(visible)
+        self._finish_shares(visible if self.shares.rules.is_committed else stored, letters)
 
     def _finish_acknowledged(self, stored: Content, starts: Mapping[TopicPartition, int]) -> None:
         for value, (at, offset) in self._acknowledged.items():
@@ -159,6 +177,16 @@ class Model:
         for original, count in originals.items():
             if count > 1:
                 self._fail(f"{original!r} was transformed {count} times")
+
+    def _finish_shares(self, content: Content, letters: Sequence[Letter]) -> None:
+        """`content` is what the share group should have got, `letters` are its dead letters."""
+        shares = self.shares
+        shares.may_be_invisible = lambda _place: False
+        shares.finish(content)
+        if shares.rules.has_dead_letters:
+            fates = shares.fates(content)
+            for problem in wrong_letters(letters, fates, content, SHARE_GROUP_NAME, shares.rules):
+                self._fail(problem)
 
 
 def _why_not_visible(sent: Sent) -> str | None:

@@ -6,27 +6,35 @@ What is promised, and checked as soon as a client learns something that could br
   lost, both are fine.
 - A record has one holder at a time. Its lock ends when the holder says something about it, when the lock
   duration is over, when the holder's session ends, or when the partition gets another leader. A session that
-  goes on afterwards has not ended before.
+  goes on afterwards has not ended before. A lock that was renewed begins anew.
 - A delivery count is never above the limit. It goes up with every delivery; only a first one may be
   forgotten, by a leader that dies.
 - The start offset never goes back, and passes only what is finished: accepted, rejected, or delivered as
   often as the limit allows. A delivery whose answer got lost counts for each record that may have been in it.
+- A group that begins at the end of the log gets everything from the first record on that it was given.
 
 A broker that was replaced and does not know it yet may still deliver records that it has never delivered: a
 first delivery waits for nobody. What it is told about them has no effect.
+
+An administrator who resets the group begins a new history of the partition. While nobody knows whether that
+has happened, nothing is checked; if it stays unknown, as after a lost answer, not even later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from forebay.core.topic_partition import TopicPartition
-from forebay.sim.models.facts import name_of
+from forebay.sim.models.facts import Content, name_of
 
 Place = tuple[TopicPartition, int]
 Term = tuple[int, int, bool]
 """Of a leader: which start of its broker, the leader epoch it knows, and whether that is the newest."""
+
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+"""What can be said about a record."""
 
 _LATE_S = 10.0
 """A request whose answer was given up may be carried out up to this much later."""
@@ -34,11 +42,18 @@ _LATE_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareRules:
-    """The settings of the group in this story."""
+    """The settings of the group in this story, and whether an administrator resets it."""
 
     lock_ms: int
     delivery_limit: int
     backoff_ms: int
+    begins_at_end: bool = False
+    is_committed: bool = False
+    """Whether it gets no records of aborted transactions."""
+    has_dead_letters: bool = False
+    copies_records: bool = False
+    """Into dead letters."""
+    has_resets: bool = False
 
     @property
     def locks_run_out(self) -> bool:
@@ -59,9 +74,19 @@ class Hold:
     """None if the broker began or ceased to lead meanwhile."""
     session: object
     member: str
+    renewed_at: float = 0.0
+    """When the last renewal was asked for that was answered."""
     suspicion: str | None = None
     """Who got the record too early, if the session of this one has not ended before."""
     suspected_at: float = 0.0
+
+
+class Fate(NamedTuple):
+    """What may have become of a record in the end."""
+
+    may_be_accepted: bool
+    may_be_given_up: bool
+    dead_letters_max: int
 
 
 @dataclass(eq=False, slots=True)
@@ -69,8 +94,8 @@ class _Record:
     count: int = 0
     """The highest that was told."""
     seen_at: float = 0.0
-    asked: int = 0
-    """Requests to accept or reject it that may have been carried out."""
+    asked: dict[int, list[float]] = field(default_factory=dict)
+    """When it was said to be accepted, or rejected, by requests that may have been carried out."""
     finished_at: float | None = None
     """When one of them was answered."""
     hold: Hold | None = None
@@ -80,10 +105,18 @@ class _Record:
 class _Log:
     """What is known of one partition."""
 
+    first: int | None
+    """Where the group begins; None: not known yet."""
     records: dict[int, _Record] = field(default_factory=dict)
     doubts: list[float] = field(default_factory=list)
     """When fetches ended whose records, if there were any, nobody got."""
     start: int = 0
+    since: float = 0.0
+    """When the last reset was answered; what was asked before may be of another history."""
+    resets: int = 0
+    """How many have been asked for."""
+    unknown_resets: int = 0
+    """Of how many it is not known whether they were carried out, or still will be."""
 
 
 class Shares:
@@ -92,6 +125,10 @@ class Shares:
         self.rules = ShareRules(lock_ms=30_000, delivery_limit=5, backoff_ms=0)
         self.term_of: Callable[[str, TopicPartition], Term | None] = lambda _host, _at: None
         """The term in which a host leads a partition now."""
+        self.may_be_invisible: Callable[[Place], bool] = lambda _place: False
+        """Whether a record may be of a transaction that was aborted."""
+        self.is_vacated = False
+        """Whether an administrator wants the members out of the group."""
         self.deliveries_count = 0
         self.finished_count = 0
         self._logs: dict[TopicPartition, _Log] = {}
@@ -101,10 +138,16 @@ class Shares:
     def delivered(self, hold: Hold) -> None:
         at, offset = hold.place
         self.deliveries_count += 1
-        record = self._record(hold.place)
+        log = self._log(at)
         who = f"{name_of(at, offset)} was delivered to {hold.member} by {hold.host} with count {hold.count}"
         if not 1 <= hold.count <= self.rules.delivery_limit:
             self._fail(f"{who}, and {self.rules.delivery_limit} is the limit")
+        if log.unknown_resets or hold.asked_at < log.since:
+            log.doubts.append(hold.received_at)
+            return
+        if not log.resets:  # after one, a leader that does not know of it delivers for the first time, too
+            log.first = offset if log.first is None else min(log.first, offset)
+        record = self._record(hold.place)
         if hold.count > 1 or (hold.term is not None and hold.term[2]):
             self._check_order(record, hold, who)
         if hold.count >= record.count:
@@ -120,7 +163,9 @@ class Shares:
         before = record.hold
         if before is None or hold.term is None or (before.host, before.term) != (hold.host, hold.term):
             return
-        locked_until = before.asked_at + self.rules.lock_ms / 1000
+        if self._log(hold.place[0]).resets and hold.count <= before.count:
+            return  # the leader has learned of a reset in between
+        locked_until = max(before.asked_at, before.renewed_at) + self.rules.lock_ms / 1000
         if before.session is hold.session and hold.asked_at >= before.received_at:
             if hold.received_at < locked_until:
                 self._fail(f"{who}, which holds it since {before.received_at:.3f}")
@@ -146,26 +191,28 @@ class Shares:
 
     # -- acknowledgements --------------------------------------------------------------------------------
 
-    def asked(self, place: Place) -> None:
-        """A member that was given a record says that it is finished."""
-        self._record(place).asked += 1
+    def asked(self, place: Place, kind: int, now: float) -> None:
+        """A member that was given a record says that it is accepted, or rejected."""
+        self._record(place).asked.setdefault(kind, []).append(now)
 
-    def refused(self, place: Place) -> None:
+    def refused(self, place: Place, kind: int, asked_at: float) -> None:
         """That was not carried out."""
-        self._record(place).asked -= 1
+        asked = self._record(place).asked.get(kind, [])
+        if asked_at in asked:
+            asked.remove(asked_at)
 
-    def finished(self, place: Place, now: float) -> None:
+    def finished(self, place: Place, asked_at: float, now: float) -> None:
         record = self._record(place)
-        if record.finished_at is None:
+        if record.finished_at is None and asked_at >= self._log(place[0]).since:
             self.finished_count += 1
             record.finished_at = now
 
-    def taken_from_a_stranger(self, member: str, place: Place, now: float) -> None:
+    def taken_from_a_stranger(self, member: str, place: Place, asked_at: float, now: float) -> None:
         """An acknowledgement of a member that never had the record was answered without an error."""
         problem = self._unfinished(place)
         if problem is not None:
             self._fail(f"{member} has acknowledged {name_of(*place)}, which it never had; {problem}")
-        self.finished(place, now)
+        self.finished(place, asked_at, now)
 
     # -- start offsets -----------------------------------------------------------------------------------
 
@@ -173,11 +220,17 @@ class Shares:
         """What a look at the start offset that begins now must give at least."""
         return self._log(at).start
 
-    def started(self, at: TopicPartition, offset: int, floor: int, records: Iterable[int]) -> None:
+    def started(
+        self, at: TopicPartition, offset: int, floor: int, records: Iterable[int], asked_at: float
+    ) -> None:
         """The share coordinator says that everything before this offset is finished; `records` are there."""
         log = self._log(at)
+        if log.unknown_resets or asked_at < log.since:
+            return
         if offset < floor:
             self._fail(f"the start offset of {name_of(at)} was {floor}, and is {offset} now")
+        if log.first is None:
+            log.first = log.start = offset
         passed = [each for each in records if log.start <= each < offset]
         log.start = max(log.start, offset)
         for each in passed:
@@ -188,16 +241,75 @@ class Shares:
 
     def _unfinished(self, place: Place) -> str | None:
         """Why a record cannot be finished; None if it may be."""
-        record = self._record(place)
-        if record.finished_at is not None or record.asked:
+        at, offset = place
+        log, record = self._log(at), self._record(place)
+        if record.finished_at is not None or any(record.asked.values()) or self._is_at_limit(log, record):
             return None
-        doubts = sum(1 for when in self._log(place[0]).doubts if when + _LATE_S > record.seen_at)
-        if record.count + doubts >= self.rules.delivery_limit:
+        if log.unknown_resets or log.first is None or offset < log.first or self.may_be_invisible(place):
             return None
         return f"was neither accepted nor rejected, and delivered {record.count} times"
 
+    def _is_at_limit(self, log: _Log, record: _Record) -> bool:
+        """Whether it may have been delivered as often as is allowed."""
+        doubts = sum(1 for when in log.doubts if when + _LATE_S > record.seen_at)
+        return record.count + doubts >= self.rules.delivery_limit
+
+    # -- resets ------------------------------------------------------------------------------------------
+
+    def resetting(self, at: TopicPartition) -> None:
+        """An administrator asks for another beginning."""
+        log = self._log(at)
+        log.resets += 1
+        log.unknown_resets += 1
+
+    def not_reset(self, at: TopicPartition) -> None:
+        """That was refused."""
+        log = self._log(at)
+        log.resets -= 1
+        log.unknown_resets -= 1
+
+    def reset(self, at: TopicPartition, start: int | None, asked_at: float, now: float) -> None:
+        """It was carried out in between. `start` is None if the settings say where the group begins."""
+        before = self._log(at)
+        log = self._logs[at] = self._new_log()
+        if start is not None:
+            log.first = log.start = start
+        log.since, log.resets, log.unknown_resets = now, before.resets, before.unknown_resets - 1
+        log.doubts = [when for when in before.doubts if when + _LATE_S > asked_at]
+        for offset, record in before.records.items():
+            late = {
+                kind: [when for when in times if when >= asked_at] for kind, times in record.asked.items()
+            }
+            if any(late.values()):
+                log.records[offset] = _Record(asked=late)
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def finish(self, content: Content) -> None:
+        """Nothing is left to do for the group, which should have got all of this."""
+        for at in self._logs:
+            for offset in content.get(at, {}):
+                problem = self._unfinished((at, offset))
+                if problem is not None:
+                    self._fail(f"the group is done, but {name_of(at, offset)} {problem}")
+
+    def fates(self, content: Content) -> Mapping[Place, Fate]:
+        """Of all records; of those whose history is not known anything may have become."""
+        found: dict[Place, Fate] = {}
+        for at, log in self._logs.items():
+            for offset in content.get(at, {}):
+                record = self._record((at, offset))
+                is_unknown = bool(log.unknown_resets) or log.first is None or offset < log.first
+                may_be_accepted = is_unknown or bool(record.asked.get(ACCEPT))
+                may_be_given_up = bool(record.asked.get(REJECT)) or self._is_at_limit(log, record)
+                found[at, offset] = Fate(may_be_accepted, may_be_given_up or bool(log.resets), 1 + log.resets)
+        return found
+
     def _log(self, at: TopicPartition) -> _Log:
-        return self._logs.setdefault(at, _Log())
+        return self._logs.setdefault(at, self._new_log())
+
+    def _new_log(self) -> _Log:
+        return _Log(first=None if self.rules.begins_at_end else 0)
 
     def _record(self, place: Place) -> _Record:
         return self._log(place[0]).records.setdefault(place[1], _Record())

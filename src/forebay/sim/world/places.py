@@ -34,3 +34,5 @@ SHARED: list[TopicPartition] = [*EXACT, SOURCE]
 """What the members of the group share: all partitions of their topics."""
 
 SHARE_GROUP_NAME = "workers"
+DEAD_LETTER_TOPIC = "jobs.dead"
+"""For what the share group gives up. Brokers create it."""

@@ -84,6 +84,7 @@ class SimStore:
         self.slow = False
         self.lose_answers_chance = 0.0
         self.watch_delay_s_max = 0.0
+        self._deaf_until: dict[str, float] = {}
         self._network = network
         self._image = ClusterImage(cluster_id=CLUSTER)
         self._chance = world.chance("store")
@@ -226,7 +227,15 @@ class SimStore:
             delay_s = self._delay_s() + self._chance.uniform(0.0, self.watch_delay_s_max)
             self.world.after(delay_s, self._push, watch, 0)
 
+    def deafen(self, host: str, seconds: float) -> None:
+        """Let the watches of a host come this much later. It keeps its lease, and can be asked."""
+        self.world.note("fault", f"{host} hears nothing for {seconds:.3f} s")
+        self._deaf_until[host] = self.world.now + seconds
+
     def _push(self, watch: Watcher, tries: int) -> None:
+        if self.world.now < self._deaf_until.get(watch.host, 0.0):
+            self.world.at(self._deaf_until[watch.host], self._push, watch, tries)
+            return
         reachable = not self.down and not self._network.is_cut(STORE_HOST, watch.host)
         if not reachable and tries < _WATCH_RETRIES_MAX:
             self.world.after(_WATCH_RETRY_S, self._push, watch, tries + 1)

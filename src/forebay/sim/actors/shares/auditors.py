@@ -8,10 +8,14 @@ from functools import partial
 from forebay.core.topic_partition import TopicPartition
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.client import GROUP, Client, Failed, Refused, check
-from forebay.sim.actors.shares.members import ShareMember
-from forebay.sim.actors.shares.sessions import ACCEPT, Said, Session
+from forebay.sim.actors.reading import shown_records
+from forebay.sim.actors.shares.consumer import ShareConsumer
+from forebay.sim.actors.shares.sessions import Said, Session
+from forebay.sim.models.dead_letters import Letter
 from forebay.sim.models.facts import name_of
 from forebay.sim.models.messages import Model
+from forebay.sim.models.shares import ACCEPT
+from forebay.sim.world.places import DEAD_LETTER_TOPIC
 from forebay.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -26,7 +30,7 @@ _DRAIN_S_MAX = 20.0
 
 async def look_at_starts(actor: Actor, group: str, partitions: Sequence[TopicPartition]) -> int:
     """Have the model compare the start offsets of a share group; how many records are not finished yet."""
-    shares = actor.model.shares
+    shares, asked_at = actor.model.shares, actor.world.now
     floors = {at: shares.start(at) for at in partitions}
     topic = DescribeShareGroupOffsetsRequestTopic(
         topic_name=partitions[0][0], partitions=[at[1] for at in partitions]
@@ -41,7 +45,7 @@ async def look_at_starts(actor: Actor, group: str, partitions: Sequence[TopicPar
         check(found.error_code)
         at = (partitions[0][0], found.partition_index)
         if found.start_offset >= 0:
-            shares.started(at, found.start_offset, floors[at], actor.model.offsets(at))
+            shares.started(at, found.start_offset, floors[at], actor.model.offsets(at), asked_at)
         lag += max(found.lag, 0) if found.start_offset >= 0 else 1
     return lag
 
@@ -65,23 +69,56 @@ class ShareAuditor(Actor):
                 self.client.forget_coordinator(GROUP, self._group)
 
 
-class LastWorker(ShareMember):
-    """When all is over it accepts whatever is left; nobody else holds anything any more."""
+class LastWorker(ShareConsumer):
+    """When all is over it accepts whatever is left; nobody else holds anything any more. Then it reads what
+    the group has given up."""
+
+    def __init__(
+        self,
+        client: Client,
+        model: Model,
+        group: str,
+        partitions: Sequence[TopicPartition],
+        letters: list[Letter],
+    ) -> None:
+        super().__init__(client, model, group, partitions)
+        self._letters = letters
 
     async def act(self) -> None:
         deadline = self.world.now + _DRAIN_S_MAX
-        look = partial(look_at_starts, self, self.group, self.partitions)
-        forget = partial(self.client.forget_coordinator, GROUP, self.group)
-        while await self.retry(look, forget):
-            await self.fetch_all(self.partitions)
-            for session in list(self.sessions.values()):
-                await self.say(session, self.decide(session))
+        while not await self._is_drained():
             await self.rest(0.1)
             if self.world.now > deadline:
-                starts = [f"{name_of(at)} {self.model.shares.start(at)}" for at in self.partitions]
+                starts = [f"{name_of(at)} {self.shares.start(at)}" for at in self.partitions]
                 self.world.fail(f"the share group has records left after {_DRAIN_S_MAX:.0f} s: {starts}")
                 return
-        await self.say_goodbye()
+        await self.end_sessions()
+        await self.leave()
+        if self.shares.rules.has_dead_letters:
+            await self._read_dead_letters()
+
+    async def _is_drained(self) -> bool:
+        try:
+            await self.stay()
+            await self.fetch_all(self.assigned)
+            for session in list(self.sessions.values()):
+                await self.say(session, self.decide(session))
+            return not await look_at_starts(self, self.group, self.partitions)
+        except (Failed, Refused):
+            self.client.forget_coordinator(GROUP, self.group)
+            return False
 
     def decide(self, session: Session) -> list[Said]:
         return [Said(place, ACCEPT) for place in session.holds]
+
+    async def _read_dead_letters(self) -> None:
+        """The topic is there if there ever was one."""
+        found = await self.retry(partial(self.client.metadata, [DEAD_LETTER_TOPIC]))
+        for partition in found.topics[0].partitions:
+            at, offset, end = (DEAD_LETTER_TOPIC, partition.partition_index), 0, 1
+            while offset < end:
+                fetch = partial(self.client.fetch, at, offset, committed=False, max_wait_ms=10)
+                data = await self.retry(fetch)
+                records, offset = shown_records(data, offset, committed=False)
+                end = data.high_watermark
+                self._letters += map(Letter.read, records)

@@ -1,4 +1,7 @@
-"""A consumer of a share group, as the protocol sees it: sessions, fetches and acknowledgements."""
+"""What members of a share group have in common: sessions at brokers, in which they fetch and acknowledge.
+
+What they were given, and what they were answered, they tell the model.
+"""
 
 from __future__ import annotations
 
@@ -9,46 +12,49 @@ from forebay.broker.ports import Address
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
-from forebay.sim.actors.client import Client, Failed
-from forebay.sim.actors.shares.sessions import (
-    RELEASE,
-    Said,
-    Session,
-    acknowledgements,
-    delivered_values,
-)
+from forebay.sim.actors.client import GROUP, Client, Failed, Refused, check
+from forebay.sim.actors.shares.sessions import Said, Session, acknowledgements, delivered_values
 from forebay.sim.models.facts import name_of
 from forebay.sim.models.messages import Model
-from forebay.sim.models.shares import Hold, Place, Term
+from forebay.sim.models.shares import RENEW, Hold, Place, Term
 from forebay.wire.messages import share_acknowledge as acknowledge_message
 from forebay.wire.messages import share_fetch as fetch_message
+from forebay.wire.messages.share_group_heartbeat import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
 
+_HEARTBEAT_S = 0.7
 _WAITS_MS = (0, 100, 300)
 _DELIVERY_S_MAX = 0.9
 """A lock lasts longer. So an answer that came sooner, without an error, has all that was acquired."""
 _MAX_BYTES = 16 * 1024
-FINAL_EPOCH = -1
+_FINAL_EPOCH = -1
+_LEAVE_EPOCH = -1
+
 SESSION_ERRORS = frozenset({ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH})
 _NOT_DONE = SESSION_ERRORS | {ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST}
 """Errors that say that an acknowledgement was not carried out."""
 
 
 class ShareConsumer(Actor):
-    """The consumer's side of ShareFetch and ShareAcknowledge, told to the model as it happens."""
-
     def __init__(
         self, client: Client, model: Model, group: str, partitions: Sequence[TopicPartition]
     ) -> None:
         super().__init__(client, model)
         self.group = group
+        self.shares = model.shares
         self.sessions: dict[Address, Session] = {}
         self.partitions = list(partitions)
+        self.assigned: list[TopicPartition] = []
         self.lives = 0
-        """Each is another member."""
         self.given: set[Place] = set()
         """What it was given in this life."""
         self.has_missed_some = False
         """Whether it may have been given more."""
+        self.epoch = 0
+        """Of the member; 0 joins the group."""
+        self.heartbeat_due_at = 0.0
 
     @property
     def member_id(self) -> str:
@@ -58,28 +64,81 @@ class ShareConsumer(Actor):
     def decide(self, session: Session) -> list[Said]:
         """What to say about some of what it holds."""
 
-    def end_sessions(self, *, is_seen: bool) -> None:
+    # -- membership --------------------------------------------------------------------------------------
+
+    async def stay(self) -> None:
+        """Be a member of the group, and learn which partitions it has."""
+        if self.world.now < self.heartbeat_due_at:
+            return
+        try:
+            response = await self._heartbeat(self.epoch)
+        except Refused as refusal:
+            if refusal.code not in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
+                self.world.fail(f"{self.name} is no member: {refusal}")
+            self.epoch = 0
+            raise
+        self.epoch = response.member_epoch
+        self.heartbeat_due_at = self.world.now + _HEARTBEAT_S
+        if response.assignment is not None:
+            self.assigned = [
+                at
+                for at in self.partitions
+                for topic in response.assignment.topic_partitions
+                if topic.topic_id == await self.client.topic_id(at[0]) and at[1] in topic.partitions
+            ]
+
+    async def _heartbeat(self, epoch: int) -> ShareGroupHeartbeatResponse:
+        topics = sorted({topic for topic, _ in self.partitions})
+        request = ShareGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            member_epoch=epoch,
+            subscribed_topic_names=topics if epoch == 0 else None,
+        )
+        response = await self.client.ask_coordinator(GROUP, self.group, request, ShareGroupHeartbeatResponse)
+        check(response.error_code)
+        return response
+
+    async def leave(self) -> None:
+        """Be no member any more; its sessions do not end by that."""
+        self.epoch, self.heartbeat_due_at = 0, 0.0
+        try:
+            await self._heartbeat(_LEAVE_EPOCH)
+        except (Failed, Refused):
+            self.client.forget_coordinator(GROUP, self.group)
+
+    async def end_sessions(self) -> None:
+        for session in list(self.sessions.values()):
+            if session.epoch:
+                said = [each for each in self.decide(session) if each.kind != RENEW]
+                try:
+                    await self.say(session, said, epoch=_FINAL_EPOCH)
+                except Failed:
+                    continue
+        self.part(is_seen=True)
+
+    def part(self, *, is_seen: bool) -> None:
         """Go on without any session; whether the brokers learn of it."""
         self.sessions.clear()
         for address in self.client.brokers:
-            self._leave(address, is_seen=is_seen)
+            self._leave_broker(address, is_seen=is_seen)
 
-    def _leave(self, address: Address, *, is_seen: bool) -> None:
+    def _leave_broker(self, address: Address, *, is_seen: bool) -> None:
         if is_seen:
             self.client.hang_up(address)
         else:
             self.client.reconnect(address)
 
-    def session_failed(self, session: Session) -> None:
+    def failed(self, session: Session) -> None:
         """Go on without a session. Where locks last, its broker must learn of it."""
         if self.sessions.get(session.address) is session:
             del self.sessions[session.address]
-        is_seen = not self.model.shares.rules.locks_run_out or self.chance.random() < 0.5
-        self._leave(session.address, is_seen=is_seen)
+        is_seen = not self.shares.rules.locks_run_out or self.chance.random() < 0.5
+        self._leave_broker(session.address, is_seen=is_seen)
         for at in sorted(session.partitions):
             self.client.forget(at)
 
-    # -- fetching -------------------------------------------------------------------------------------
+    # -- fetching ----------------------------------------------------------------------------------------
 
     async def fetch_all(self, partitions: Iterable[TopicPartition]) -> None:
         by_leader: dict[Address, list[TopicPartition]] = {}
@@ -103,19 +162,19 @@ class ShareConsumer(Actor):
             response = await self.client.ask(address, request, fetch_message.ShareFetchResponse)
         except Failed:
             self._miss(at_stake)
-            self.session_failed(session)
+            self.failed(session)
             return
         if response.error_code:
-            self._session_refused(session, said, ErrorCode(response.error_code))
+            self._session_refused(session, said, ErrorCode(response.error_code), asked_at)
             return
         session.epoch += 1
-        self.model.shares.lives(session.holds.values(), asked_at)
+        self.shares.lives(session.holds.values(), asked_at)
         for topic in response.responses:
             for data in topic.partitions:
                 at = (wanted[0][0], data.partition_index)
                 now_term = self._term(address, at)
                 self._take(session, at, data, asked_at, now_term if terms.get(at) == now_term else None)
-                self._answered(at, said, ErrorCode(data.acknowledge_error_code))
+                self._answered(session, at, said, ErrorCode(data.acknowledge_error_code), asked_at)
         if self.world.now - asked_at > _DELIVERY_S_MAX:
             self._miss(at_stake)
 
@@ -123,7 +182,7 @@ class ShareConsumer(Actor):
         """Something may have been acquired that did not arrive."""
         self.has_missed_some = True
         for at in partitions:
-            self.model.shares.doubt(at, self.world.now)
+            self.shares.doubt(at, self.world.now)
 
     async def _fetch_request(
         self,
@@ -139,14 +198,16 @@ class ShareConsumer(Actor):
             for at in sorted({*wanted, *acks})
         ]
         forgotten = fetch_message.ForgottenTopic(topic_id=topic_id, partitions=[at[1] for at in gone])
+        renews = any(kind == RENEW for _, kind in said)  # then it fetches nothing
         return fetch_message.ShareFetchRequest(
             group_id=self.group,
             member_id=self.member_id,
             share_session_epoch=session.epoch,
-            max_wait_ms=self.chance.choice(_WAITS_MS),
-            min_bytes=1,
-            max_bytes=_MAX_BYTES,
-            max_records=self.chance.choice((1, 5, 20)),
+            is_renew_ack=renews,
+            max_wait_ms=0 if renews else self.chance.choice(_WAITS_MS),
+            min_bytes=0 if renews else 1,
+            max_bytes=0 if renews else _MAX_BYTES,
+            max_records=0 if renews else self.chance.choice((1, 5, 20)),
             batch_size=self.chance.choice((1, 5, 20)),
             share_acquire_mode=self.chance.choice((0, 1)),
             topics=[fetch_message.FetchTopic(topic_id=topic_id, partitions=partitions)],
@@ -154,7 +215,7 @@ class ShareConsumer(Actor):
         )
 
     def _term(self, address: Address, at: TopicPartition) -> Term | None:
-        return self.model.shares.term_of(address[0], at)
+        return self.shares.term_of(address[0], at)
 
     def _take(
         self,
@@ -181,21 +242,18 @@ class ShareConsumer(Actor):
                     session=session,
                     member=self.member_id,
                 )
-                self.model.shares.delivered(hold)
+                self.shares.delivered(hold)
                 session.holds[at, offset] = hold
                 self.given.add((at, offset))
                 value = values.get(offset)
                 if value is not None:
                     session.values[at, offset] = value
-                    self.model.read(self.name, at, offset, value, committed=False)
+                    committed = self.shares.rules.is_committed
+                    self.model.read(self.name, at, offset, value, committed=committed)
                 elif not is_damaged:
                     self.world.fail(f"{self.name} was given {name_of(at, offset)} without the record")
 
-    # -- acknowledging --------------------------------------------------------------------------------
-
-    def forget_record(self, session: Session, place: Place) -> None:
-        session.holds.pop(place, None)
-        session.values.pop(place, None)
+    # -- acknowledging -----------------------------------------------------------------------------------
 
     async def say(self, session: Session, said: Sequence[Said], *, epoch: int | None = None) -> None:
         if not said and epoch is None:
@@ -205,7 +263,7 @@ class ShareConsumer(Actor):
         try:
             await self._acknowledge(session, said, session.epoch if epoch is None else epoch)
         except Failed:
-            self.session_failed(session)
+            self.failed(session)
             if said and epoch is None and self.chance.random() < 0.5:
                 await self._say_again(session, said)
             raise
@@ -213,30 +271,32 @@ class ShareConsumer(Actor):
     async def _say_again(self, session: Session, said: Sequence[Said]) -> None:
         """The answer got lost: say the same on another connection, where the session may go on."""
         self.client.reconnect(session.address)
-        for place, _ in (each for each in said if each.finishes):
-            self.model.shares.asked(place)
+        self._speak(session, said)
         await self._acknowledge(session, said, session.epoch)
 
     def _speak(self, session: Session, said: Iterable[Said]) -> None:
         """From now on the broker may know what was said."""
         for each in said:
-            self.forget_record(session, each.place)
-            self.model.shares.let_go(each.place, session)
+            if each.kind == RENEW:
+                continue
+            session.forget(each.place)
+            self.shares.let_go(each.place, session)
             if each.finishes:
-                self.model.shares.asked(each.place)
+                self.shares.asked(each.place, each.kind, self.world.now)
 
     async def _acknowledge(self, session: Session, said: Sequence[Said], epoch: int) -> None:
         asked_at = self.world.now
         response = await self.ask_to_acknowledge(session, said, epoch)
         if response.error_code:
-            self._session_refused(session, said, ErrorCode(response.error_code))
+            self._session_refused(session, said, ErrorCode(response.error_code), asked_at)
             return
         session.epoch += 1
-        if epoch != FINAL_EPOCH:
-            self.model.shares.lives(session.holds.values(), asked_at)
+        if epoch != _FINAL_EPOCH:
+            self.shares.lives(session.holds.values(), asked_at)
         for topic in response.responses:
             for data in topic.partitions:
-                self._answered((said[0].place[0][0], data.partition_index), said, ErrorCode(data.error_code))
+                at = (said[0].place[0][0], data.partition_index)
+                self._answered(session, at, said, ErrorCode(data.error_code), asked_at)
 
     async def ask_to_acknowledge(
         self, session: Session, said: Sequence[Said], epoch: int
@@ -251,27 +311,40 @@ class ShareConsumer(Actor):
             group_id=self.group,
             member_id=self.member_id,
             share_session_epoch=epoch,
+            is_renew_ack=any(kind == RENEW for _, kind in said),
             topics=[acknowledge_message.AcknowledgeTopic(topic_id=topic_id, partitions=partitions)],
         )
         return await self.client.ask(session.address, request, acknowledge_message.ShareAcknowledgeResponse)
 
-    def _session_refused(self, session: Session, said: Iterable[Said], code: ErrorCode) -> None:
+    def _session_refused(
+        self, session: Session, said: Iterable[Said], code: ErrorCode, asked_at: float
+    ) -> None:
         """The whole request was refused; the next one opens a session."""
         if code not in (*SESSION_ERRORS, ErrorCode.NOT_LEADER_OR_FOLLOWER):
             self.world.fail(f"{self.name} was refused by {session.address[0]}: {code.name}")
         for each in said:
-            if each.finishes:
-                self.model.shares.refused(each.place)
-        self.session_failed(session)
+            self.shares.refused(each.place, each.kind, asked_at)
+        self.failed(session)
 
-    def _answered(self, at: TopicPartition, said: Iterable[Said], code: ErrorCode) -> None:
+    def _answered(
+        self, session: Session, at: TopicPartition, said: Iterable[Said], code: ErrorCode, asked_at: float
+    ) -> None:
         """What was said about the records of a partition was answered."""
-        for place, kind in said:
-            if place[0] != at or kind == RELEASE:
+        for each in said:
+            if each.place[0] != at:
                 continue
-            if code is ErrorCode.NONE:
-                self.model.shares.finished(place, self.world.now)
+            if each.kind == RENEW:
+                self._renewed(session, each.place, code, asked_at)
+            elif each.finishes and code is ErrorCode.NONE:
+                self.shares.finished(each.place, asked_at, self.world.now)
             elif code in _NOT_DONE:
-                self.model.shares.refused(place)
+                self.shares.refused(each.place, each.kind, asked_at)
         if code not in (ErrorCode.NONE, *_NOT_DONE):
             self.client.forget(at)
+
+    def _renewed(self, session: Session, place: Place, code: ErrorCode, asked_at: float) -> None:
+        hold = session.holds.get(place)
+        if hold is not None and code is ErrorCode.NONE:
+            hold.renewed_at = asked_at
+        elif code in _NOT_DONE:
+            session.forget(place)

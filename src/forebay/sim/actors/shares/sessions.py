@@ -9,11 +9,9 @@ from typing import NamedTuple
 from forebay.broker.ports import Address
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ProtocolError
-from forebay.sim.models.shares import Hold, Place
+from forebay.sim.models.shares import ACCEPT, REJECT, Hold, Place
 from forebay.wire.batch import crc_ok, records, split
 from forebay.wire.messages.share_fetch import AcknowledgementBatch, PartitionData
-
-GAP, ACCEPT, RELEASE, REJECT = range(4)
 
 
 class Said(NamedTuple):
@@ -24,7 +22,7 @@ class Said(NamedTuple):
 
     @property
     def finishes(self) -> bool:
-        return self.kind != RELEASE
+        return self.kind in (ACCEPT, REJECT)
 
 
 @dataclass(eq=False, slots=True)
@@ -38,6 +36,10 @@ class Session:
     """Of the records that it holds."""
     said: list[Said] = field(default_factory=list)
     """What it has said last."""
+
+    def forget(self, place: Place) -> None:
+        self.holds.pop(place, None)
+        self.values.pop(place, None)
 
 
 def acknowledgements(
