@@ -12,12 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
+from forebay.broker.moves.journal import MOVES_TOPIC
 from forebay.errors import ForebayError
 from forebay.sim.actors.consumers.members import SESSION_MS
 from forebay.sim.actors.final_checks import Found, LastAuditor, LastReader
 from forebay.sim.actors.producers.keyed import KeyedAuditor
 from forebay.sim.actors.shares.auditors import LastWorker
 from forebay.sim.faults.faults import Faults
+from forebay.sim.faults.moves import MoveFaults
 from forebay.sim.faults.scene import Scene
 from forebay.sim.models.facts import Counts
 from forebay.sim.models.invariants import Invariants
@@ -131,6 +133,8 @@ class Simulation:
         maker = self.workload.add("maker", partial(TopicMaker, replication_factor=factor))
         self._wait("the topics are made", _START_S_MAX, lambda: maker.done)
         self.workload.start()
+        if self.story.faults and self.workload.has_share_group and self.model.shares.rules.has_dead_letters:
+            MoveFaults(self.scene, JOBS, MOVES_TOPIC, (DEAD_LETTER_TOPIC, 0)).begin()
         self.world.after(_CHECK_S, self._check)
         self._live(_PEACE_S)
 

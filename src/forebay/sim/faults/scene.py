@@ -74,12 +74,12 @@ class Scene:
     def victim(self) -> SimNode:
         """Any broker, but often one that leads a partition, which has more effect."""
         if self.chance.random() < 0.5:
-            leader = self._leader_of(self.chance.choice(SURE))
+            leader = self.leader_of(self.chance.choice(SURE))
             if leader is not None:
                 return leader
         return self.chance.choice(self.nodes)
 
-    def _leader_of(self, at: TopicPartition) -> SimNode | None:
+    def leader_of(self, at: TopicPartition) -> SimNode | None:
         for node in self.nodes:
             if node.ready and node.broker is not None:
                 state = node.broker.image.partition(*at)
