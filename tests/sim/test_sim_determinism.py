@@ -43,7 +43,7 @@ def test_telling_the_trace_does_not_change_the_story() -> None:
 
 
 def test_a_cluster_in_peace_serves_everybody() -> None:
-    ending = simulate(Story(seed=18, steps=0))
+    ending = simulate(Story(seed=3, steps=0))
     assert ending.breach is None, ending.breach
     assert ending.counts.acknowledged
     assert ending.counts.read

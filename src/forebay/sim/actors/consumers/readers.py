@@ -93,12 +93,11 @@ class Consumer(Actor):
     async def _recover(self, at: TopicPartition, refused: Refused) -> None:
         """Go on where the partition begins now, if what is missing may have been deleted or lost."""
         offset = self.positions.get(at, 0)
-        start, leader = 0, await self.retry(partial(self.client.leader, at))
+        start = 0
         if refused.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             start = await self.retry(partial(self.client.earliest, at))
-        # A new leader may not have deleted yet what retention had deleted at the old one.
-        may_come_back = at == BRIEF and leader != await self.retry(partial(self.client.leader, at))
-        if start <= offset and at in self.model.lasting and not may_come_back:
+        # A new leader may not have deleted yet what the one that has refused had.
+        if start <= offset and at in self.model.lasting and at != BRIEF:
             self.world.fail(f"{self.name} at {name_of(at, offset)}, to which it has read: {refused}")
         self.positions[at] = start
 
