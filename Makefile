@@ -57,8 +57,9 @@ docs: $(STAMP) ## write docs/configuration.md anew from the definitions
 bench: $(STAMP) ## measure this machine: a table, JSON, ratios to raw limits
 	@$(BIN)/python -m bench $(ARGS)
 
-bench-kafka: $(STAMP) ## beside Apache Kafka: one broker each, then three (needs Java and Maven Central)
+bench-kafka: $(STAMP) ## beside Apache Kafka: one broker each, then their share groups, then three (needs Java and Maven Central)
 	@$(BIN)/python -m bench kafka $(ARGS)
+	@$(BIN)/python -m bench kafka-shares $(ARGS)
 	@$(BIN)/python -m bench kafka-cluster $(ARGS)
 
 bench-spark: $(STAMP) ## rows/s through Spark, beside its own Kafka connector where Maven is reachable

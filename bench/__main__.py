@@ -1,5 +1,5 @@
-"""`python -m bench` measures the broker, `python -m bench kafka` compares it with Apache Kafka, and
-`python -m bench kafka-cluster` three brokers with three.
+"""`python -m bench` measures the broker, `python -m bench kafka` compares it with Apache Kafka,
+`python -m bench kafka-shares` its share groups, and `python -m bench kafka-cluster` three brokers with three.
 
 All print a table and write `bench/results/*.json`; `--write-docs`, or `python -m bench docs` afterwards,
 turns what is there into `docs/performance.md` and its plot.
@@ -62,6 +62,13 @@ def run_beside_kafka(rounds: int) -> None:
     _run_beside("kafka", "Forebay beside Apache Kafka", lambda: versus_figures(rounds))
 
 
+def run_shares_beside_kafka(rounds: int) -> None:
+    from bench.versus_shares import versus_share_figures
+
+    title = "Share groups beside those of Apache Kafka"
+    _run_beside("kafka-shares", title, lambda: versus_share_figures(rounds))
+
+
 def run_cluster_beside_kafka(rounds: int) -> None:
     from bench.versus_cluster import versus_cluster_figures
 
@@ -91,11 +98,16 @@ def _conclude(
     print(f"written: {report.save(name, figures, neighbours=round(share, 3), **extra)}")
 
 
+BESIDE_KAFKA: dict[str, Callable[[int], None]] = {
+    "kafka": run_beside_kafka,
+    "kafka-shares": run_shares_beside_kafka,
+    "kafka-cluster": run_cluster_beside_kafka,
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument(
-        "what", nargs="?", choices=("forebay", "kafka", "kafka-cluster", "docs"), default="forebay"
-    )
+    parser.add_argument("what", nargs="?", choices=("forebay", *BESIDE_KAFKA, "docs"), default="forebay")
     parser.add_argument("--rounds", type=int, default=5, help="of each load, of which the median is taken")
     parser.add_argument("--only", action="append", default=[], choices=PARTS, help="measure only this part")
     parser.add_argument("--write-docs", action="store_true", help="write docs/performance.md too")
@@ -105,10 +117,8 @@ def main() -> None:
     try:
         if options.what == "forebay":
             run_alone(options.rounds, options.only)
-        elif options.what == "kafka":
-            run_beside_kafka(options.rounds)
-        elif options.what == "kafka-cluster":
-            run_cluster_beside_kafka(options.rounds)
+        elif options.what != "docs":
+            BESIDE_KAFKA[options.what](options.rounds)
         if options.write_docs or options.what == "docs":
             from bench.page import write_docs
 

@@ -21,6 +21,12 @@ from forebay.wire.messages.list_offsets import (
 
 LATEST = -1
 TOPIC_READY_S_MAX = 20.0
+NOT_YET = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
 
 
 class Client(BlockingConnection):
@@ -61,6 +67,14 @@ class Client(BlockingConnection):
 def expect_success(doing: str, error_code: int) -> None:
     if error_code != ErrorCode.NONE:
         raise BenchError(f"{doing} failed: {ErrorCode(error_code).name}")
+
+
+def expect_success_soon(doing: str, attempt: Callable[[], int]) -> None:
+    """Tries again while the broker makes its own topics, which Kafka does behind its answers."""
+    deadline = time.monotonic() + TOPIC_READY_S_MAX
+    while (error_code := attempt()) in NOT_YET and time.monotonic() < deadline:
+        time.sleep(0.05)
+    expect_success(doing, error_code)
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:

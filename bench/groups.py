@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from bench.client import Client, expect_success
+from bench.client import Client, expect_success, expect_success_soon
 from bench.frames import frame_bytes, numbered
 from bench.load import Address, Rounds, Stream, run_load
 from bench.report import Figure
@@ -91,7 +91,7 @@ class Member:
 
 def find_coordinator(client: Client, key: str, key_type: int = GROUP_KEY_TYPE) -> None:
     request = FindCoordinatorRequest(key=key, key_type=key_type)
-    expect_success("finding a coordinator", client.ask(request, FIND).error_code)
+    expect_success_soon("finding a coordinator", lambda: client.ask(request, FIND).error_code)
 
 
 def rebalance(members: Sequence[Member]) -> float:

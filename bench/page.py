@@ -42,6 +42,7 @@ def write_docs() -> None:
             machine=_machine(content),
             version=version,
             one=_compared("kafka", "one-broker", "One broker beside Apache Kafka's: times better", "Kafka"),
+            queues=_compared("kafka-shares", "queues", "Queues beside Apache Kafka's: times better", "Kafka"),
             three=_compared(
                 "kafka-cluster",
                 "three-brokers",

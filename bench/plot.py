@@ -8,7 +8,7 @@ from pathlib import Path
 from bench.report import Figure, rounded
 
 AHEAD, BEHIND = "#2a7f62", "#8a94a0"
-COSTS = ("s/GB", "µs/request", "µs/row", "µs", "ms", "MB", "bytes", "s", "%")
+COSTS = ("s/GB", "µs/request", "µs/message", "µs/row", "µs", "ms", "MB", "bytes", "s", "%")
 """Units of which less is better."""
 TICKS = (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64)
 

@@ -10,10 +10,11 @@ import itertools
 from collections.abc import Sequence
 from uuid import uuid4
 
-from bench.client import Client, expect_success
+from bench.client import Client, expect_success, expect_success_soon
 from bench.groups import find_coordinator
 from bench.load import Address
 from bench.server import BenchError
+from forebay.errors import ErrorCode
 from forebay.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -55,10 +56,14 @@ def new_share_group(client: Client, topic: str, partitions: int) -> str:
         for index in range(partitions)
     ]
     wanted = [AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=starts)]
-    answer = client.ask(AlterShareGroupOffsetsRequest(group_id=group, topics=wanted))
-    expect_success("making a share group", answer.error_code)
-    for each in answer.responses[0].partitions:
-        expect_success("making a share group", each.error_code)
+    request = AlterShareGroupOffsetsRequest(group_id=group, topics=wanted)
+
+    def error_code() -> int:
+        answer = client.ask(request)
+        partitions = (each.error_code for topic in answer.responses for each in topic.partitions)
+        return next(filter(None, (answer.error_code, *partitions)), ErrorCode.NONE)
+
+    expect_success_soon("making a share group", error_code)
     return group
 
 

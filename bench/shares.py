@@ -54,7 +54,7 @@ class Cycles:
 def share_figures(suite: Suite) -> list[Figure]:
     figures: list[Figure] = []
     for partitions, members in LOADS:
-        load = f"{_counted(partitions, 'partition')}, {_counted(members, 'member')}"
+        load = load_name(partitions, members)
         rounds = [
             cycles(suite.broker, partitions=partitions, members=members)
             for _ in suite.each_round(f"acquire-acknowledge cycles, {load}")
@@ -221,8 +221,9 @@ def _accept_every_second(member: ShareMember) -> None:
     member.accept({0: [(offset, offset) for offset in range(1, WEIGHED_RECORDS, 2)]})
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def load_name(partitions: int, members: int) -> str:
+    counts = {"partition": partitions, "member": members}
+    return ", ".join(f"{number} {what}{'' if number == 1 else 's'}" for what, number in counts.items())
 
 
 def _figure(name: str, value: float, unit: str) -> Figure:
