@@ -121,6 +121,17 @@ def test_a_group_that_has_gone_while_its_state_was_loaded_leaves_nothing_in_memo
     wait_until(lambda: shares(local) == 0)
 
 
+def test_a_broker_that_stops_loads_no_share_partition_for_which_it_would_have_to_wait(
+    local: LocalBroker, client: WireClient, topic: str
+) -> None:
+    topic_id, _ = made(client, topic)
+    append(client, topic, batch(b"a"))
+    local.on_loop(lambda node: node.shares.shares.close())
+    answer = ShareMember(client, topic, topic_id).fetch(wait_ms=0)
+    assert parts(answer)[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert shares(local) == 0
+
+
 @pytest.mark.parametrize("backoff_ms", ["0", "60000"])
 def test_a_group_whose_offsets_were_reset_begins_anew(
     local: LocalBroker, client: WireClient, topic: str, backoff_ms: str

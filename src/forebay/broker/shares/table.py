@@ -27,6 +27,7 @@ class ShareTable:
         self._sessions = sessions
         self._settings_of = settings_of
         self._groups: dict[str, dict[SessionPartition, LiveShare]] = {}
+        self._is_closed = False
 
     def __iter__(self) -> Iterator[LiveShare]:
         return iter([share for shares in self._groups.values() for share in shares.values()])
@@ -37,6 +38,8 @@ class ShareTable:
         Raises KafkaError if this broker does not lead it, or cannot be sure of that.
         """
         partition = self._partitions.get_for_certain(self._partitions.name_of(at.topic_id), at.partition)
+        if self._is_closed:
+            raise partition.not_leader()
         share = self._groups.get(group_id, {}).get(at)
         if share is not None and not share.is_current:
             share.drop()
@@ -80,6 +83,8 @@ class ShareTable:
                 share.configure(self._settings_of(share.key.group_id))
 
     def close(self) -> None:
+        """The broker stops: it does not wait for anything that a request would begin from now on."""
+        self._is_closed = True
         for share in self:
             share.drop()
 
