@@ -23,6 +23,7 @@ from forebay.wire.messages.alter_share_group_offsets import (
 from forebay.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponsePartition,
 )
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from forebay.wire.messages.share_fetch import (
@@ -69,10 +70,19 @@ def new_share_group(client: Client, topic: str, partitions: int) -> str:
 
 def finished_records(client: Client, group: str) -> int:
     """How many records lie before the start offsets of a group that began at 0."""
+    return sum(max(each.start_offset, 0) for each in _progress(client, group))
+
+
+def unfinished_records(client: Client, group: str) -> int:
+    """As the broker counts them. Kafka stores a start offset only with the next acknowledgements."""
+    return sum(each.lag for each in _progress(client, group))
+
+
+def _progress(client: Client, group: str) -> list[DescribeShareGroupOffsetsResponsePartition]:
     asked = [DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)]
     (found,) = client.ask(DescribeShareGroupOffsetsRequest(groups=asked)).groups
     expect_success("describing a share group", found.error_code)
-    return sum(max(each.start_offset, 0) for topic in found.topics for each in topic.partitions)
+    return [each for topic in found.topics for each in topic.partitions]
 
 
 class ShareMember:

@@ -9,6 +9,7 @@ from bench import versus_shares
 from bench.kafka_server import why_not
 from bench.server import ForebayServer
 from bench.share_load import ShareLoad
+from bench.share_members import finished_records
 from bench.versus_shares import DELIVERIES_WARM_UP, consume, deliver, joined_side
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(300)]
@@ -29,4 +30,5 @@ def test_java_share_consumers_have_everything_acknowledged(
     ):
         assert 10_000 <= consume(load, side).requests <= 20_000
         assert deliver(load, side).p50_us > 0
-        assert side.sent == 20_000 + 20 + DELIVERIES_WARM_UP
+        total = 20_000 + DELIVERIES_WARM_UP + 20
+        assert finished_records(side.client, side.group) == total
