@@ -81,6 +81,20 @@ def test_power_loss_may_take_names_that_were_not_synced() -> None:
     assert kept == {(), ("a",), ("a", "b"), ("b", "c")}
 
 
+def test_names_in_a_directory_that_was_moved_do_not_turn_up_in_the_next_of_its_name() -> None:
+    disk = SimDisk(random.Random(1))
+    handle = handle_of(disk)
+    handle.mkdirs("/data/log")
+    handle.fsync_dir("/data")
+    handle.open("/data/log/old", create=True).datasync()
+    handle.rename("/data/log", "/data/log-deleted")
+    handle.mkdirs("/data/log")
+    handle.fsync_dir("/data")
+    handle.fsync_dir("/data/log")
+    disk.lose_power()
+    assert handle_of(disk).list("/data/log") == []
+
+
 def test_power_loss_may_bring_back_what_was_cut_off() -> None:
     seen: set[bytes] = set()
     for seed in range(50):

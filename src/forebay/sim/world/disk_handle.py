@@ -199,6 +199,9 @@ class DiskHandle:
                 names[new_path + name[len(path) :]] = names.pop(name)
 
         is_file = self._disk.names[path] is not None
+        if not is_file:
+            # The names in it go with it: they must not turn up in a new directory of its old name.
+            self._disk.sync_names(path)
         self._disk.change(parent(path), move if is_file else move_tree)
 
     def remove(self, path: str) -> None:
