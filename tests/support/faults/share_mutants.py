@@ -126,3 +126,12 @@ def drop_dead_letters_that_cannot_be_written(patch: pytest.MonkeyPatch) -> None:
             await patient(self, *args)
 
     patch.setattr(MoveAppends, "append", hasty)
+
+
+def deliver_before_the_beginning_is_persisted(patch: pytest.MonkeyPatch) -> None:
+    """A leader that dies at once leaves it to the next one to choose where the group begins."""
+
+    async def hasty(self: LiveShare, _state_epoch: int) -> int:
+        return await self._host.resolve_start(self.partition, self.settings)
+
+    patch.setattr(LiveShare, "_choose_start", hasty)
