@@ -32,12 +32,12 @@ def client(broker: BrokerProcess) -> Iterator[WireClient]:
 
 @pytest.mark.parametrize("name", INTERNAL)
 def test_only_brokers_write_to_them(client: WireClient, name: str) -> None:
-    before = read(client, name).high_watermark
     # Several times: a repeated request takes the fast path, which must refuse it too.
     for _ in range(4):
         assert append(client, name, batch(b"garbage")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     answer = read(client, name)
-    assert (answer.error_code, answer.high_watermark) == (ErrorCode.NONE, before)
+    assert answer.error_code == ErrorCode.NONE
+    assert b"garbage" not in bytes(answer.records or b"")  # others may have written what belongs there
 
 
 @pytest.mark.parametrize("name", INTERNAL)
