@@ -250,13 +250,20 @@ class LocalCluster:
         """What a broker answers to a client."""
         client = self._clients.get(node_id)
         if client is None or client.closed:
-            client = self._clients[node_id] = await PeerConnection.open(
-                SocketNetwork().connect,
-                *self._running[node_id].address,
-                client_id="test",
-                response_bytes_max=1 << 24,
-            )
+            client = self._clients[node_id] = await self._connected(node_id)
         return await client.ask(request, version, timeout_s=_SECONDS_MAX)
+
+    async def _connected(self, node_id: int) -> PeerConnection:
+        """Tried again once, for a loop that had no time to accept a connection before that gave up."""
+        for attempt in range(2):
+            with contextlib.suppress(KafkaError) if attempt == 0 else contextlib.nullcontext():
+                return await PeerConnection.open(
+                    SocketNetwork().connect,
+                    *self._running[node_id].address,
+                    client_id="test",
+                    response_bytes_max=1 << 24,
+                )
+        raise AssertionError("unreachable")
 
     # -- looking ---------------------------------------------------------------------------------------
 
