@@ -327,6 +327,28 @@ async def test_who_may_have_joined_counts_until_the_partition_has_changed(cluste
     assert not partition.leadership.joining
 
 
+async def test_who_may_have_joined_and_comes_back_without_its_messages_does_not_join(
+    cluster: LocalCluster,
+) -> None:
+    """Its broker got an empty disk while the outcome of the leader's write was not known."""
+    await append(cluster, b"a")
+    leader = cluster.leader(TOPIC)
+    third = next(node for node in cluster.state(TOPIC).replicas if node != leader)
+    partition, replication = held(cluster, leader), cluster[leader].replication
+    await eventually(lambda: partition.high_watermark == 1)
+    await cluster.kill(third)  # its lease lives on
+    left = tuple(node for node in cluster.state(TOPIC).isr if node != third)
+    await cluster.change(TOPIC, 0, isr=left)
+    leadership = partition.leadership
+    assert leadership is not None
+    leadership.joining = (third,)
+    replication.followers.heard_of(third, None)
+    replication.followers.fetched(partition, third, 0, cluster[leader].image.brokers[third].epoch, 0)
+    replication.isr.consider(partition)
+    await eventually(lambda: not leadership.joining)
+    assert third not in cluster.state(TOPIC).isr
+
+
 async def test_who_leaves_is_not_taken_back(cluster: LocalCluster) -> None:
     """A broker that stops has left the in-sync sets, and what it has fetched last does not change that."""
     leaving = next(node for node in cluster.state(TOPIC).replicas if node != cluster.leader(TOPIC))

@@ -52,6 +52,15 @@ def test_who_joins_counts_before_the_store_has_agreed() -> None:
     assert leader.high_watermark(20) == 15
 
 
+def test_who_joins_and_comes_back_without_its_messages_has_not_caught_up() -> None:
+    leader = leadership((1,))
+    fetch(leader, 2, 15)
+    leader.joining = (2,)
+    assert leader.has_caught_up(2, high_watermark=12)
+    fetch(leader, 2, 0)
+    assert not leader.has_caught_up(2, high_watermark=12)
+
+
 def test_who_leaves_counts_until_the_store_has_agreed() -> None:
     leader = leadership()
     fetch(leader, 2, 20)

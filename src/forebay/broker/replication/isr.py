@@ -191,7 +191,7 @@ class InSyncReplicas:
             node
             for node, follower in leadership.followers.items()
             if node not in late
-            and (node in leadership.joining or leadership.may_join(node, partition.high_watermark))
+            and leadership.has_caught_up(node, partition.high_watermark)
             and self._heard_of_lately(node)
             and self._is_registered(node, follower.broker_epoch)
         ]

@@ -135,14 +135,16 @@ class Leadership:
     # -- who should be in sync ---------------------------------------------------------------------------
 
     def may_join(self, node: int, high_watermark: int) -> bool:
-        """Whether a follower has caught up enough to be in sync."""
+        """Whether a follower that is not in sync has caught up enough to be."""
+        return node not in self.isr and node not in self.joining and self.has_caught_up(node, high_watermark)
+
+    def has_caught_up(self, node: int, high_watermark: int) -> bool:
+        """Whether a follower has everything that is committed.
+
+        One that joins may have lost it again: its broker was started anew, with an empty disk.
+        """
         follower = self.followers.get(node)
-        return (
-            follower is not None
-            and node not in self.isr
-            and node not in self.joining
-            and follower.end_offset >= max(high_watermark, self.start_offset)
-        )
+        return follower is not None and follower.end_offset >= max(high_watermark, self.start_offset)
 
     def lagging(
         self, *, end_offset: int, now_ms: int, lag_ms_max: int, heard_ms: dict[int, int]
