@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from forebay.core.shares.partition.acquisition import Acquired
+from forebay.core.shares.partition.acquired_ranges import Acquired
 from forebay.core.shares.partition.transitions import TRANSITIONS, RecordState
 from forebay.errors import ErrorCode
 from forebay.wire.messages.share_fetch import AcknowledgementBatch

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from forebay.core.shares.partition.acquisition import Acquired, Demand, LogRead, throttled_size
+from forebay.core.shares.partition.acquired_ranges import Acquired, Demand, LogRead, throttled_size
 from support.machines.share_leader import ACCEPT, RELEASE, SETTINGS, ShareLeader
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from forebay.core.shares.partition.acquisition import Acquired, Demand, LogRead
+from forebay.core.shares.partition.acquired_ranges import Acquired, Demand, LogRead
 from forebay.core.shares.partition.settings import ShareSettings
 from forebay.core.shares.partition.share_partition import SharePartition
 from forebay.core.shares.partition.transitions import ACQUIRED, AVAILABLE, FINISHED, RecordState

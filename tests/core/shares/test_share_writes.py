@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from forebay.core.shares.partition.acquisition import Acquired
+from forebay.core.shares.partition.acquired_ranges import Acquired
 from forebay.core.shares.partition.description import Holder
 from forebay.core.shares.partition.share_partition import DeadLetters, SharePartition
 from forebay.core.shares.partition.transitions import DeadLetterCause, RecordState

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from forebay.broker.shares.live_share import LiveShare
 from forebay.core.shares.coordinator.persisted_state import ShareKey
-from forebay.core.shares.partition.acquisition import Demand, LogRead
+from forebay.core.shares.partition.acquired_ranges import Demand, LogRead
 from forebay.core.shares.sessions import SessionPartition
 from forebay.errors import ErrorCode
 from forebay.wire.batch import records, split

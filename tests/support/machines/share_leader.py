@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forebay.core.shares.partition.acquisition import Acquired, Demand, LogRead
+from forebay.core.shares.partition.acquired_ranges import Acquired, Demand, LogRead
 from forebay.core.shares.partition.settings import ShareSettings
 from forebay.core.shares.partition.share_partition import Acquisition, SharePartition
 from forebay.core.shares.partition.transitions import RecordState

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from forebay.core.shares.partition.acquisition import Acquired, Demand, LogRead
+from forebay.core.shares.partition.acquired_ranges import Acquired, Demand, LogRead
 from forebay.core.shares.partition.settings import ShareSettings
 from forebay.core.shares.partition.transitions import (
     ACKNOWLEDGED,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from forebay.broker.partition.partition import Partition
 from forebay.broker.shares.live_share import LiveShare
-from forebay.core.shares.partition.acquisition import Acquired, Demand, LogRead
+from forebay.core.shares.partition.acquired_ranges import Acquired, Demand, LogRead
 from forebay.storage.log.segment.segment_list import LogSlice
 from forebay.wire.batch import BatchHeader
 from forebay.wire.parts import FileRange

@@ -32,7 +32,7 @@ from forebay.core.moves.move import mover_id
 from forebay.core.shares.coordinator.key import coordinator_key
 from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.core.shares.partition.acknowledgements import AcknowledgeType
-from forebay.core.shares.partition.acquisition import Acquired
+from forebay.core.shares.partition.acquired_ranges import Acquired
 from forebay.core.shares.partition.settings import ShareSettings
 from forebay.core.shares.partition.share_partition import SharePartition
 from forebay.core.shares.partition.transitions import ARCHIVING, RecordState

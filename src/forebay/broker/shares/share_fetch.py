@@ -19,7 +19,7 @@ from forebay.broker.shares.acquiring import Found, acquire
 from forebay.broker.shares.live_share import LiveShare
 from forebay.broker.shares.service import ShareService
 from forebay.broker.shares.share_call import ShareCall, Written
-from forebay.core.shares.partition.acquisition import Acquired, Demand
+from forebay.core.shares.partition.acquired_ranges import Acquired, Demand
 from forebay.core.shares.sessions import SessionPartition, ShareRequest
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import Response

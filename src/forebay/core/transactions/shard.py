@@ -20,6 +20,7 @@ from forebay.config import TransactionsConfig
 from forebay.core.step import Now, RequestInfo, StateRecord, Step, Ticket
 from forebay.core.topic_partition import TopicPartition
 from forebay.core.transactions import decisions, end_many, inspection, replies
+from forebay.core.transactions.deadlines import Timeouts
 from forebay.core.transactions.decisions import Outcome
 from forebay.core.transactions.draft import Asked, Draft, WriteMarkers
 from forebay.core.transactions.id_prefixes import Leaving
@@ -32,7 +33,6 @@ from forebay.core.transactions.state import (
     read_key,
     read_value,
 )
-from forebay.core.transactions.timeouts import Timeouts
 from forebay.core.transactions.waiting import WaitingRoom
 from forebay.errors import ErrorCode
 from forebay.wire.fields import Request

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from forebay.core.shares.partition.share_partition import DeadLetters
 from forebay.core.shares.partition.transitions import DeadLetterCause
 from forebay.wire.records import Header, Record
-from forebay.wire.state import dead_letters as wire
+from forebay.wire.state import dead_letter_moves as wire
 from forebay.wire.state.versioned import pack, unpack
 
 RECORDS_MAX = 500

@@ -42,7 +42,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from forebay.core.shares.partition.acknowledgements import AcknowledgeType, checked
-from forebay.core.shares.partition.acquisition import Acquired, Demand, LogRead, choose
+from forebay.core.shares.partition.acquired_ranges import Acquired, Demand, LogRead, choose
 from forebay.core.shares.partition.description import Description, describe
 from forebay.core.shares.partition.loading import loaded
 from forebay.core.shares.partition.settings import ShareSettings

@@ -1,4 +1,4 @@
-"""When the time of a transaction is up: an open one is aborted, an unused transactional id is forgotten."""
+"""When the time of a transaction is up, or that of an unused transactional id; `shard.py` then ends them."""
 
 from __future__ import annotations
 
