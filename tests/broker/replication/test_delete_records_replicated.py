@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -101,10 +102,12 @@ async def test_epochs_of_which_nothing_is_left_are_forgotten(cluster: LocalClust
         await cluster.lead(TOPIC, 0, cluster.state(TOPIC).replicas[turn % 3])
         await retried(lambda: append(b"x"), ErrorCode.NOT_LEADER_OR_FOLLOWER)
     await eventually(lambda: all(epochs(cluster, node) == [0, 1, 2, 3, 4] for node in cluster.nodes))
+    follower = next(node for node in cluster.nodes if node != cluster.leader(TOPIC))
+    log = cluster[follower].partitions.held(TOPIC, 0).log
+    await asyncio.to_thread(log.files.datasync)  # so that the stop has no batch to sync
     assert await delete(cluster, 7) == (ErrorCode.NONE, 7)
     assert all(epochs(cluster, node) == [4] for node in cluster.nodes)
-    follower = next(node for node in cluster.nodes if node != cluster.leader(TOPIC))
-    directory = cluster[follower].partitions.held(TOPIC, 0).log.directory
+    directory = log.directory
     await cluster.stop(follower)
     assert (Path(directory) / "leader-epoch-checkpoint").read_text().splitlines()[1:] == ["1", "4 7"]
     await cluster.start(follower)

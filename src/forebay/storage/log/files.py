@@ -123,6 +123,8 @@ class LogFiles(LogTruncation):
                 log._cut_torn()
             log._active.seal()
             if not log.offline_for_good:
+                if self.before_sync is not None:
+                    self.before_sync()  # what it writes may have changed since the last batch was synced
                 self.datasync()
         except OSError as error:
             raise StorageError(f"cannot close {log.directory}: {error}") from error
