@@ -184,6 +184,18 @@ def test_after_a_reset_everything_comes_again(shares: Shares, breaches: list[str
     assert len(breaches) == 1, "what was accepted before the reset has to be delivered again"
 
 
+def test_what_was_delivered_before_a_reset_cannot_be_finished_after_it(
+    shares: Shares, breaches: list[str]
+) -> None:
+    shares.delivered(hold("a", 1, 1.0))
+    shares.resetting(AT)
+    shares.reset(AT, 5, 1.5, 2.0)
+    shares.asked(PLACE, ACCEPT, 2.1)
+    shares.finished(PLACE, 2.1, 2.2)
+    shares.delivered(hold("b", 1, 2.5))
+    assert not breaches
+
+
 def test_a_reset_that_was_refused_changes_nothing(shares: Shares, breaches: list[str]) -> None:
     shares.started(AT, 5, 0, [], 1.0)
     shares.resetting(AT)

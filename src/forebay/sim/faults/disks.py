@@ -167,7 +167,7 @@ class DiskFaults:
 
     def _erase(self, node: SimNode, then: Undo) -> None:
         scene = self._scene
-        if scene.is_in_sync(node):
+        if scene.is_in_sync(node) or scene.is_last(node):
             self._world.after(LOOK_S, self._replace, node, then)
             return
         scene.note(f"{node.host} gets an empty disk")

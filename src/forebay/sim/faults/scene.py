@@ -180,3 +180,9 @@ class Scene:
         """Whether it is the only one in sync of some partition."""
         topics = self.store.image().topics.values()
         return any(state.isr == (node.node_id,) for topic in topics for state in topic.partitions)
+
+    def is_last(self, node: SimNode) -> bool:
+        """Whether none is in sync of some partition, and it is the only one that may be elected."""
+        topics = self.store.image().topics.values()
+        states = (state for topic in topics for state in topic.partitions)
+        return any(not state.isr and state.eligible == (node.node_id,) for state in states)

@@ -202,8 +202,10 @@ class Shares:
             asked.remove(asked_at)
 
     def finished(self, place: Place, asked_at: float, now: float) -> None:
-        record = self._record(place)
-        if record.finished_at is None and asked_at >= self._log(place[0]).since:
+        log, record = self._log(place[0]), self._record(place)
+        if log.resets and not record.count:
+            return  # of what was delivered before the reset: it has no effect on what begins anew
+        if record.finished_at is None and asked_at >= log.since:
             self.finished_count += 1
             record.finished_at = now
 
