@@ -73,7 +73,7 @@ def test_the_setting_for_new_topics_counts() -> None:
 
 def test_a_partition_is_widened_once_for_a_broker_that_joined() -> None:
     image = cluster(1, "__consumer_offsets")
-    widening = Widening(image)
+    widening = Widening()
     assert widening.plan(image, -1) == []
     image = image.apply(joining(2))
     first = widening.plan(image, -1)
@@ -85,9 +85,22 @@ def test_a_partition_is_widened_once_for_a_broker_that_joined() -> None:
     assert widening.plan(image, -1) == []
 
 
+def test_a_new_controller_finds_what_was_made_while_there_was_none() -> None:
+    image = cluster(1, "__consumer_offsets").apply(joining(2))
+    assert {change.state.target for change in Widening().plan(image, -1)} == {(1, 2)}
+
+
+def test_a_topic_that_was_made_after_the_brokers_had_joined_is_looked_at_too() -> None:
+    image = cluster(1, "__consumer_offsets").apply(joining(2))
+    empty = replace(image, topics={})
+    widening = Widening()
+    assert widening.plan(empty, -1) == []
+    assert {change.state.target for change in widening.plan(image, -1)} == {(1, 2)}
+
+
 def test_one_that_joins_during_a_move_is_given_its_share_afterwards() -> None:
     image = cluster(1, "__consumer_offsets")
-    widening = Widening(image)
+    widening = Widening()
     image = image.apply(joining(2))
     first = widening.plan(image, -1)
     widening.begun(first)
@@ -98,7 +111,7 @@ def test_one_that_joins_during_a_move_is_given_its_share_afterwards() -> None:
 
 def test_a_replica_that_is_taken_away_at_once_is_not_given_back() -> None:
     image = cluster(1, "__consumer_offsets")
-    widening = Widening(image)
+    widening = Widening()
     image = image.apply(joining(2))
     wider = widening.plan(image, -1)
     widening.begun(wider)

@@ -102,7 +102,7 @@ class Controller:
 
     async def _govern(self, lease: Lease) -> None:
         self._preferred_s = self._loop.time()
-        widening = Widening(self._metadata.image)
+        widening = Widening()
         while lease.valid():
             self._wake.clear()
             image, config = self._metadata.image, self._settings.current

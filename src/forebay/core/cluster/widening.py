@@ -17,35 +17,40 @@ from forebay.core.cluster.topics import DEFAULT, INTERNAL_TOPICS, default_replic
 
 
 class Widening:
-    """Which partitions of internal topics are still to be looked at since a broker has joined.
+    """Which partitions of internal topics have been looked at since a broker has joined.
 
     Each is looked at once, so that a replica that an administrator removes later, to drain a broker, is not
-    added again.
+    added again. A new controller looks at all: a topic may have been made, and brokers may have joined, while
+    there was no controller.
     """
 
-    def __init__(self, image: ClusterImage) -> None:
-        self._brokers = frozenset(image.brokers)
-        self._waiting: set[tuple[bytes, int]] = set()
+    def __init__(self) -> None:
+        self._brokers: frozenset[int] = frozenset()
+        self._settled: set[tuple[bytes, int]] = set()
 
     def plan(self, image: ClusterImage, replication_factor: int) -> list[PartitionPut]:
         """What to begin now; what is being moved, or has no leader, is looked at later."""
         if not image.brokers.keys() <= self._brokers:
-            self._waiting = {(topic.topic_id, state.index) for topic, state in _internal(image)}
+            self._settled.clear()
         self._brokers = frozenset(image.brokers)
-        if not self._waiting:
-            return []
-        changes = widen(image, replication_factor)
-        later = {
-            (topic.topic_id, state.index)
+        present = {
+            (topic.topic_id, state.index): not reassigning(state) and state.leader in image.brokers
             for topic, state in _internal(image)
-            if reassigning(state) or state.leader not in image.brokers
         }
-        self._waiting &= later | {_place(change) for change in changes}
-        return [change for change in changes if _place(change) in self._waiting]
+        if present.keys() <= self._settled:
+            return []
+        changes = [
+            change for change in widen(image, replication_factor) if _place(change) not in self._settled
+        ]
+        waiting = set(map(_place, changes))
+        self._settled |= {
+            place for place, is_at_rest in present.items() if is_at_rest and place not in waiting
+        }
+        return changes
 
     def begun(self, changes: Iterable[PartitionPut]) -> None:
         """These were committed."""
-        self._waiting.difference_update(map(_place, changes))
+        self._settled.update(map(_place, changes))
 
 
 def widen(image: ClusterImage, replication_factor: int = DEFAULT) -> list[PartitionPut]:
