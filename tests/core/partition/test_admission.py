@@ -22,7 +22,7 @@ from forebay.core.partition.admission import (
     admit_marker,
     admit_own,
 )
-from forebay.core.partition.producers import ProducerState, ProducerTable
+from forebay.core.partition.producer_table import ProducerState, ProducerTable
 from forebay.errors import ErrorCode
 from forebay.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader, EndTxnMarker
 

@@ -31,7 +31,7 @@ from forebay.core.groups.consumer.heartbeat import ConsumerGroup
 from forebay.core.partition import admission
 from forebay.core.partition.admission import Decision, Repeats
 from forebay.core.partition.follower_progress import Leadership
-from forebay.core.partition.producers import ProducerState, ProducerTable
+from forebay.core.partition.producer_table import ProducerState, ProducerTable
 from forebay.core.step import Now, Step
 from forebay.errors import ErrorCode
 from forebay.storage.datadir import DataDir

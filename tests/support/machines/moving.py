@@ -25,7 +25,7 @@ from forebay.core.moves.mover import (
     moving,
 )
 from forebay.core.partition.admission import APPEND, Repeats, admit
-from forebay.core.partition.producers import ProducerTable
+from forebay.core.partition.producer_table import ProducerTable
 from forebay.core.step import Now, RequestInfo, StateRecord
 from forebay.errors import ErrorCode
 from forebay.wire.batch import build_batch, read_header

@@ -11,7 +11,7 @@ from forebay.broker.coordinators.host import CoordinatorHost
 from forebay.broker.coordinators.markers import MarkerAppends, MarkerWriter
 from forebay.broker.coordinators.producer_ids import ProducerIds
 from forebay.broker.coordinators.share_coordinator import ShareStates
-from forebay.broker.coordinators.share_errands import ShareErrands
+from forebay.broker.coordinators.share_group_effects import ShareGroupEffects
 from forebay.broker.coordinators.transactions import Transactions
 from forebay.broker.fetch.end_offsets import EndOffsets
 from forebay.broker.moves.journal import MoveJournal
@@ -44,6 +44,6 @@ class Coordinators:
         end_offsets = EndOffsets(metadata, local.table, peers, local.delays, node_id=node_id)
         self.share_states = ShareStates(host, settings, peers)
         self.move_journal = MoveJournal(host, peers)
-        share_errands = ShareErrands(self.share_states, end_offsets.of, base.loop)
-        self.groups = Groups(host, settings, share_errands, entropy=base.ports.entropy)
+        share_effects = ShareGroupEffects(self.share_states, end_offsets.of, base.loop)
+        self.groups = Groups(host, settings, share_effects, entropy=base.ports.entropy)
         self.transactions = Transactions(host, settings, peers, self.producer_ids, markers)

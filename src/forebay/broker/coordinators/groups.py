@@ -10,7 +10,7 @@ from uuid import UUID
 from forebay.broker.coordinators.host import CoordinatorHost
 from forebay.broker.coordinators.loaded_shard import Shard, Ticket
 from forebay.broker.coordinators.runtime import Coordinator
-from forebay.broker.coordinators.share_errands import ShareErrands
+from forebay.broker.coordinators.share_group_effects import ShareGroupEffects
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
 from forebay.config import GroupsConfig, GroupSettings
@@ -32,13 +32,13 @@ class Groups:
         self,
         host: CoordinatorHost,
         settings: LiveConfig,
-        share_errands: ShareErrands,
+        share_effects: ShareGroupEffects,
         *,
         entropy: Callable[[int], bytes],
     ) -> None:
         """`entropy` gives random bytes, as many as asked for: ids of members are made of them."""
         self._background = host.background
-        self._share_errands = share_errands
+        self._share_effects = share_effects
         self._time = host.time
         self._settings = settings
         self._entropy = entropy
@@ -120,19 +120,19 @@ class Groups:
         doing = f"{type(effect).__name__} for the share group {effect.group_id!r}"
         shard = self.coordinator.running(self.coordinator.partition_for(effect.group_id))
         if shard is not None:
-            self._background.spawn(self._run_errand(shard, effect), doing)
+            self._background.spawn(self._carry_out(shard, effect), doing)
 
-    async def _run_errand(
+    async def _carry_out(
         self, shard: Shard[GroupShard], effect: InitializeShares | DeleteShares | SummarizeShares
     ) -> None:
-        errands, group_id = self._share_errands, effect.group_id
+        effects, group_id = self._share_effects, effect.group_id
 
         def goes_on() -> bool:
             return shard.ready and shard.in_term
 
         match effect:
             case InitializeShares():
-                made = await errands.initialize(effect, goes_on)
+                made = await effects.initialize(effect, goes_on)
                 self._report(
                     shard,
                     lambda machine, now: machine.share_partitions_initialized(
@@ -140,12 +140,12 @@ class Groups:
                     ),
                 )
             case DeleteShares():
-                gone = await errands.delete(effect, goes_on)
+                gone = await effects.delete(effect, goes_on)
                 self._report(
                     shard, lambda machine, now: machine.share_partitions_deleted(group_id, gone, now)
                 )
             case SummarizeShares():
-                found = await errands.summarize(effect, goes_on)
+                found = await effects.summarize(effect, goes_on)
                 self._report(
                     shard,
                     lambda machine, now: machine.share_partitions_summarized(
@@ -154,10 +154,10 @@ class Groups:
                 )
 
     def _report(self, shard: Shard[GroupShard], report: Callable[[GroupShard, Now], Step]) -> None:
-        """Tell the machine that wanted it what has become of an errand, if its term is not over."""
+        """Tell the machine that wanted it what has become of an effect, if its term is not over."""
         if shard.ready:
             now = self._time.now()
-            self.coordinator.run(shard, "noting a share errand", lambda machine: report(machine, now))
+            self.coordinator.run(shard, "noting a share effect", lambda machine: report(machine, now))
 
 
 def _topics_view(image: ClusterImage) -> TopicsView:

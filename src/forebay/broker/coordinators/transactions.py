@@ -66,7 +66,7 @@ class Transactions:
             failure=lambda request, info, error: replies.failure(request, info.api_version, error),
             perform=self._perform,
         )
-        self._errands: dict[asyncio.Task[Any], None] = {}
+        self._under_way: dict[asyncio.Task[Any], None] = {}
         """Tasks that write markers."""
 
     def follow(self, _before: ClusterImage, _after: ClusterImage) -> None:
@@ -75,7 +75,7 @@ class Transactions:
     def close(self) -> None:
         """Give up what is under way: the next coordinator finds it in the log."""
         self.coordinator.close()
-        for task in list(self._errands):
+        for task in list(self._under_way):
             task.cancel()
 
     async def fresh_producer_id(self, transactional_id: str) -> int:
@@ -147,16 +147,16 @@ class Transactions:
 
     def _perform(self, effect: Effect) -> None:
         assert isinstance(effect, WriteMarkers)
-        self._host.background.spawn(self._run_errand(effect), _marking(effect))
+        self._host.background.spawn(self._carry_out(effect), _marking(effect))
 
-    async def _run_errand(self, effect: WriteMarkers) -> None:
+    async def _carry_out(self, effect: WriteMarkers) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._errands[task] = None
+        self._under_way[task] = None
         try:
             await self._write_markers(effect)
         finally:
-            del self._errands[task]
+            del self._under_way[task]
 
     async def _write_markers(self, effect: WriteMarkers) -> None:
         """Write the markers of a decided transaction, again and again until every partition has its own."""
@@ -171,7 +171,7 @@ class Transactions:
                 delay_s = min(2 * delay_s, _RETRY_S_MAX)
 
     def _still_wanted(self, effect: WriteMarkers) -> bool:
-        """A machine that was loaded again has asked for its markers anew: the old errand must not go on."""
+        """A machine that was loaded again has asked for its markers anew: the old effect must not go on."""
         # A broker that is out of touch for a while keeps its machines, and they do not ask again.
         shard = self._running(effect.transactional_id)
         return shard is not None and shard.machine.still_marking(effect)

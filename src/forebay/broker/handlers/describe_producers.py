@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.table import PartitionTable
-from forebay.core.partition.producers import ProducerState
+from forebay.core.partition.producer_table import ProducerState
 from forebay.errors import KafkaError
 from forebay.wire.messages import describe_producers as wire
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.core.partition.admission import VERIFY, Decision, Refused
 from forebay.core.partition.batch_rules import AppendPolicy
-from forebay.core.partition.producers import ProducerTable
+from forebay.core.partition.producer_table import ProducerTable
 from forebay.core.partition.record_rules import examine_at_once
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.wire.batch import HEADER_SIZE, BatchHeader, patch_append_time, read_header

@@ -1,4 +1,6 @@
-"""Long polls: fetches that wait until enough bytes have come, or their time is up.
+"""Long polls: consumers' fetches that wait until enough bytes have come, or their time is up.
+
+(Followers' fetches wait for other things: `fetch/follower_fetch.py`.)
 
 A partition keeps the waits that watch it. Appends only note how many bytes have come; the waits are
 looked at after the responses of the current event have been sent, so that a producer never waits for

@@ -28,7 +28,7 @@ from forebay.core.partition.batch_rules import AppendPolicy, patch_place, place,
 from forebay.core.partition.commit_rules import commit_rules
 from forebay.core.partition.fetch_session import FetchTarget
 from forebay.core.partition.follower_progress import Leadership
-from forebay.core.partition.producers import ProducerTable
+from forebay.core.partition.producer_table import ProducerTable
 from forebay.core.partition.transaction_verification import Verifications
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.log.leader_epochs import LeaderEpochs

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 
-from forebay.core.partition.producers import ProducerTable
+from forebay.core.partition.producer_table import ProducerTable
 from forebay.errors import ProtocolError
 from forebay.storage.log.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
 from forebay.storage.log.log import Log

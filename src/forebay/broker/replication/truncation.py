@@ -36,7 +36,7 @@ from forebay.broker.background import Background
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.producer_replay import reload_producers
-from forebay.core.partition.producers import ProducerTable
+from forebay.core.partition.producer_table import ProducerTable
 from forebay.errors import StorageError
 from forebay.storage.datadir import DataDir
 from forebay.wire.batch import BatchHeader

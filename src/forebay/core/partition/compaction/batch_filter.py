@@ -25,7 +25,7 @@ from operator import attrgetter
 from typing import Protocol
 
 from forebay.core.partition.compaction.offset_map import OffsetMap
-from forebay.core.partition.producers import ProducerTable
+from forebay.core.partition.producer_table import ProducerTable
 from forebay.errors import ProtocolError
 from forebay.wire.batch import TIMESTAMP_MAX, BatchHeader, read_marker
 from forebay.wire.compression import MAX_OUTPUT_BYTES
