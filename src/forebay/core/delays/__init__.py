@@ -1,0 +1,1 @@
+"""Messages that become visible later: what their headers ask for."""
