@@ -102,6 +102,8 @@ _MODULES |= {
     OWN_KEYS_FROM: "move_journal",
     OWN_KEYS_FROM + 1: "resume_dead_letters",
     OWN_KEYS_FROM + 2: "describe_share_windows",
+    OWN_KEYS_FROM + 3: "describe_delays",
+    OWN_KEYS_FROM + 4: "alter_delays",
 }
 
 _UNDECLARED = {
