@@ -1,5 +1,5 @@
-"""Records as places in the bytes of a batch, for compaction: found without being taken apart, kept as
-they are.
+"""Records as places in the bytes of a batch, for compaction and views: found without being taken apart, kept
+as they are.
 
 A record states its offset and timestamp relative to its batch. So a batch that keeps its base offset and
 base timestamp can lose records while the bytes of the others stay what they are. Only when the base
@@ -30,6 +30,7 @@ from forebay.wire.batch import (
     assemble,
 )
 from forebay.wire.compression import compress, decompress
+from forebay.wire.records import write_bytes
 from forebay.wire.varint import Bytes, read_varint, write_varint
 
 _ONE_BYTE: tuple[int | None, ...] = tuple((b >> 1) ^ -(b & 1) if b < 0x80 else None for b in range(256))
@@ -55,6 +56,8 @@ class RecordSpan(NamedTuple):
     has_value: bool
     headers_at: int
     """Where the number of headers stands: the key and the value lie before it."""
+    value_at: int
+    """Where the value begins, which goes on up to the headers."""
 
 
 def payload_of(batch: Bytes, header: BatchHeader, max_output_bytes: int) -> bytes:
@@ -72,26 +75,31 @@ def record_spans(payload: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
     count, last_delta = header.record_count, header.last_offset_delta
     earliest, latest = NO_TIMESTAMP - header.base_timestamp, TIMESTAMP_MAX - header.base_timestamp
     start, before = 0, -1
-    for number in range(count):
+    for _ in range(count):
         try:
-            span = _span(payload, start)
+            span = span_at(payload, start)
         except IndexError:
             raise ProtocolError("record runs past the end of its batch") from None
-        _, _, start, timestamp_delta, offset_delta, _, _, _ = span
-        if not before < offset_delta <= last_delta:
-            raise ProtocolError(
-                f"record {number} is at offset delta {offset_delta}, after {before}, in a batch that ends at "
-                f"{last_delta}"
-            )
-        if not earliest <= timestamp_delta <= latest:
-            raise TimestampOutOfRange(
-                f"record {number} has the timestamp {header.base_timestamp + timestamp_delta}, which no "
-                "record can have"
-            )
+        _, _, start, timestamp_delta, offset_delta, _, _, _, _ = span
+        if not (before < offset_delta <= last_delta and earliest <= timestamp_delta <= latest):
+            check_place(span, before, header)
         before = offset_delta
         yield span
     if start != len(payload):
         raise ProtocolError(f"{len(payload) - start} bytes left over after the {count} records of a batch")
+
+
+def check_place(span: RecordSpan, before: int, header: BatchHeader) -> None:
+    """Raise ProtocolError unless a record lies behind the offset delta `before`, inside its batch, and has a
+    time that a record can have."""
+    if not before < span.offset_delta <= header.last_offset_delta:
+        raise ProtocolError(
+            f"record is at offset delta {span.offset_delta}, after {before}, in a batch that ends at "
+            f"{header.last_offset_delta}"
+        )
+    timestamp = header.base_timestamp + span.timestamp_delta
+    if not NO_TIMESTAMP <= timestamp <= TIMESTAMP_MAX:
+        raise TimestampOutOfRange(f"record has the timestamp {timestamp}, which no record can have")
 
 
 def readable_spans(payload: bytes, header: BatchHeader) -> Iterable[RecordSpan]:
@@ -103,8 +111,11 @@ def readable_spans(payload: bytes, header: BatchHeader) -> Iterable[RecordSpan]:
     return record_spans(payload, header)
 
 
-def _span(data: bytes, start: int) -> RecordSpan:
-    """Straight-line, with the varints of one byte read in place: compaction comes here for every record."""
+def span_at(data: bytes, start: int) -> RecordSpan:
+    """The record that begins there; IndexError where the data ends.
+
+    Straight-line, with the varints of one byte read in place: compaction comes here for every record.
+    """
     length, position = read_varint(data, start)
     end = position + length
     if length < 0 or end > len(data):
@@ -127,13 +138,13 @@ def _span(data: bytes, start: int) -> RecordSpan:
     value_length, position = _ONE_BYTE[data[position]], position + 1
     if value_length is None:
         value_length, position = read_varint(data, position - 1)
-    has_value = value_length >= 0
+    value_at, has_value = position, value_length >= 0
     if has_value:
         position += value_length
     if position >= end:
         raise ProtocolError("record's fields do not fit in its length")
     return _new_span(
-        RecordSpan, (start, offset_at, end, timestamp_delta, offset_delta, key, has_value, position)
+        RecordSpan, (start, offset_at, end, timestamp_delta, offset_delta, key, has_value, position, value_at)
     )
 
 
@@ -170,17 +181,41 @@ def keep_records(
 
     `delete_horizon_ms` is set if the batch has none yet.
     """
+    if delete_horizon_ms is None or header.attributes & DELETE_HORIZON:
+        return replace_records(header, kept, [payload[span.start : span.end] for span in kept])
     attributes, base_timestamp = header.attributes, header.base_timestamp
-    changed = header._replace(record_count=len(kept))
-    if not attributes & LOG_APPEND_TIME:
-        largest_delta = max(span.timestamp_delta for span in kept)
-        changed = changed._replace(max_timestamp=base_timestamp + largest_delta)
-    if delete_horizon_ms is None or attributes & DELETE_HORIZON:
-        records = b"".join([payload[span.start : span.end] for span in kept])
-    else:
-        records = _with_base_timestamp(payload, kept, delete_horizon_ms - base_timestamp)
-        changed = changed._replace(attributes=attributes | DELETE_HORIZON, base_timestamp=delete_horizon_ms)
+    records = _with_base_timestamp(payload, kept, delete_horizon_ms - base_timestamp)
+    changed = _of_kept(header, kept)._replace(
+        attributes=attributes | DELETE_HORIZON, base_timestamp=delete_horizon_ms
+    )
     return assemble(changed, compress(header.codec, records))
+
+
+def replace_records(
+    header: BatchHeader, kept: Sequence[RecordSpan], records: Sequence[bytes], level: int | None = None
+) -> bytearray:
+    """The batch with only these of its records, at least one, of which each is now written so."""
+    return assemble(_of_kept(header, kept), compress(header.codec, b"".join(records), level))
+
+
+def _of_kept(header: BatchHeader, kept: Sequence[RecordSpan]) -> BatchHeader:
+    if header.attributes & LOG_APPEND_TIME:
+        return header._replace(record_count=len(kept))
+    largest_delta = max(span.timestamp_delta for span in kept)
+    return header._replace(record_count=len(kept), max_timestamp=header.base_timestamp + largest_delta)
+
+
+def with_value(payload: bytes, span: RecordSpan, value: bytes) -> bytes:
+    """A record with another value: its offset, time, key and headers stay."""
+    _, body_at = read_varint(payload, span.start)
+    body = bytearray(payload[body_at : span.offset_at])
+    write_varint(body, span.offset_delta)
+    write_bytes(body, span.key)
+    write_bytes(body, value)
+    body += payload[span.headers_at : span.end]
+    out = bytearray()
+    write_varint(out, len(body))
+    return bytes(out + body)
 
 
 def _with_base_timestamp(payload: bytes, kept: Sequence[RecordSpan], later_ms: int) -> bytes:

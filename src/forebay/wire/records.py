@@ -91,17 +91,17 @@ def write_record(out: bytearray, record: Record, base_offset: int, base_timestam
     body = bytearray(1)
     write_varint(body, record.timestamp - base_timestamp)
     write_varint(body, record.offset - base_offset)
-    _write_bytes(body, record.key)
-    _write_bytes(body, record.value)
+    write_bytes(body, record.key)
+    write_bytes(body, record.value)
     write_varint(body, len(record.headers))
     for key, value in record.headers:
-        _write_bytes(body, key.encode())
-        _write_bytes(body, value)
+        write_bytes(body, key.encode())
+        write_bytes(body, value)
     write_varint(out, len(body))
     out += body
 
 
-def _write_bytes(out: bytearray, value: bytes | None) -> None:
+def write_bytes(out: bytearray, value: bytes | None) -> None:
     if value is None:
         out.append(1)  # the varint of -1
         return

@@ -129,7 +129,7 @@ def _check_records(
     earliest, latest = policy.timestamps(now_ms)
     try:
         for span in record_spans(payload, header):
-            _, _, end, timestamp_delta, number, key, _, headers_at = span
+            _, _, end, timestamp_delta, number, key, _, headers_at, _ = span
             if payload[headers_at] or headers_at + 1 != end:
                 check_headers(payload, span)
             timestamp = base_timestamp + timestamp_delta

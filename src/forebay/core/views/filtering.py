@@ -1,0 +1,137 @@
+"""What is left of the batches of a partition in a view.
+
+A batch keeps its base offset, last offset, producer and transaction, and loses the records that the view does
+not let through; its checksum is new. One that loses none stays as it is. Batches that lose all become, with
+their neighbours that do, one empty batch over the same offsets, which takes a reader past them. Control
+batches pass: readers of committed transactions need them.
+
+Every value that is looked at may cost microseconds. So the bytes that a record must have are searched for
+in all records at once (`prefilter.py`), and the records before the next hit are hopped over by their
+lengths.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from forebay.core.views.matching import matching_records
+from forebay.core.views.rows import Row, Scope
+from forebay.core.views.view import CompiledView
+from forebay.errors import ProtocolError
+from forebay.wire.batch import MAGIC, BatchHeader, crc_ok, split
+from forebay.wire.compression import Codec
+from forebay.wire.record_spans import payload_of, placeholder, replace_records
+
+_DELTA_MAX = 2**31 - 1
+_GZIP_LEVEL = 1
+"""What is sent once is not worth the time that better compression takes."""
+
+
+class Filtered(NamedTuple):
+    data: bytes
+    """Whole batches."""
+    next_offset: int
+    """Where to go on: all offsets before it were looked at."""
+    delivered: int
+    examined: int
+    """Records of the batches that were looked at, those delivered included."""
+    invalid: int
+    """Records that were not delivered because their value is no JSON."""
+
+
+def filter_batches(
+    view: CompiledView,
+    data: memoryview,
+    first_offset: int,
+    end_offset: int,
+    *,
+    topic: str,
+    partition: int,
+    now_ms: int,
+    decompress_max_bytes: int,
+) -> Filtered:
+    """The batches from `first_offset` on and before `end_offset`, as the view shows them.
+
+    Raises ProtocolError if the first of them is damaged; ends before one that is so later.
+    """
+    work = _Work(view, Scope(topic, partition, now_ms), first_offset, decompress_max_bytes)
+    for position, header in split(data):
+        if header.last_offset < first_offset:
+            continue
+        if header.next_offset > end_offset:
+            break
+        try:
+            work.take(data[position : position + header.size], header)
+        except ProtocolError:
+            if work.next_offset == first_offset:
+                raise
+            break
+    return work.finish()
+
+
+class _Work:
+    def __init__(self, view: CompiledView, scope: Scope, first_offset: int, max_bytes: int) -> None:
+        self.next_offset = first_offset
+        self._view = view
+        self._scope = scope
+        self._passes = view.for_all(scope)
+        self._max_bytes = max_bytes
+        self._out: list[bytes | bytearray | memoryview] = []
+        self._passed_over: BatchHeader | None = None
+        """An empty batch in the making, for the batches since the last that was delivered."""
+        self._delivered = self._examined = self._invalid = 0
+
+    def take(self, batch: memoryview, header: BatchHeader) -> None:
+        if header.magic != MAGIC:
+            raise ProtocolError(f"record batch has magic {header.magic}, only {MAGIC} is known")
+        if header.is_control:
+            self._deliver(batch, 0)
+        elif not header.record_count or self._passes is False:
+            self._pass_over(header)
+        else:
+            if not crc_ok(batch, 0, header.size):
+                raise ProtocolError(f"the batch at offset {header.base_offset} does not match its checksum")
+            self._filter(batch, header)
+        self._examined += 0 if header.is_control else header.record_count
+        self.next_offset = header.next_offset
+
+    def finish(self) -> Filtered:
+        self._end_gap()
+        return Filtered(b"".join(self._out), self.next_offset, self._delivered, self._examined, self._invalid)
+
+    def _filter(self, batch: memoryview, header: BatchHeader) -> None:
+        view = self._view
+        if self._passes and view.project is None:
+            self._deliver(batch, header.record_count)
+            return
+        payload = payload_of(batch, header, self._max_bytes)
+        row = Row(self._scope, payload, header)
+        kept, records, invalid = matching_records(view, payload, header, row)
+        self._invalid += invalid
+        if not kept:
+            self._pass_over(header)
+        elif view.project is None and len(kept) == header.record_count:
+            self._deliver(batch, len(kept))
+        else:
+            level = _GZIP_LEVEL if header.codec == Codec.GZIP else None
+            self._deliver(replace_records(header, kept, records, level), len(kept))
+
+    def _deliver(self, batch: memoryview | bytearray, record_count: int) -> None:
+        self._end_gap()
+        self._out.append(batch)
+        self._delivered += record_count
+
+    def _pass_over(self, header: BatchHeader) -> None:
+        first = self._passed_over
+        base_offset = header.base_offset if first is None else first.base_offset
+        if header.last_offset - base_offset > _DELTA_MAX:
+            self._end_gap()
+            base_offset = header.base_offset
+        self._passed_over = header._replace(
+            base_offset=base_offset, last_offset_delta=header.last_offset - base_offset
+        )
+
+    def _end_gap(self) -> None:
+        if self._passed_over is not None:
+            self._out.append(placeholder(self._passed_over))
+            self._passed_over = None

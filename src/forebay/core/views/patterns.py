@@ -1,0 +1,118 @@
+"""LIKE patterns and regular expressions as functions over text, none of which a text can keep busy.
+
+A pattern with `%` only is a few searches for texts, one behind the other, and needs no more than one pass.
+One with `_` is given to RE2, whose time grows with the text only; so is every regular expression. Python's
+`re` backtracks, and stays out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import re2
+
+from forebay.core.views.expressions import LikeWildcard
+
+TextTest = Callable[[str], bool]
+
+ANY_TEXT = LikeWildcard.ANY_TEXT
+ANY_CHARACTER = LikeWildcard.ANY_CHARACTER
+
+_REGEX_BYTES_MAX = 1 << 20
+"""How much memory a compiled pattern may take."""
+
+
+def read_like(pattern: str, escape: str | None) -> tuple[str | LikeWildcard, ...]:
+    """The texts and wildcards of a LIKE pattern. Raises ValueError."""
+    parts: list[str | LikeWildcard] = []
+    text = ""
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            escaped = next(characters, None)
+            if escaped is None:
+                raise ValueError("the pattern ends with its escape character")
+            text += escaped
+        elif character in "%_":
+            if text:
+                parts.append(text)
+            text = ""
+            if character == "_":
+                parts.append(ANY_CHARACTER)
+            elif not parts or parts[-1] is not ANY_TEXT:
+                parts.append(ANY_TEXT)
+        else:
+            text += character
+    if text:
+        parts.append(text)
+    return tuple(parts)
+
+
+def like_test(pattern: Sequence[str | LikeWildcard], *, ignores_case: bool) -> TextTest:
+    """Whether a whole text is as the pattern says. Raises ValueError for a pattern that is too large."""
+    if ignores_case:
+        test = like_test(
+            [part.lower() if isinstance(part, str) else part for part in pattern], ignores_case=False
+        )
+        return lambda text: test(text.lower())
+    match list(pattern):
+        case []:
+            return lambda text: not text
+        case [str(only)]:
+            return lambda text: text == only
+        case [LikeWildcard.ANY_TEXT]:
+            return lambda text: True  # noqa: ARG005
+        case [str(start), LikeWildcard.ANY_TEXT]:
+            return lambda text: text.startswith(start)
+        case [LikeWildcard.ANY_TEXT, str(end)]:
+            return lambda text: text.endswith(end)
+        case [LikeWildcard.ANY_TEXT, str(part), LikeWildcard.ANY_TEXT]:
+            return lambda text: part in text
+    if ANY_CHARACTER in pattern:
+        return _regex_test(_as_regex(pattern), whole=True)
+    return _texts_in_order(pattern)
+
+
+def _texts_in_order(pattern: Sequence[str | LikeWildcard]) -> TextTest:
+    """For texts with `%` between them: the first and the last have their place, the others come in order."""
+    start = pattern[0] if isinstance(pattern[0], str) else ""
+    end = pattern[-1] if isinstance(pattern[-1], str) else ""
+    inner = [part for part in pattern[bool(start) : len(pattern) - bool(end)] if isinstance(part, str)]
+    least = len(start) + len(end)
+
+    def test(text: str) -> bool:
+        if len(text) < least or not text.startswith(start) or not text.endswith(end):
+            return False
+        position, stop = len(start), len(text) - len(end)
+        for part in inner:
+            found = text.find(part, position, stop)
+            if found < 0:
+                return False
+            position = found + len(part)
+        return True
+
+    return test
+
+
+def _as_regex(pattern: Sequence[str | LikeWildcard]) -> str:
+    regexes = {ANY_TEXT: ".*", ANY_CHARACTER: "."}
+    return "(?s)" + "".join(re2.escape(part) if isinstance(part, str) else regexes[part] for part in pattern)
+
+
+def regex_test(pattern: str) -> TextTest:
+    """Whether a regular expression is found somewhere in a text. Raises ValueError, which says why not."""
+    return _regex_test(pattern, whole=False)
+
+
+def _regex_test(pattern: str, *, whole: bool) -> TextTest:
+    options = re2.Options()
+    options.max_mem = _REGEX_BYTES_MAX
+    options.never_capture = True
+    options.log_errors = False  # to stderr, past our log
+    try:
+        compiled: Any = re2.compile(pattern, options)
+    except re2.error as error:
+        raise ValueError(error.args[0].decode(errors="replace")) from error
+    find = compiled.fullmatch if whole else compiled.search
+    return lambda text: find(text) is not None

@@ -1,0 +1,101 @@
+"""One record at a time, as expressions see it: its fields are taken from the batch when they are asked for.
+
+Keys and headers are text, in which bytes that are no UTF-8 are replaced. A value is a JSON document; one that
+is none raises InvalidDocument when it is asked for.
+"""
+
+from __future__ import annotations
+
+from orjson import JSONDecodeError, loads
+
+from forebay.core.views.values import Value
+from forebay.errors import ProtocolError
+from forebay.wire.batch import BatchHeader
+from forebay.wire.record_spans import RecordSpan
+from forebay.wire.varint import read_varint
+
+InvalidDocument = JSONDecodeError
+
+_UNREAD = object()
+
+
+class Scope:
+    """What is the same for all records of a partition that are looked at together."""
+
+    __slots__ = ("now_ms", "partition", "topic")  # fmt: skip
+
+    def __init__(self, topic: str, partition: int, now_ms: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.now_ms = now_ms
+
+
+class Row(Scope):
+    """A record of a batch. There is one Row for a batch, which is moved from record to record."""
+
+    __slots__ = ("_document", "_header", "_headers", "_payload", "_span")  # fmt: skip
+
+    def __init__(self, scope: Scope, payload: bytes, header: BatchHeader) -> None:
+        super().__init__(scope.topic, scope.partition, scope.now_ms)
+        self._payload = payload
+        self._header = header
+
+    def move_to(self, span: RecordSpan) -> None:
+        self._span = span
+        self._document: Value = _UNREAD
+        self._headers: dict[str, str | None] | None = None
+
+    @property
+    def offset(self) -> int:
+        return self._header.base_offset + self._span.offset_delta
+
+    @property
+    def timestamp(self) -> int:
+        header = self._header
+        if header.is_log_append_time:
+            return header.max_timestamp
+        return header.base_timestamp + self._span.timestamp_delta
+
+    def key(self) -> str | None:
+        key = self._span.key
+        return None if key is None else _text(key)
+
+    def document(self) -> Value:
+        document = self._document
+        if document is _UNREAD:
+            span = self._span
+            document = loads(self._payload[span.value_at : span.headers_at]) if span.has_value else None
+            self._document = document
+        return document
+
+    def header(self, name: str) -> str | None:
+        """The last of that name."""
+        if self._headers is None:
+            try:
+                self._headers = _read_headers(self._payload, self._span.headers_at, self._span.end)
+            except IndexError:
+                raise ProtocolError("record runs past the end of its batch") from None
+        return self._headers.get(name)
+
+
+def _read_headers(payload: bytes, position: int, end: int) -> dict[str, str | None]:
+    headers: dict[str, str | None] = {}
+    count, position = read_varint(payload, position)
+    # A header takes two bytes at least, so that a lying count cannot make us loop.
+    if not 0 <= count <= (end - position) // 2:
+        raise ProtocolError(f"record cannot hold {count} headers")
+    for _ in range(count):
+        length, name_at = read_varint(payload, position)
+        if length < 0:
+            raise ProtocolError("record header without a key")
+        name_end = name_at + length
+        length, value_at = read_varint(payload, name_end)
+        position = value_at + max(length, 0)
+        if position > end:
+            raise ProtocolError("record's headers do not fit in its length")
+        headers[_text(payload[name_at:name_end])] = _text(payload[value_at:position]) if length >= 0 else None
+    return headers
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")

@@ -1,0 +1,286 @@
+"""The parser's tree to expressions of views. What is not among them is refused here, with its place.
+
+sqlglot reads far more than a view can do: queries, windows, the functions of twenty databases. Every kind
+of node that is allowed is named below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlglot import exp
+
+from forebay.core.views.expressions import (
+    And,
+    Arithmetic,
+    Call,
+    Case,
+    Cast,
+    CastType,
+    Compare,
+    Concat,
+    Const,
+    Expression,
+    HeaderOf,
+    In,
+    IsDistinct,
+    IsNull,
+    IsTruth,
+    Like,
+    Matches,
+    NamedExpression,
+    Not,
+    Now,
+    Or,
+)
+from forebay.core.views.functions import FUNCTIONS
+from forebay.core.views.patterns import like_test, read_like, regex_test
+from forebay.core.views.sql.calls import read_call
+from forebay.core.views.sql.literals import read_interval, read_literal, read_type
+from forebay.core.views.sql.names import last_name, read_name
+from forebay.core.views.sql.syntax import Source, condition_tree, selection_trees
+
+_DEPTH_MAX = 100
+
+_KNOWN_PARTS = {"this", "expression", "expressions", "is_string", "typed", "safe", "only_json_types"}
+"""Of all kinds of nodes: the last three are how other databases would treat an operator."""
+_MORE_PARTS: dict[type[exp.Expression], set[str]] = {
+    exp.Column: {"table", "db", "catalog"},
+    exp.Between: {"low", "high"},
+    exp.Like: {"negate"},
+    exp.ILike: {"negate"},
+    exp.Case: {"ifs", "default"},
+    exp.If: {"true", "false"},
+    exp.Cast: {"to"},
+    exp.TryCast: {"to"},
+    exp.Interval: {"unit"},
+    exp.Substring: {"start", "length"},
+    exp.Round: {"decimals"},
+}
+
+_COMPARISONS: dict[type[exp.Expression], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+}
+_MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_ARITHMETIC: dict[type[exp.Expression], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+}
+
+
+def read_condition(text: str) -> Expression:
+    """What stands behind WHERE. Raises ViewError."""
+    source, tree = condition_tree(text)
+    return _Reader(source).condition(tree)
+
+
+def read_selection(text: str) -> list[NamedExpression]:
+    """What stands behind SELECT. Raises ViewError."""
+    source, trees = selection_trees(text)
+    reader = _Reader(source)
+    found: dict[str, NamedExpression] = {}
+    for tree in trees:
+        inner = tree.this if isinstance(tree, exp.Alias) else tree
+        name = tree.alias if isinstance(tree, exp.Alias) else last_name(tree)
+        if not name:
+            raise source.error(tree, "the expression needs a name: write it as `expression AS name`")
+        if name in found:
+            raise source.error(tree, f"{name} is selected twice; AS gives it another name")
+        found[name] = NamedExpression(name, reader.read(inner))
+    return list(found.values())
+
+
+class _Reader:
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._depth = 0
+
+    def read(self, node: exp.Expression) -> Expression:
+        self._depth += 1
+        if self._depth > _DEPTH_MAX:
+            raise self._source.error(node, f"nested more than {_DEPTH_MAX} times")
+        self._refuse_other_parts(node)
+        try:
+            return self._read(node)
+        finally:
+            self._depth -= 1
+
+    def _refuse_other_parts(self, node: exp.Expression) -> None:
+        """A part that is not looked at would change the meaning without a word."""
+        known = _KNOWN_PARTS | _MORE_PARTS.get(type(node), set())
+        for name, part in node.args.items():
+            if part and name not in known:
+                raise self._source.error(node, f"{node.key.upper()} with {name} cannot be used in a view")
+
+    def condition(self, node: exp.Expression) -> Expression:
+        """An expression that can be true or false."""
+        expression = self.read(node)
+        if not _may_be_boolean(expression):
+            raise self._source.error(node, "this is no condition: it is neither true nor false")
+        return expression
+
+    def _read(self, node: exp.Expression) -> Expression:
+        match node:
+            case exp.Paren():
+                return self.read(node.this)
+            case exp.Column() | exp.Dot() | exp.Bracket():
+                return read_name(self._source, node)
+            case exp.Literal():
+                return read_literal(self._source, node)
+            case exp.Boolean():
+                return Const(bool(node.this))
+            case exp.Null():
+                return Const(None)
+            case exp.Neg():
+                return self._negated(node)
+            case exp.Interval():
+                return read_interval(self._source, node)
+            case exp.Cast():
+                return Cast(self.read(node.this), read_type(self._source, node, node.args["to"]))
+            case exp.DPipe():
+                return Concat(self.read(node.this), self.read(node.expression))
+            case exp.Case() | exp.If():
+                return self._case(node)
+        if type(node) in _ARITHMETIC:
+            return Arithmetic(_ARITHMETIC[type(node)], self.read(node.this), self.read(node.expression))
+        return self._read_condition(node)
+
+    def _read_condition(self, node: exp.Expression) -> Expression:
+        match node:
+            case exp.And():
+                return And(tuple(map(self.condition, _chain(node, exp.And))))
+            case exp.Or():
+                return Or(tuple(map(self.condition, _chain(node, exp.Or))))
+            case exp.Not():
+                return Not(self.condition(node.this))
+            case exp.NullSafeEQ():
+                return Not(IsDistinct(self.read(node.this), self.read(node.expression)))
+            case exp.NullSafeNEQ():
+                return IsDistinct(self.read(node.this), self.read(node.expression))
+            case exp.Is():
+                return self._is(node)
+            case exp.Between():
+                item = self.read(node.this)
+                low, high = self.read(node.args["low"]), self.read(node.args["high"])
+                return And((_compare(">=", item, low), _compare("<=", item, high)))
+            case exp.In() if node.expressions:
+                return In(self.read(node.this), tuple(map(self.read, node.expressions)))
+            case exp.Escape() | exp.Like() | exp.ILike():
+                return self._like(node)
+            case exp.RegexpLike():
+                return Matches(self.read(node.this), self._pattern(node.expression, regex_test))
+        if type(node) in _COMPARISONS:
+            return _compare(_COMPARISONS[type(node)], self.read(node.this), self.read(node.expression))
+        return read_call(self._source, node, self.read)
+
+    def _negated(self, node: exp.Neg) -> Expression:
+        match self.read(node.this):
+            case Const(int() | float() as number) if type(number) is not bool:
+                return Const(-number)
+            case item:
+                return Arithmetic("-", Const(0), item)
+
+    def _is(self, node: exp.Is) -> Expression:
+        item = self.read(node.this)
+        match node.expression:
+            case exp.Null():
+                return IsNull(item)
+            case exp.Boolean():
+                return IsTruth(item, bool(node.expression.this))
+        raise self._source.error(node, "IS is followed by NULL, TRUE or FALSE, or by NOT and one of them")
+
+    def _case(self, node: exp.Expression) -> Expression:
+        if isinstance(node, exp.If):
+            ifs, operand, default = [node], None, node.args.get("false")
+        else:
+            ifs, operand, default = node.args["ifs"], node.this, node.args.get("default")
+        subject = None if operand is None else self.read(operand)
+        branches = []
+        for branch in ifs:
+            if subject is None:
+                condition = self.condition(branch.this)
+            else:
+                condition = _compare("=", subject, self.read(branch.this))
+            branches.append((condition, self.read(branch.args["true"])))
+        return Case(tuple(branches), Const(None) if default is None else self.read(default))
+
+    def _like(self, node: exp.Expression) -> Expression:
+        escape = None
+        if isinstance(node, exp.Escape):
+            escape = self._text(node.expression)
+            if len(escape) != 1:
+                raise self._source.error(node, "ESCAPE is followed by one character")
+            node = node.this
+            self._refuse_other_parts(node)
+        if not isinstance(node, exp.Like | exp.ILike):
+            raise self._source.error(node, "ESCAPE belongs to LIKE")
+        ignores_case = isinstance(node, exp.ILike)
+        item = self.read(node.this)
+        text = self._text(node.expression)
+        try:
+            pattern = read_like(text, escape)
+            like_test(pattern, ignores_case=ignores_case)
+        except ValueError as error:
+            raise self._source.error(node, str(error)) from None
+        like = Like(item, pattern, ignores_case)
+        return Not(like) if node.args.get("negate") else like
+
+    def _pattern(self, node: exp.Expression, check: Callable[[str], Any]) -> str:
+        text = self._text(node)
+        try:
+            check(text)
+        except ValueError as error:
+            raise self._source.error(node, f"the regular expression is none: {error}") from None
+        return text
+
+    def _text(self, node: exp.Expression) -> str:
+        match self.read(node):
+            case Const(str(text)):
+                return text
+        raise self._source.error(node, "the pattern must be a text in quotes")
+
+
+def _compare(operator: str, left: Expression, right: Expression) -> Expression:
+    """A constant goes to the right, where the compiler and the prefilter look for it."""
+    if isinstance(left, Const) and not isinstance(right, Const):
+        return Compare(_MIRRORED[operator], right, left)
+    return Compare(operator, left, right)
+
+
+def _chain(node: exp.Expression, kind: type[exp.Expression]) -> list[exp.Expression]:
+    """The conditions that AND or OR joins, which the parser nests as deep as there are many."""
+    found: list[exp.Expression] = []
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, kind):
+            waiting += [one.expression, one.this]
+        elif isinstance(one, exp.Paren) and isinstance(one.this, kind):
+            waiting.append(one.this)
+        else:
+            found.append(one)
+    return found
+
+
+def _may_be_boolean(expression: Expression) -> bool:
+    match expression:
+        case Const(value):
+            return value is None or type(value) is bool
+        case Cast(_, to):
+            return to is CastType.BOOLEAN
+        case Call(function, _):
+            return function not in FUNCTIONS or FUNCTIONS[function].is_condition
+        case Arithmetic() | Concat() | HeaderOf() | Now():
+            return False
+        case Case(branches, default):
+            return any(_may_be_boolean(result) for result in (*(result for _, result in branches), default))
+    return True
