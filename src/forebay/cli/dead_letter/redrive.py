@@ -12,7 +12,7 @@ from forebay.cli.dead_letter.letters import HEADINGS, Filter, filter_options, js
 from forebay.cli.output import json_option, print_json, print_table
 
 if TYPE_CHECKING:
-    from forebay.cli.dead_letter.redriving import Outcome
+    from forebay.cli.dead_letter.redrive_pass import Outcome
 
 
 @click.command()
