@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forebay.errors import ForebayError
-from forebay.spark.source.lookup import offsets_at
+from forebay.spark.source.offset_lookup import offsets_at
 from forebay.spark.source.offset_ranges import EARLIEST, LATEST, TopicPartition
 from forebay.spark.wire.connections import Cluster
 

@@ -11,7 +11,13 @@ from pyspark.sql.types import StructType
 
 from forebay.spark.schema import arrow_schema, check_columns
 from forebay.spark.source.filters import Selection, select
-from forebay.spark.source.lookup import NOT_FOUND, offsets_at, required_partitions, resolve, starting_offsets
+from forebay.spark.source.offset_lookup import (
+    NOT_FOUND,
+    offsets_at,
+    required_partitions,
+    resolve,
+    starting_offsets,
+)
 from forebay.spark.source.offset_ranges import LATEST, OffsetRange, Offsets, TopicPartition, split
 from forebay.spark.source.options import ReadOptions
 from forebay.spark.source.partition_reader import Reading, data_loss

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from forebay.errors import ErrorCode, ForebayError, KafkaError
 from forebay.spark.source.decode import ALL_ROWS, Decoder, Rows
-from forebay.spark.source.lookup import offsets_at
+from forebay.spark.source.offset_lookup import offsets_at
 from forebay.spark.source.offset_ranges import EARLIEST, LATEST, OffsetRange
 from forebay.spark.source.options import Fetching
 from forebay.spark.source.record_batches import Piece, select

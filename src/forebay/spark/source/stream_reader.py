@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from forebay.errors import ConfigError, KafkaError
 from forebay.spark.schema import arrow_schema, check_columns
-from forebay.spark.source.lookup import (
+from forebay.spark.source.offset_lookup import (
     commit_offsets,
     offsets_at,
     partitions,
