@@ -18,10 +18,10 @@ from forebay.core.groups.consumer.migration import leave_classic, upgraded
 from forebay.core.groups.consumer.state import ConsumerState, Draft
 from forebay.core.groups.failures import failure
 from forebay.core.groups.group import Context, Group, SettingsOf, TopicInfo, TopicsView
-from forebay.core.groups.history import History
 from forebay.core.groups.offset_expiration import EXPIRATION, OffsetExpiration
 from forebay.core.groups.offset_requests import OffsetRequests
 from forebay.core.groups.offsets import Offsets
+from forebay.core.groups.replay import Replay
 from forebay.core.groups.share.effects import ShareSummary
 from forebay.core.groups.share.offsets import ShareGroup
 from forebay.core.groups.share.partition_states import Results
@@ -75,7 +75,7 @@ class GroupShard:
         self._context = Context(config, new_id, topics, settings_of)
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
-        self._history = History(self._context, self.groups, self.offsets)
+        self._replay = Replay(self._context, self.groups, self.offsets)
         self._offset_requests = OffsetRequests(self._context, self.groups, self.offsets)
         self._share_requests = ShareRequests(self._context, self.groups)
         self.expiration = OffsetExpiration(self._context, self.offsets, self.groups)
@@ -300,10 +300,10 @@ class GroupShard:
     # -- the machine ---------------------------------------------------------------------------------
 
     def replay(self, record: StateRecord, producer_id: int = NO_PRODUCER_ID) -> None:
-        self._history.replay(record, producer_id)
+        self._replay.replay(record, producer_id)
 
     def end_transaction(self, marker: EndTxnMarker) -> None:
-        self._history.end_transaction(marker)
+        self._replay.end_transaction(marker)
 
     def loaded(self, now: Now) -> Step:
         step = Step()
@@ -341,7 +341,7 @@ class GroupShard:
 
     def _done(self, step: Step, group_id: str | None = None) -> Step:
         if group_id is not None and not step.records:
-            self._history.forget_idle(group_id)
+            self._replay.forget_idle(group_id)
         step.deadline_ms = self._context.timers.next_ms()
         return step
 

@@ -1,4 +1,4 @@
-"""Groups as the log tells of them: each record changes the group that it is about, of whatever kind."""
+"""Replaying __consumer_offsets: each record changes the group of whatever kind that it is about."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from forebay.wire.state.share_group import ShareGroupEpochFloorKey, ShareGroupEp
 from forebay.wire.state.versioned import unpack, version_of
 
 
-class History:
+class Replay:
     def __init__(self, context: Context, groups: dict[str, Group], offsets: Offsets) -> None:
         self._context = context
         self._groups = groups
