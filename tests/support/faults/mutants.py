@@ -24,7 +24,7 @@ from forebay.broker.replication import follower_append, follower_tracking, isr, 
 from forebay.broker.upkeep import compaction
 from forebay.core.cluster import controller
 from forebay.core.cluster.image import PartitionState
-from forebay.core.groups.classic import rebalance
+from forebay.core.groups.classic import timeouts
 from forebay.core.groups.classic.group import ClassicState
 from forebay.core.groups.consumer.group import ConsumerBase
 from forebay.core.groups.consumer.heartbeat import ConsumerGroup
@@ -170,7 +170,7 @@ def forget_commits_when_coordinators_move(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_members_whose_session_has_ended(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rebalance, "_session_expired", lambda *_: None)
+    patch.setattr(timeouts, "_session_expired", lambda *_: None)
     patch.setattr(ConsumerGroup, "expired", lambda *_: Step())
 
 

@@ -11,8 +11,8 @@ written when the leader hands in the assignment, when the last member is gone, a
 back under a new id. Replaying it makes the group Stable or Empty. Everything between is soft: after a crash
 the members of the last complete generation are asked to join again, or time out.
 
-This file holds the state of a group and the questions about it, `rebalance` the transitions, and `requests`
-what clients ask for.
+This file holds the state of a group and the questions about it, `rebalance` the transitions, `timeouts` what
+starts them when a member is silent or too slow, and `requests` what clients ask for.
 """
 
 from __future__ import annotations

@@ -5,16 +5,15 @@ Each function takes the group, decides, and adds to a step; the states are expla
     prepare -> members join again -> complete_join -> all know the generation -> leader syncs -> Stable
 
 The rules that are easy to forget: a dynamic member that does not join again within the rebalance timeout is
-out, a static one stays until its session ends. Members that wait for an answer do not have to send
-heartbeats. An empty group may wait a moment for more members before its first generation. A member that has
-joined and got its generation must sync within the rebalance timeout as well.
+out, a static one stays until its session ends (`timeouts`). An empty group may wait a moment for more members
+before its first generation. A member that has joined and got its generation must sync within the rebalance
+timeout as well.
 """
 
 from __future__ import annotations
 
-from forebay.core.groups.classic.group import JOIN, REBALANCE, SESSION, SYNC, ClassicState, State
+from forebay.core.groups.classic.group import JOIN, SYNC, ClassicState, State
 from forebay.core.groups.classic.members import Member
-from forebay.core.groups.group import TimerKey
 from forebay.core.step import Now, Step
 from forebay.errors import ErrorCode
 from forebay.wire.messages.sync_group import SyncGroupResponse
@@ -113,43 +112,3 @@ def sync_received(group: ClassicState, member: Member) -> None:
     group.pending_sync.discard(member.member_id)
     if not group.pending_sync:
         group.cancel(SYNC)
-
-
-def expired(group: ClassicState, key: TimerKey, now: Now) -> Step:
-    step = Step()
-    if key.kind == SESSION:
-        _session_expired(group, key.member_id, step, now)
-    elif key.kind == JOIN and group.state is State.PREPARING:
-        _join_expired(group, step, now)
-    elif key.kind == SYNC and group.state in (State.COMPLETING, State.STABLE):
-        _sync_expired(group, step, now)
-    elif key.kind == REBALANCE and group.state is State.STABLE:
-        prepare(group, step, now)  # it was a group of the consumer protocol a moment ago
-    return step
-
-
-def _session_expired(group: ClassicState, member_id: str, step: Step, now: Now) -> None:
-    member = group.members.get(member_id)
-    if member is not None and member.waits and not member.is_new:
-        return  # its timer is set again when it is answered
-    group.remove(member_id, step)
-    if member is not None and group.state is not State.PREPARING:
-        prepare(group, step, now)
-    else:
-        maybe_complete(group, step, now)
-
-
-def _join_expired(group: ClassicState, step: Step, now: Now) -> None:
-    delay_ms = group.context.config.initial_rebalance_delay_ms
-    if group.is_initial and group.extend_initial and now.ms < group.initial_until_ms:
-        group.extend_initial = False
-        group.schedule(JOIN, min(now.ms + delay_ms, group.initial_until_ms))
-    else:
-        complete_join(group, step, now)
-
-
-def _sync_expired(group: ClassicState, step: Step, now: Now) -> None:
-    if group.pending_sync:
-        for member_id in list(group.pending_sync):
-            group.remove(member_id, step)
-        prepare(group, step, now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from forebay.core.groups.classic import rebalance
+from forebay.core.groups.classic import rebalance, timeouts
 from forebay.core.groups.classic.group import SESSION, ClassicState, State
 from forebay.core.groups.classic.members import (
     Member,
@@ -244,7 +244,7 @@ class ClassicGroup(ClassicState):
     # -- time ----------------------------------------------------------------------------------------
 
     def expired(self, key: TimerKey, now: Now) -> Step:
-        return rebalance.expired(self, key, now)
+        return timeouts.expired(self, key, now)
 
 
 def leaving(request: LeaveGroupRequest, info: RequestInfo) -> list[MemberIdentity]:
