@@ -33,7 +33,8 @@ from forebay.core.cluster.image import (
     TopicRecord,
 )
 from forebay.core.cluster.isr_changes import MAJORITY, commits, is_last, with_isr
-from forebay.core.cluster.reassignment import elect, reassign
+from forebay.core.cluster.reassignment import reassign
+from forebay.core.cluster.requested_elections import elect
 from forebay.errors import KafkaError
 
 CONFIG = ControllerConfig()

@@ -1,4 +1,4 @@
-"""Moves and elections on request: how each begins, what replaces or cancels it, and what is refused."""
+"""Moves on request: how each begins, what replaces or cancels it, and what is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from forebay.core.cluster.image import (
     TopicRecord,
 )
 from forebay.core.cluster.isr_changes import needed
-from forebay.core.cluster.reassignment import elect, reassign
+from forebay.core.cluster.reassignment import reassign
 from forebay.errors import ErrorCode, KafkaError
 
 TOPIC_ID = b"0123456789abcdef"
@@ -49,9 +49,6 @@ def moved(
 
 
 WHOLE = partition(1, (1, 2, 3))
-
-
-# -- moves ------------------------------------------------------------------------------------------------
 
 
 def test_a_move_adds_first_and_removes_last() -> None:
@@ -190,49 +187,7 @@ def test_the_number_of_replicas_changes_only_where_that_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(("topic", "index"), [("u", 0), ("t", 1), ("t", -1)])
-def test_what_is_not_there_is_neither_moved_nor_elected(topic: str, index: int) -> None:
-    image = image_of(WHOLE)
+def test_what_is_not_there_is_not_moved(topic: str, index: int) -> None:
     with pytest.raises(KafkaError) as caught:
-        reassign(image, topic, index, (1,))
+        reassign(image_of(WHOLE), topic, index, (1,))
     assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    with pytest.raises(KafkaError) as caught:
-        elect(image, topic, index)
-    assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-# -- elections --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("state", "unclean", "alive", "expected"),
-    [
-        (partition(2, (1, 2)), False, (1, 2), (1, 6, (1, 2))),
-        (partition(NO_LEADER, (3,)), True, (1, 2), (1, 6, (1,))),
-        (partition(NO_LEADER, ()), True, (2,), (2, 6, (2,))),
-        # Where a clean one is possible, an unclean one takes it.
-        (partition(1, (1, 3)), True, (2, 3), (3, 6, (3,))),
-    ],
-)
-def test_elections(
-    state: PartitionState, unclean: bool, alive: tuple[int, ...], expected: tuple[int, int, tuple[int, ...]]
-) -> None:
-    (change,) = elect(image_of(state, alive), "t", 0, unclean=unclean)
-    assert (change.state.leader, change.state.leader_epoch, change.state.isr) == expected
-
-
-@pytest.mark.parametrize(
-    ("state", "unclean", "alive", "code"),
-    [
-        (WHOLE, False, (1, 2), ErrorCode.ELECTION_NOT_NEEDED),
-        (WHOLE, True, (1, 2), ErrorCode.ELECTION_NOT_NEEDED),
-        (partition(2, (2,)), False, (1, 2), ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
-        (partition(2, (1, 2)), False, (2,), ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
-        (partition(NO_LEADER, (1,)), True, (4, 5), ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
-    ],
-)
-def test_elections_that_are_refused(
-    state: PartitionState, unclean: bool, alive: tuple[int, ...], code: ErrorCode
-) -> None:
-    with pytest.raises(KafkaError) as caught:
-        elect(image_of(state, alive), "t", 0, unclean=unclean)
-    assert caught.value.code == code

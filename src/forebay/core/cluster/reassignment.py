@@ -1,4 +1,4 @@
-"""Moving partitions between brokers, and electing their leaders on request, decided on an image.
+"""Moving partitions between brokers, decided on an image.
 
 A move is a state of the partition itself. The new replicas are added to the old ones (`adding`), copy the log
 and join the in-sync set like any follower; when all that are to stay are in sync, the controller drops the
@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from forebay.core.cluster.controller import can_lead, lead, settle
-from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionPut, PartitionState, TopicImage
+from forebay.core.cluster.controller import settle
+from forebay.core.cluster.image import ClusterImage, PartitionPut, PartitionState
 from forebay.core.cluster.isr_changes import MAJORITY, min_insync, needed
-from forebay.core.cluster.topics import existing_topic
+from forebay.core.cluster.topics import existing_partition
 from forebay.errors import ErrorCode, KafkaError
 
 
@@ -34,7 +34,7 @@ def reassign(
 
     `min_insync_replicas` is for topics that do not set their own.
     """
-    owner, state = _existing(image, topic, partition)
+    owner, state = existing_partition(image, topic, partition)
     if target is None:
         wanted = _cancelled(topic, state)
     else:
@@ -52,36 +52,8 @@ def reassign(
     return [] if after == state else [PartitionPut(topic_id=owner.topic_id, state=after)]
 
 
-def elect(
-    image: ClusterImage,
-    topic: str,
-    partition: int,
-    *,
-    unclean: bool = False,
-    min_insync_replicas: int = MAJORITY,
-) -> list[PartitionPut]:
-    """Has the first replica lead; or with `unclean`, any replica that is left, if there is no leader."""
-    owner, state = _existing(image, topic, partition)
-    minimum = min_insync(image, topic, min_insync_replicas)
-    after = _elect_any(image, state, minimum) if unclean else _elect_first(image, state)
-    return [PartitionPut(topic_id=owner.topic_id, state=after)]
-
-
 def reassigning(state: PartitionState) -> bool:
     return bool(state.adding or state.removing)
-
-
-# -- moves ------------------------------------------------------------------------------------------------
-
-
-def _existing(image: ClusterImage, topic: str, partition: int) -> tuple[TopicImage, PartitionState]:
-    owner = existing_topic(image, topic)
-    state = image.partition(topic, partition)
-    if state is None:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {partition}"
-        )
-    return owner, state
 
 
 def _check_target(image: ClusterImage, state: PartitionState, target: Sequence[int]) -> None:
@@ -147,37 +119,6 @@ def _with_replicas(
         eligible=eligible,
         synced=state.synced and isr == state.isr,
     )
-
-
-# -- elections --------------------------------------------------------------------------------------------
-
-
-def _elect_first(image: ClusterImage, state: PartitionState) -> PartitionState:
-    first = state.replicas[0]
-    if state.leader == first:
-        raise _not_needed(f"broker {first} leads already")
-    if not can_lead(state, first, image.brokers):
-        problem = "not in sync" if first in image.brokers else "not alive"
-        raise KafkaError(
-            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"the first replica, broker {first}, is {problem}"
-        )
-    return lead(state, first)
-
-
-def _elect_any(image: ClusterImage, state: PartitionState, minimum: int) -> PartitionState:
-    if can_lead(state, state.leader, image.brokers):
-        raise _not_needed(f"broker {state.leader} leads")
-    after = settle(state, image.brokers, unclean=True, minimum=minimum)
-    if after.leader == NO_LEADER:
-        raise KafkaError(
-            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-            f"none of the replicas {list(state.replicas)} is alive",
-        )
-    return after
-
-
-def _not_needed(message: str) -> KafkaError:
-    return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, message)
 
 
 def _bad_assignment(message: str) -> KafkaError:

@@ -16,6 +16,7 @@ from forebay.core.cluster.image import (
     ClusterImage,
     ConfigOwner,
     ConfigPut,
+    PartitionState,
     TopicDeleted,
     TopicImage,
     TopicPut,
@@ -108,6 +109,14 @@ def existing_topic(image: ClusterImage, name: str) -> TopicImage:
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     return topic
+
+
+def existing_partition(image: ClusterImage, topic: str, index: int) -> tuple[TopicImage, PartitionState]:
+    owner = existing_topic(image, topic)
+    state = image.partition(topic, index)
+    if state is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {index}")
+    return owner, state
 
 
 def _check_own(name: str, problem: str) -> None:

@@ -1,0 +1,56 @@
+"""Elections on request (ElectLeaders), decided on an image: of first replicas, or of whatever is left.
+
+Elections that nobody asked for are the controller's (`controller.py`): a broker went away, or leads too few
+of the partitions that it is the first replica of.
+"""
+
+from __future__ import annotations
+
+from forebay.core.cluster.controller import can_lead, lead, settle
+from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionPut, PartitionState
+from forebay.core.cluster.isr_changes import MAJORITY, min_insync
+from forebay.core.cluster.topics import existing_partition
+from forebay.errors import ErrorCode, KafkaError
+
+
+def elect(
+    image: ClusterImage,
+    topic: str,
+    partition: int,
+    *,
+    unclean: bool = False,
+    min_insync_replicas: int = MAJORITY,
+) -> list[PartitionPut]:
+    """Has the first replica lead; or with `unclean`, any replica that is left, if there is no leader."""
+    owner, state = existing_partition(image, topic, partition)
+    minimum = min_insync(image, topic, min_insync_replicas)
+    after = _elect_any(image, state, minimum) if unclean else _elect_first(image, state)
+    return [PartitionPut(topic_id=owner.topic_id, state=after)]
+
+
+def _elect_first(image: ClusterImage, state: PartitionState) -> PartitionState:
+    first = state.replicas[0]
+    if state.leader == first:
+        raise _not_needed(f"broker {first} leads already")
+    if not can_lead(state, first, image.brokers):
+        problem = "not in sync" if first in image.brokers else "not alive"
+        raise KafkaError(
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"the first replica, broker {first}, is {problem}"
+        )
+    return lead(state, first)
+
+
+def _elect_any(image: ClusterImage, state: PartitionState, minimum: int) -> PartitionState:
+    if can_lead(state, state.leader, image.brokers):
+        raise _not_needed(f"broker {state.leader} leads")
+    after = settle(state, image.brokers, unclean=True, minimum=minimum)
+    if after.leader == NO_LEADER:
+        raise KafkaError(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            f"none of the replicas {list(state.replicas)} is alive",
+        )
+    return after
+
+
+def _not_needed(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, message)
