@@ -26,9 +26,9 @@ from forebay.broker.net.server import Server
 from forebay.broker.produce.ack_expiry import AckExpiry
 from forebay.broker.produce.record_checks import Examiner
 from forebay.broker.produce.service import ProduceService
+from forebay.broker.prometheus.exporter import Exporter
+from forebay.broker.prometheus.gauges import Gauges
 from forebay.broker.upkeep.compaction import Compactor
-from forebay.broker.upkeep.exporter import Exporter
-from forebay.broker.upkeep.gauges import Gauges
 from forebay.broker.upkeep.retention import Retention
 from forebay.broker.upkeep.schedule import Upkeep
 from forebay.config import BrokerConfig

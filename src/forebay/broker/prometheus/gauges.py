@@ -1,4 +1,4 @@
-"""How the broker is at this moment: gauges beside the counters of `metrics.py`, looked up when asked for."""
+"""How the broker is at this moment: gauges, looked up when asked for. Counters: `telemetry/metrics.py`."""
 
 from __future__ import annotations
 

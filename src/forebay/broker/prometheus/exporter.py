@@ -1,8 +1,8 @@
 """What a broker does and how it is, for Prometheus: `GET /metrics` on an address of its own.
 
-Counters are those of `metrics.py`, gauges those of `gauges.py`. An answer is a page of text over HTTP, and
-the connection ends with it. What a visitor can cost is bounded: a few visitors are served at a time, and each
-has a short time to send its request.
+Counters are those of `telemetry/metrics.py`, gauges those of `gauges.py`. An answer is a page of text over
+HTTP, and the connection ends with it. What a visitor can cost is bounded: a few visitors are served at a
+time, and each has a short time to send its request.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import asyncio
 import logging
 
 from forebay.broker.ports import Address
+from forebay.broker.prometheus.gauges import Gauges
 from forebay.broker.telemetry.metrics import Metrics
-from forebay.broker.upkeep.gauges import Gauges
 from forebay.errors import ConfigError
 
 log = logging.getLogger(__name__)

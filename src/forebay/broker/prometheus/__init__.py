@@ -1,0 +1,1 @@
+"""The page for Prometheus: counters and gauges of the broker, served over HTTP."""
