@@ -1,4 +1,4 @@
-"""Offsets by time, looked for in threads while the loop serves others (see storage/log/timestamps)."""
+"""Offsets by time, looked for in threads while the loop serves others (`storage/log/timestamp_search.py`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The in-sync replicas of what this broker leads: what it proposes is written to the store.
 
-A leader proposes: a follower that has caught up joins, one that lags leaves. Each proposal is a write that
-succeeds only if the partition is as the leader knows it, the leader is still the broker it was, and so is
-each follower that joins. What the store then says comes back with the image, like every other change.
+A leader proposes: a follower that has caught up joins, one that lags leaves. Which ones these are is decided
+in `core/partition/follower_progress.py`. Each proposal is a write that succeeds only if the partition is as
+the leader knows it, the leader is still the broker it was, and so is each follower that joins. What the store
+then says comes back with the image, like every other change.
 
 When the outcome of a write is not known, a join goes on counting for the high watermark until a later write
 has settled the matter.

@@ -1,8 +1,8 @@
 """Compaction of the logs of this broker: one at a time, the dirtiest first, in a thread beside the loop.
 
-The loop decides what may be cleaned and swaps segments; a thread reads and rewrites them (storage/cleaner).
-The thread shares the interpreter with the loop, so it works in short stretches and pauses after each, and it
-obeys log.cleaner.io.max.bytes.per.second.
+The loop decides what may be cleaned (`core/partition/compaction/plan.py`) and swaps segments; a thread reads
+and rewrites them (`storage/log/compaction/cleaner.py`). The thread shares the interpreter with the loop, so
+it works in short stretches and pauses after each, and it obeys log.cleaner.io.max.bytes.per.second.
 
 A log with a damaged batch is left alone until the broker starts again: its damage must not be rewritten. One
 that a cleaning made no cleaner is left alone until there is more to clean. Whatever is wrong with one log,

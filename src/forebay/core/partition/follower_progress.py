@@ -8,8 +8,9 @@ Two rules make a change of the in-sync set safe, whenever the store learns of it
 counts for the high watermark from the moment it is proposed, because the store may already have it. A replica
 that leaves counts until the store has the change, because until then it may be elected.
 
-The in-sync set is what the store says (`update`); nothing here changes it. While it is too small, nothing is
-committed at all (`isr_changes.py` says why).
+The in-sync set is what the store says (`update`); nothing here changes it. Who should leave it is decided
+here (`lagging`), and who may join (`may_join`). While it is too small, nothing is committed at all
+(`isr_changes.py` says why).
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ bare header, which tells the producer's epoch and sequence after a restart. The 
 its place, so that each segment ends where the next begins and a missing segment can be distinguished from a
 compacted one.
 
-A batch whose records make no sense (see storage/log/unreadable) stays as it is, and replaces no other
-message.
+A batch whose records make no sense (`storage/log/unreadable_batches.py`) stays as it is, and replaces no
+other message.
 """
 
 from __future__ import annotations
