@@ -11,11 +11,13 @@ from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
 from forebay.storage.log.timestamp_search import Search
 from forebay.storage.real_disk import RealDisk
+from forebay.wire.batch import EndTxnMarker, build_marker, read_header
 from support.machines.storing import add, batch, carry_out, fill, find_timestamp, largest_timestamp
 
 BATCHES = 200
 SMALL = LogConfig(index_interval_bytes=200)
 SIZE = len(batch(0))
+MARKER = EndTxnMarker(producer_id=7, producer_epoch=0, commit=True, coordinator_epoch=0)
 
 
 @pytest.fixture
@@ -131,3 +133,16 @@ def test_a_walk_can_be_ended(log: Log) -> None:
     with pytest.raises(Enough):
         carry_out(log.search_timestamp(1100), stop)
     assert find_timestamp(log, 1100) == (1100, 100)
+
+
+def test_a_search_for_messages_passes_over_markers_and_begins_where_it_is_told(log: Log) -> None:
+    made = memoryview(build_marker(MARKER, timestamp=5000, base_offset=BATCHES))
+    log.append(made, read_header(made))
+    log.write_pending()
+    assert carry_out(log.search_message(2000, 0)) is None
+    assert find_timestamp(log, 2000) == (5000, BATCHES), "the search before has left nothing behind"
+    add(log, timestamp=1500)
+    log.write_pending()
+    assert carry_out(log.search_message(1300, 0)) == (1500, BATCHES + 1)
+    assert carry_out(log.search_message(1000, 50)) == (1050, 50)
+    assert walked_bytes(log.search_message(2000, BATCHES - 5)) < 20 * SIZE

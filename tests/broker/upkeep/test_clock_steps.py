@@ -9,7 +9,6 @@ from typing import TypeVar
 
 import pytest
 
-from forebay.clock import SystemClock
 from forebay.errors import ErrorCode
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from forebay.wire.messages.describe_transactions import DescribeTransactionsRequest
@@ -20,6 +19,7 @@ from forebay.wire.messages.init_producer_id import InitProducerIdRequest
 from forebay.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from forebay.wire.messages.sync_group import SyncGroupRequest
 from support.brokers.local_broker import LocalBroker, local_broker
+from support.brokers.settable_clock import SettableClock
 from support.clients.wire_client import EARLIEST, WireClient, append, batch, create, offset_at
 
 T = TypeVar("T")
@@ -31,15 +31,6 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
-
-
-class SettableClock(SystemClock):
-    """The system's time, set forward or back by this much."""
-
-    step_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.step_ms
 
 
 @pytest.fixture

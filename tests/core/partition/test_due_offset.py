@@ -33,6 +33,8 @@ def test_a_clock_that_is_set_back_hides_nothing_and_delays_nothing_for_longer_th
     due = DueOffset(DELAY)
     due.searched(3, waiting_since=NOW - DELAY + 500, now_ms=NOW)
     earlier = NOW - 3_600_000
-    assert due.search_in_ms(high_watermark=5, now_ms=earlier) in range(DELAY, DELAY + 51)
+    assert due.search_in_ms(high_watermark=5, now_ms=earlier) == 0
     assert not due.searched(1, waiting_since=earlier, now_ms=earlier)
     assert due.offset == 3
+    assert due.search_in_ms(high_watermark=5, now_ms=earlier) == DELAY
+    assert due.search_in_ms(high_watermark=5, now_ms=earlier + DELAY) == 0

@@ -63,6 +63,7 @@ class Shares:
         )
         host = ShareHost(
             store=ShareStateStore(coordinators.share_states),
+            delays=local.delays,
             resolve_start=StartOffsets(local.offsets_by_time, local.delays, base.time).resolve,
             state_missing=missing.report,
             dead_letters=DeadLetterHost(
@@ -85,7 +86,6 @@ class Shares:
             sessions=sessions,
             shares=table,
             cold_reads=cold_reads,
-            delays=local.delays,
             lease=base.lease,
             metrics=base.metrics,
             time=base.time,

@@ -99,9 +99,7 @@ class ConsumerFetch(Fetch):
         """How many bytes are missing after some came: by reading again, if they may not all be readable."""
         if not partition.transactional and not self._early:
             return missing - size
-        if partition.due is not None:
-            self._service.delays.look(partition)
-        end = partition.readable_end(committed=self._committed)
+        end = self._service.delays.readable_end(partition, committed=self._committed)
         if end == self._seen.get(partition):
             return missing
         return 0 if self._read() else self._bytes_missing()
@@ -124,8 +122,7 @@ class ConsumerFetch(Fetch):
         committed, stable = self._committed, partition.last_stable_offset
         high_watermark = partition.high_watermark
         if partition.due is not None:
-            self._service.delays.look(partition)
-            high_watermark = partition.readable_end(committed=False)
+            high_watermark = self._service.delays.readable_end(partition, committed=False)
             stable = min(stable, high_watermark)
         end = stable if committed else high_watermark
         data = PartitionData(

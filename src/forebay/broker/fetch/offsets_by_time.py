@@ -28,6 +28,10 @@ class OffsetsByTime:
         """(timestamp, offset) of the first record that is not older. Raises KafkaError."""
         return await self._search(log, lambda: log.search_timestamp(timestamp))
 
+    async def first_message_from(self, log: Log, timestamp: int, from_offset: int) -> TimestampOffset | None:
+        """The same among the messages from an offset on, which markers of transactions are not."""
+        return await self._search(log, lambda: log.search_message(timestamp, from_offset))
+
     async def largest(self, log: Log) -> TimestampOffset | None:
         """(timestamp, offset) of the first record with the largest timestamp. Raises KafkaError."""
         return await self._search(log, log.search_largest_timestamp)

@@ -1,9 +1,9 @@
 """Topics that delay all their messages (`forebay.delay.ms`): what is due in them is found when it is read.
 
-Whoever reads such a partition has it looked at first (`look`). The search for the first message that is not
-due goes by the log's time index, in a thread; when it has found more, those who wait for the partition are
-woken. While somebody waits, a timer looks again when the next message is due. A partition that nobody reads
-costs nothing.
+Whoever asks where a partition ends (`readable_end`) has it looked at. The search for the first message that
+is not due goes by the log's time index, in a thread; when it has found more, those who wait for the partition
+are woken. While somebody waits, a timer looks again when the next message is due. A partition that nobody
+reads costs nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from forebay.broker.fetch.offsets_by_time import OffsetsByTime
 from forebay.broker.partition.long_polls import Arrivals
 from forebay.broker.partition.partition import Partition
 from forebay.core.partition.due_offset import DueOffset
+
+_LOOK_MS_MAX = 1_000
+"""How long a timer waits at most: the clock may be set forward meanwhile."""
 
 
 class TopicDelays:
@@ -35,8 +38,14 @@ class TopicDelays:
         self._looking: set[DueOffset] = set()
         """Those that are being searched for, or have a timer."""
 
-    def look(self, partition: Partition) -> None:
-        """Somebody reads the partition, or waits for it: find what became due."""
+    def readable_end(self, partition: Partition, *, committed: bool) -> int:
+        """Where what a consumer may read ends, as far as it is known; what became due is being found."""
+        if partition.due is not None:
+            self._look(partition)
+        return partition.readable_end(committed=committed)
+
+    def _look(self, partition: Partition) -> None:
+        """Somebody reads the partition, or waits for it."""
         due = partition.due
         if due is None or due in self._looking:
             return
@@ -45,7 +54,7 @@ class TopicDelays:
             return
         self._looking.add(due)
         if wait_ms:
-            self._loop.call_later(wait_ms / 1000, self._look_again, partition, due)
+            self._loop.call_later(min(wait_ms, _LOOK_MS_MAX) / 1000, self._look_again, partition, due)
         else:
             self._background.spawn(self._search(partition, due), f"looking for what is due in {partition}")
 
@@ -55,7 +64,9 @@ class TopicDelays:
         if due is None:
             return
         now_ms, end_offset = self._now_ms(), partition.log.end_offset
-        found = await self._by_time.first_from(partition.log, due.newest_due_ms(now_ms) + 1)
+        found = await self._by_time.first_message_from(
+            partition.log, due.newest_due_ms(now_ms) + 1, due.offset
+        )
         if partition.due is not due or partition.closed:
             return  # its delay has changed, or it is led by another: what was found counts no more
         if found is None:
@@ -73,9 +84,9 @@ class TopicDelays:
         finally:
             self._looking.discard(due)
         if partition.waits:
-            self.look(partition)
+            self._look(partition)
 
     def _look_again(self, partition: Partition, due: DueOffset) -> None:
         self._looking.discard(due)
         if partition.waits and not partition.closed:
-            self.look(partition)
+            self._look(partition)

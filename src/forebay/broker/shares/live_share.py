@@ -21,6 +21,7 @@ from functools import partial
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.fetch.cold_reads import ColdReads
+from forebay.broker.fetch.topic_delays import TopicDelays
 from forebay.broker.moves.live_mover import LiveMover
 from forebay.broker.partition.long_polls import Arrivals, FetchWait, release
 from forebay.broker.partition.partition import Partition
@@ -52,6 +53,7 @@ class ShareHost:
     """What every share partition on this broker runs on."""
 
     store: ShareStateStore
+    delays: TopicDelays
     resolve_start: ResolveStart
     state_missing: Callable[[ShareKey], None]
     """To be called with a share partition of which the share coordinator knows nothing."""
@@ -135,7 +137,7 @@ class LiveShare:
     @property
     def end_offset(self) -> int:
         """Where what the group may read ends."""
-        return self.partition.readable_end(committed=self.settings.is_read_committed)
+        return self._host.delays.readable_end(self.partition, committed=self.settings.is_read_committed)
 
     @property
     def _is_idle(self) -> bool:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.held_lease import HeldLease
 from forebay.broker.fetch.cold_reads import ColdReads
-from forebay.broker.fetch.topic_delays import TopicDelays
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.connection import Connection
 from forebay.broker.shares.table import ShareTable
@@ -27,7 +26,6 @@ class ShareService:
     sessions: ShareSessions
     shares: ShareTable
     cold_reads: ColdReads
-    delays: TopicDelays
     lease: HeldLease
     metrics: Metrics
     time: BrokerTime

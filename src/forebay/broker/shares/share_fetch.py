@@ -114,7 +114,6 @@ class ShareFetch(ShareCall):
                 share = self._share(at)
                 if not share.is_ready:
                     continue  # it is being loaded, and wakes this request when it is there
-                self._service.delays.look(share.partition)
                 found = acquire(share, self._seen.key.member_id, demand, max_bytes=max_bytes, now_ms=now_ms)
             except KafkaError as error:
                 self._errors[at] = error

@@ -12,13 +12,13 @@ _PAUSE_MS = 10
 
 
 class DueOffset:
-    __slots__ = ("_next_ms", "delay_ms", "offset")
+    __slots__ = ("_next_ms", "_searched_ms", "delay_ms", "offset")
 
     def __init__(self, delay_ms: int) -> None:
         self.delay_ms = delay_ms
         self.offset = 0
         """Everything below it is due."""
-        self._next_ms = 0
+        self._searched_ms = self._next_ms = 0
 
     def newest_due_ms(self, now_ms: int) -> int:
         """The newest timestamp that is due."""
@@ -30,6 +30,7 @@ class DueOffset:
         Whether more is due than before.
         """
         due_ms = now_ms if waiting_since is None else waiting_since + self.delay_ms
+        self._searched_ms = now_ms
         self._next_ms = max(due_ms, now_ms + _PAUSE_MS)
         if offset <= self.offset:
             return False
@@ -40,5 +41,6 @@ class DueOffset:
         """After what time to search; 0 for at once, None while nothing waits."""
         if self.offset >= high_watermark:
             return None
-        # A clock that was set back must not make anybody wait for it.
-        return min(max(self._next_ms - now_ms, 0), self.delay_ms + _PAUSE_MS)
+        if now_ms < self._searched_ms:
+            return 0  # the clock was set back: nobody waits until it is as late again
+        return max(self._next_ms - now_ms, 0)

@@ -221,6 +221,13 @@ class Log(SwappingLog):
         """Look for (timestamp, offset) of the first record that is not older."""
         return self._search().first_from(timestamp)
 
+    def search_message(self, timestamp: int, from_offset: int) -> Search:
+        """Look for (timestamp, offset) of the first message from an offset on that is not older."""
+        self._write_early()
+        start = max(from_offset, self.start_offset)
+        search = TimestampSearch(list(self._segments), start, self.unreadable, messages_only=True)
+        return search.first_from(timestamp)
+
     def search_largest_timestamp(self) -> Search:
         """Look for (timestamp, offset) of the first record with the largest timestamp."""
         return self._search().largest()

@@ -45,6 +45,8 @@ class Walk(NamedTuple):
     """Find the first record that is not older; None for the record with the largest timestamp."""
     best: TimestampOffset | None = None
     """The largest before this stretch."""
+    messages_only: bool = False
+    """Pass over control batches."""
 
     def run(self, pace: Callable[[int], None] = lambda _: None) -> Walked:
         """`pace` is called with the size of every batch; it may wait, or raise to end the walk."""
@@ -53,7 +55,7 @@ class Walk(NamedTuple):
             for _, batch, header in self.segment.batches(self.position, end=self.end):
                 pace(header.size)
                 next_offset = header.next_offset
-                if header.last_offset < self.start_offset:
+                if header.last_offset < self.start_offset or (self.messages_only and header.is_control):
                     continue
                 if self.first_from is not None:
                     found = self._first(batch, header, self.first_from)
@@ -103,15 +105,24 @@ Search: TypeAlias = Generator[Walk, Walked, TimestampOffset | None]
 class TimestampSearch:
     """A look-up in segments, as they are now, from an offset on."""
 
-    def __init__(self, segments: Sequence[Segment], start_offset: int, unreadable: UnreadableBatches) -> None:
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        start_offset: int,
+        unreadable: UnreadableBatches,
+        *,
+        messages_only: bool = False,
+    ) -> None:
+        """`messages_only`: a search from any offset that passes over control batches."""
         self._segments = segments
         self._start_offset = start_offset
         self._unreadable = unreadable
+        self._messages_only = messages_only
 
     def first_from(self, timestamp: int) -> Search:
         """(timestamp, offset) of the first record that is not older than `timestamp`."""
         for segment in self._segments:
-            if segment.largest_timestamp() >= timestamp:
+            if segment.largest_timestamp() >= timestamp and segment.next_base > self._start_offset:
                 found = yield from self._first_in(segment, timestamp)
                 if found is not None:
                     return found
@@ -144,7 +155,8 @@ class TimestampSearch:
             if walked.found is not None:
                 return walked.found
             position = end if walked.damaged_at is None else _beyond(segment, walked.damaged_at, end)
-        segment.older = end, timestamp
+        if not self._messages_only:
+            segment.older = end, timestamp
         return None
 
     def _begin(self, segment: Segment, timestamp: int) -> int:
@@ -169,7 +181,15 @@ class TimestampSearch:
         return best
 
     def _walk(self, segment: Segment, position: int, end: int, first_from: int | None) -> Walk:
-        return Walk(segment, position, end, self._start_offset, self._unreadable, first_from)
+        return Walk(
+            segment,
+            position,
+            end,
+            self._start_offset,
+            self._unreadable,
+            first_from,
+            messages_only=self._messages_only,
+        )
 
 
 def _beyond(segment: Segment, damaged_at: int, end: int) -> int:
