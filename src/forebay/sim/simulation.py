@@ -27,7 +27,17 @@ from forebay.sim.models.messages import Model
 from forebay.sim.workload import TopicMaker, Workload
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimNode
-from forebay.sim.world.places import DEAD_LETTER_TOPIC, JOBS, KEYED, SHARE_GROUP_NAME, SURE
+from forebay.sim.world.places import (
+    ALL,
+    DEAD_LETTER_TOPIC,
+    JOBS,
+    KEYED,
+    LATER,
+    LATER_DELAY_MS,
+    SHARE_GROUP_NAME,
+    SURE,
+    TOPICS,
+)
 from forebay.sim.world.store import CLUSTER, STORE_HOST, SimStore
 from forebay.sim.world.virtual_time import World
 
@@ -88,7 +98,7 @@ class Simulation:
         self.store = SimStore(world, self.network)
         settings = _settings(world, story)
         lasting = (
-            [*SURE, (DEAD_LETTER_TOPIC, 0)]
+            [*SURE, LATER, (DEAD_LETTER_TOPIC, 0)]
             if story.brokers > 1 and settings["min.insync.replicas"] != "1"
             else []
         )
@@ -101,11 +111,15 @@ class Simulation:
         self.workload = Workload(world, self.network, self.model, [node.address for node in self.nodes])
         self.workload.on_acknowledged = self.invariants.acknowledged
         self.workload.deafen = self.store.deafen
+        self.workload.latest_ms = lambda host: self._node(host).clock.latest_ms()
         self.model.shares.term_of = self.invariants.term
         self.scene = Scene(world, self.network, self.store, self.nodes, self.invariants.in_sync)
         self.scene.one_is_enough = story.brokers > 1 and not lasting
         self.faults = Faults(self.scene)
         self._chance = world.chance("story")
+
+    def _node(self, host: str) -> SimNode:
+        return next(node for node in self.nodes if node.host == host)
 
     def run(self) -> None:
         try:
@@ -130,7 +144,9 @@ class Simulation:
             node.start()
         self._wait("all brokers are ready", _START_S_MAX, lambda: all(node.ready for node in self.nodes))
         factor = min(3, self.story.brokers)
-        maker = self.workload.add("maker", partial(TopicMaker, replication_factor=factor))
+        topics = TOPICS | {topic: 1 for topic, _ in self.workload.delayed}
+        make = partial(TopicMaker, replication_factor=factor, topics=topics)
+        maker = self.workload.add("maker", make)
         self._wait("the topics are made", _START_S_MAX, lambda: maker.done)
         self.workload.start()
         if self.story.faults and self.workload.has_share_group and self.model.shares.rules.has_dead_letters:
@@ -161,8 +177,12 @@ class Simulation:
         self._live(_PEACE_S)
         self.faults.set_clocks()
         self._wait("every partition has a member", _HEAL_S_MAX, lambda: not self.workload.unshared())
+        if self.workload.delayed:
+            self.faults.set_clocks_right()
         self.workload.stop()
         self._wait("every client has finished", _HEAL_S_MAX, lambda: self.workload.done)
+        if self.workload.delayed:
+            self._live(LATER_DELAY_MS / 1000)  # so that the messages that nobody waited for are due, too
         self._wait("every replica has the same end", _HEAL_S_MAX, self.invariants.settled)
         self._wait("every compacted log is clean", _HEAL_S_MAX, self.invariants.compacted)
 
@@ -191,7 +211,10 @@ class Simulation:
         self.invariants.check()
         found = Found()
         readers = [
-            self.workload.add("last-reader", partial(LastReader, found=found)),
+            self.workload.add(
+                "last-reader",
+                partial(LastReader, found=found, partitions=[*ALL, *self.workload.delayed]),
+            ),
             self.workload.add("last-auditor", LastAuditor),
             self.workload.add("keyed-auditor", partial(KeyedAuditor, at=KEYED)),
         ]

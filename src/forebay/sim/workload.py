@@ -13,6 +13,7 @@ from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.administrators import Deleter, Elector, Mover, SettingsChanger, TopicKeeper
 from forebay.sim.actors.client import Client, check
+from forebay.sim.actors.consumers.delayed import DelayedReader
 from forebay.sim.actors.consumers.member_protocols import ClassicMember, ConsumerMember
 from forebay.sim.actors.consumers.readers import Consumer, OffsetKeeper, Transformer
 from forebay.sim.actors.dialects import (
@@ -55,6 +56,8 @@ from forebay.sim.world.places import (
     GROUP_NAME,
     JOBS,
     KEYED,
+    LATER,
+    LATER_DELAY_MS,
     LOOSE,
     PLAIN,
     SHARE_GROUP_NAME,
@@ -88,12 +91,15 @@ _ADMINISTRATORS = 3
 _SHARE_MEMBERS = 3
 _SHARE_CHANCE = 0.67
 """Of a share group in a story in which messages last."""
+_DELAY_CHANCE = 0.25
+"""Of a topic whose messages wait."""
 _UNCOMMITTED_CHANCE = 0.3
 """Of transactions for a share group that gets all messages, aborted ones, too."""
 
 _SETTINGS: dict[str, dict[str, str]] = {
     "brief": {"segment.bytes": "1024", "retention.bytes": "2048"},
     "keyed": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "500"},
+    LATER[0]: {"forebay.delay.ms": str(LATER_DELAY_MS)},
 }
 _SET = 0
 _GROUP_RESOURCE = 32
@@ -112,15 +118,18 @@ _TRANSACTIONAL: Sequence[tuple[type[TransactionalProducer], Sequence[Dialect], M
 class TopicMaker(Actor):
     """Makes the topics that the others use."""
 
-    def __init__(self, client: Client, model: Model, replication_factor: int) -> None:
+    def __init__(
+        self, client: Client, model: Model, replication_factor: int, topics: Mapping[str, int] = TOPICS
+    ) -> None:
         super().__init__(client, model)
         self._replication_factor = replication_factor
+        self._topics = topics
         self._settings = {"keyed": {"segment.bytes": self.chance.choice(("130", "400", "1000"))}}
 
     async def act(self) -> None:
         await self.retry(self._make)
         await self.retry(self._set_up_shares)
-        for name, count in TOPICS.items():
+        for name, count in self._topics.items():
             self.model.topics.made(name, count)
 
     async def _make(self) -> None:
@@ -131,7 +140,7 @@ class TopicMaker(Actor):
                 replication_factor=self._replication_factor,
                 configs=_configs(_SETTINGS.get(name, {}) | self._settings.get(name, {})),
             )
-            for name, count in TOPICS.items()
+            for name, count in self._topics.items()
         ]
         response = await self.client.ask_any(CreateTopicsRequest(topics=topics), CreateTopicsResponse)
         for result in response.topics:
@@ -222,8 +231,12 @@ class Workload:
         self._shared: list[TopicPartition] = []
         """What the members of the group share, if there is one in this story."""
         self.has_share_group = False
+        self.delayed = [LATER] if world.chance("delays").random() < _DELAY_CHANCE else []
+        """Partitions whose messages wait, if there are such in this story."""
         model.shares.rules = _share_rules(world.chance("shares"))
         self.on_acknowledged: Callable[[str, float], None] = lambda _host, _asked_at: None
+        self.latest_ms: Callable[[str], int] = lambda _host: 0
+        """The latest time that the clock of a host has shown."""
         self.deafen: Callable[[str, float], None] = lambda _host, _seconds: None
         """Keep news of the cluster from a host for some seconds."""
 
@@ -249,6 +262,8 @@ class Workload:
         self.add("reader", partial(Consumer, partitions=ALL, committed=False))
         committed = partial(Consumer, partitions=SURE, committed=True)
         self.add("committed-reader", committed, chance.choice(DIALECTS))
+        if self.delayed:
+            self._add_delayed(self._world.chance("delayed"))
         self._add_administrators(chance, lasting=lasting)
 
     def _add_idempotent(self, chance: Random) -> None:
@@ -303,13 +318,19 @@ class Workload:
         if rules.has_resets:
             self.add("resetter", partial(ShareResetter, group=SHARE_GROUP_NAME, partitions=JOBS))
 
+    def _add_delayed(self, chance: Random) -> None:
+        self._add("delayer", IdempotentProducer, self.delayed, chance.choice(DIALECTS), _manners(chance))
+        self._add_transactions("delayer-tx", self.delayed, chance)
+        reader = partial(DelayedReader, latest_ms=self.latest_ms)
+        self.add("delayed-reader", reader, chance.choice(DIALECTS))
+
     def _add_administrators(self, chance: Random, *, lasting: bool) -> None:
-        brokers = len(self._bootstrap)
+        brokers, sure = len(self._bootstrap), [*SURE, *self.delayed]
         kinds: dict[str, MakeActor] = {"topic-keeper": TopicKeeper, "deleter": partial(Deleter, at=BRIEF)}
         if brokers > 1:
             kinds |= {
-                "mover": partial(Mover, partitions=SURE, favourite=KEYED, brokers=brokers),
-                "elector": partial(Elector, partitions=SURE, loose=LOOSE),
+                "mover": partial(Mover, partitions=sure, favourite=KEYED, brokers=brokers),
+                "elector": partial(Elector, partitions=sure, loose=LOOSE),
                 "settings-changer": partial(SettingsChanger, choices=_setting_choices(lasting=lasting)),
             }
         if self.has_share_group:

@@ -38,6 +38,11 @@ from forebay.storage.datadir import DataDir
 from forebay.storage.log.recovery import log_recovery
 from forebay.storage.log.writer import LogWriter
 from forebay.wire.batch import BatchHeader
+from support.faults.delay_mutants import (
+    forget_delayed_messages,
+    hide_messages_until_the_clock_is_as_late_again,
+    show_delayed_messages_at_once,
+)
 from support.faults.share_mutants import (
     answer_acknowledgements_before_they_are_persisted,
     deliver_before_the_beginning_is_persisted,
@@ -327,7 +332,7 @@ MUTANTS: dict[Mutant, int] = {
     acknowledge_repeats_without_a_lease: 17,
     forget_producers_by_the_time_of_their_messages: 1,
     cut_a_log_at_a_gap_between_segments: 47,
-    measure_time_by_the_wall: 3,
+    measure_time_by_the_wall: 19,
     compact_what_is_clean_again: 3,
     cut_logs_on_the_loop: 4,
     answer_acknowledgements_before_they_are_persisted: 46,
@@ -341,6 +346,9 @@ MUTANTS: dict[Mutant, int] = {
     deliver_what_was_aborted: 29,
     deliver_what_is_not_committed_yet: 36,
     move_dead_letters_without_a_journal: 25,
+    show_delayed_messages_at_once: 2,
+    forget_delayed_messages: 2,
+    hide_messages_until_the_clock_is_as_late_again: 2,
 }
 """Each with the seed to begin with: one that caught it when this was written, to be quick. A change of the
 broker makes other stories of the same seeds; then one of those that follow catches it."""
@@ -380,6 +388,7 @@ CAUGHT_AT_ONCE: frozenset[Mutant] = frozenset(
         deliver_what_was_aborted,
         measure_time_by_the_wall,
         serve_beyond_the_high_watermark,
+        show_delayed_messages_at_once,
     }
 )
 """The story that they begin with shows these. Others take minutes to hunt, and are hunted by `make chaos`."""

@@ -48,6 +48,7 @@ _RESPONSE_BYTES_MAX = 16 * 1024 * 1024
 _FETCH_BY_ID_FROM = 13
 _COORDINATORS_FROM = 4
 _EARLIEST_TIMESTAMP = -2
+_LATEST_TIMESTAMP = -1
 _FETCH_MAX_BYTES = 64 * 1024
 
 
@@ -310,9 +311,16 @@ class Client:
 
     async def earliest(self, at: TopicPartition) -> int:
         """Where a partition begins."""
+        return await self._offset_at(at, _EARLIEST_TIMESTAMP)
+
+    async def latest(self, at: TopicPartition) -> int:
+        """Where what consumers may read of a partition ends."""
+        return await self._offset_at(at, _LATEST_TIMESTAMP)
+
+    async def _offset_at(self, at: TopicPartition, timestamp: int) -> int:
         address, epoch = await self.leader(at)
         partition = ListOffsetsPartition(
-            partition_index=at[1], current_leader_epoch=epoch, timestamp=_EARLIEST_TIMESTAMP
+            partition_index=at[1], current_leader_epoch=epoch, timestamp=timestamp
         )
         request = ListOffsetsRequest(
             replica_id=-1, topics=[ListOffsetsTopic(name=at[0], partitions=[partition])]

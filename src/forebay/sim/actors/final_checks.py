@@ -15,7 +15,7 @@ from forebay.sim.actors.consumers.readers import fetch_offset
 from forebay.sim.actors.reading import messages
 from forebay.sim.models.dead_letters import Letter
 from forebay.sim.models.messages import Model
-from forebay.sim.world.places import ALL, BRIEF, LOOSE
+from forebay.sim.world.places import BRIEF, LATER, LOOSE
 from forebay.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -39,18 +39,23 @@ class Found:
 class LastReader(Actor):
     """Reads every partition to its end, twice: all that is stored, and what committed readers see."""
 
-    def __init__(self, client: Client, model: Model, found: Found) -> None:
+    def __init__(
+        self, client: Client, model: Model, found: Found, partitions: Sequence[TopicPartition]
+    ) -> None:
         super().__init__(client, model)
         self._found = found
+        self._partitions = partitions
 
     async def act(self) -> None:
-        for at in ALL:
+        for at in self._partitions:
             self._found.stored[at] = await self._read(at, committed=False)
             self._found.visible[at] = await self._read(at, committed=True)
 
     async def _read(self, at: TopicPartition, *, committed: bool) -> dict[int, bytes]:
         content: dict[int, bytes] = {}
         offset = await self._start(at)
+        # Where messages wait, the first fetch may find fewer than there are.
+        end = await self.retry(partial(self.client.latest, at)) if at == LATER else 0
         while True:
             fetch = partial(self.client.fetch, at, offset, committed=committed, max_wait_ms=10)
             try:
@@ -62,7 +67,7 @@ class LastReader(Actor):
                 continue
             shown, offset = messages(found, offset, committed=committed)
             content.update(shown)
-            if offset >= found.high_watermark:
+            if offset >= max(found.high_watermark, end):
                 return content
 
     async def _start(self, at: TopicPartition) -> int:

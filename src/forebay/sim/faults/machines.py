@@ -106,7 +106,7 @@ class MachineFaults:
 
     def set_clock_of(self, node: SimNode) -> None:
         """Wall time is set, forward or back; how much time passes does not change."""
-        node.clock.offset_ms = self._chance.randint(*_CLOCK_OFF_MS)
+        node.clock.set(self._chance.randint(*_CLOCK_OFF_MS))
         self._scene.note(f"the clock of {node.host} is off by {node.clock.offset_ms} ms")
 
     # -- losses ------------------------------------------------------------------------------------------

@@ -14,12 +14,13 @@ from dataclasses import replace
 
 from forebay.core.topic_partition import TopicPartition
 from forebay.sim.models.dead_letters import Letter, wrong_letters
+from forebay.sim.models.delays import TopicDelay
 from forebay.sim.models.facts import Content, Counts, Outcome, Sent, Transaction, name_of
 from forebay.sim.models.groups import Groups
 from forebay.sim.models.keyed import KeyedValues
 from forebay.sim.models.shares import Place, Shares
 from forebay.sim.models.topics import Topics
-from forebay.sim.world.places import SHARE_GROUP_NAME
+from forebay.sim.world.places import LATER, SHARE_GROUP_NAME
 
 
 class Model:
@@ -39,6 +40,7 @@ class Model:
         self.shares.may_be_invisible = self._may_be_invisible
         self.keyed = KeyedValues(fail)
         self.topics = Topics()
+        self.topic_delay = TopicDelay(fail)
 
     @property
     def counts(self) -> Counts:
@@ -131,6 +133,8 @@ class Model:
                     self._tell(at, offset, value)
         self._finish_acknowledged(stored, starts)
         self._finish_order(stored)
+        if LATER in self.lasting:
+            self.topic_delay.finish(stored.get(LATER, ()))
         self._finish_transactions(visible)
         self._finish_shares(visible if self.shares.rules.is_committed else stored, letters)
 

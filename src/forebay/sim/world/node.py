@@ -37,10 +37,23 @@ class SimClock:
 
     def __init__(self, world: World, offset_ms: int) -> None:
         self._world = world
-        self.offset_ms = offset_ms
+        self._offset_ms = offset_ms
+        self._latest_ms = 0
+
+    @property
+    def offset_ms(self) -> int:
+        return self._offset_ms
+
+    def set(self, offset_ms: int) -> None:
+        self._latest_ms = self.latest_ms()
+        self._offset_ms = offset_ms
+
+    def latest_ms(self) -> int:
+        """The latest time that it has ever shown."""
+        return max(self._latest_ms, self.now_ms())
 
     def now_ms(self) -> int:
-        return _EPOCH_MS + int(self._world.now * 1000) + self.offset_ms
+        return _EPOCH_MS + int(self._world.now * 1000) + self._offset_ms
 
     def monotonic(self) -> float:
         return self._world.now

@@ -36,3 +36,7 @@ SHARED: list[TopicPartition] = [*EXACT, SOURCE]
 SHARE_GROUP_NAME = "workers"
 DEAD_LETTER_TOPIC = "jobs.dead"
 """For what the share group gives up. Brokers create it."""
+
+LATER: TopicPartition = ("later", 0)
+"""Only in some stories: its messages are seen when they are `LATER_DELAY_MS` old."""
+LATER_DELAY_MS = 2_000

@@ -46,6 +46,9 @@ _TRANSFORM_MESSAGES_MAX = 5
 class Consumer(Actor):
     """Reads partitions from their start on, and goes on where it was."""
 
+    max_wait_ms = 0
+    pause_s = 1.0
+
     def __init__(
         self, client: Client, model: Model, partitions: Sequence[TopicPartition], *, committed: bool
     ) -> None:
@@ -54,11 +57,15 @@ class Consumer(Actor):
         self.committed = committed
         self.positions: dict[TopicPartition, int] = {}
 
+    @property
+    def is_finished(self) -> bool:
+        return self.stopping
+
     async def act(self) -> None:
-        while not self.stopping:
+        while not self.is_finished:
             for leader, partitions in (await self._by_leader()).items():
                 await self._read(leader, partitions)
-            await self.rest(1.0)
+            await self.rest(self.pause_s)
 
     async def _by_leader(self) -> dict[Address, list[TopicPartition]]:
         found: dict[Address, list[TopicPartition]] = {}
@@ -73,19 +80,22 @@ class Consumer(Actor):
     async def _read(self, leader: Address, partitions: Sequence[TopicPartition]) -> None:
         offsets = {at: self.positions.get(at, 0) for at in partitions}
         try:
-            found = await self.client.fetch_from(leader, offsets, committed=self.committed, max_wait_ms=0)
+            found = await self.client.fetch_from(
+                leader, offsets, committed=self.committed, max_wait_ms=self.max_wait_ms
+            )
         except Failed:
             return
         for at, data in found.items():
             try:
                 check(data.error_code)
-                self._show(at, data)
+                self.show(leader, at, data)
             except Failed:
                 continue
             except Refused as refused:
                 await self._recover(at, refused)
 
-    def _show(self, at: TopicPartition, data: PartitionData) -> None:
+    def show(self, _leader: Address, at: TopicPartition, data: PartitionData) -> None:
+        """What a leader has answered."""
         shown, self.positions[at] = messages(data, self.positions.get(at, 0), committed=self.committed)
         for place, value in shown:
             self.model.read(self.name, at, place, value, committed=self.committed)
