@@ -217,7 +217,8 @@ class SimNode:
 
     def _on_ready(self, _address: Address) -> None:
         self.ready = True
-        self._torn = self._torn and self.disk.fault is not None
+        not_opened = self.broker is not None and bool(self.broker.partitions.broken)
+        self._torn = self._torn and (not_opened or self.disk.fault is not None)
         self._world.note("node", f"{self.host} is ready")
 
     def _exited(self, process: SimProcess, reason: str) -> None:
