@@ -21,8 +21,8 @@ from forebay.sim.actors.shares.auditors import LastWorker
 from forebay.sim.faults.faults import Faults
 from forebay.sim.faults.moves import MoveFaults
 from forebay.sim.faults.scene import Scene
+from forebay.sim.models.broker_invariants import Invariants
 from forebay.sim.models.facts import Counts
-from forebay.sim.models.invariants import Invariants
 from forebay.sim.models.messages import Model
 from forebay.sim.workload import TopicMaker, Workload
 from forebay.sim.world.network import SimNetwork

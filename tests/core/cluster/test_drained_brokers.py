@@ -16,11 +16,11 @@ from forebay.core.cluster.image import (
     TopicPut,
     TopicRecord,
 )
+from forebay.core.cluster.internal_topic_replicas import widen
 from forebay.core.cluster.placement import place, staying
 from forebay.core.cluster.resources import ResourceType
 from forebay.core.cluster.settings import Alteration, AlterOp, Resource, alter_configs, taken_back
 from forebay.core.cluster.topics import default_replicas
-from forebay.core.cluster.widening import widen
 from forebay.errors import KafkaError
 
 EVERY_BROKER = Resource(type=ResourceType.BROKER, name="")

@@ -18,7 +18,7 @@ from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Compare, Lease, Store, StoreClosed, StoreError
 from forebay.core.cluster.controller import plan, prefer
 from forebay.core.cluster.image import Change, ClusterImage, PartitionPut
-from forebay.core.cluster.widening import Widening
+from forebay.core.cluster.internal_topic_replicas import Widening
 
 log = logging.getLogger(__name__)
 

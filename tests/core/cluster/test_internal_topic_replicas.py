@@ -16,8 +16,8 @@ from forebay.core.cluster.image import (
     TopicPut,
     TopicRecord,
 )
+from forebay.core.cluster.internal_topic_replicas import Widening, widen
 from forebay.core.cluster.reassignment import reassign
-from forebay.core.cluster.widening import Widening, widen
 
 
 def cluster(brokers: int, *topics: str) -> ClusterImage:
