@@ -18,6 +18,7 @@ from forebay.broker.coordinators.markers import MarkerAppends
 from forebay.broker.coordinators.producer_ids import ProducerIds
 from forebay.broker.coordinators.share_coordinator import ShareStates
 from forebay.broker.coordinators.transactions import Transactions
+from forebay.broker.delays.service import DelayService
 from forebay.broker.fetch.offsets_by_time import OffsetsByTime
 from forebay.broker.fetch.service import FetchService
 from forebay.broker.fetch.topic_delays import TopicDelays
@@ -25,6 +26,7 @@ from forebay.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
+    alter_delays,
     alter_partition_reassignments,
     alter_replica_log_dirs,
     api_versions,
@@ -39,6 +41,7 @@ from forebay.broker.handlers import (
     describe_acls,
     describe_cluster,
     describe_configs,
+    describe_delays,
     describe_groups,
     describe_log_dirs,
     describe_producers,
@@ -100,7 +103,8 @@ def api_table(
     produce: ProduceService,
     fetch: FetchService,
     offsets_by_time: OffsetsByTime,
-    delays: TopicDelays,
+    topic_delays: TopicDelays,
+    delays: DelayService,
     groups: Groups,
     transactions: Transactions,
     share_states: ShareStates,
@@ -119,7 +123,7 @@ def api_table(
     endpoints = (
         Endpoint(0, 0, 13, partial(produce_api.handle, produce), partial(remember, produce)),
         Endpoint(1, 4, 18, partial(fetch_api.handle, fetch)),
-        Endpoint(2, 1, 11, partial(list_offsets.handle, partitions, offsets_by_time, delays)),
+        Endpoint(2, 1, 11, partial(list_offsets.handle, partitions, offsets_by_time, topic_delays)),
         Endpoint(3, 0, 13, partial(metadata_api.handle, metadata, settings, topic_changes, addresses)),
         Endpoint(8, 2, 10, partial(group_request.handle, groups, GroupShard.offset_commit)),
         Endpoint(9, 1, 10, partial(offset_fetch.handle, groups)),
@@ -181,6 +185,8 @@ def api_table(
         Endpoint(OWN_KEYS_FROM, 0, 0, partial(move_journal.handle, moves, background)),
         Endpoint(OWN_KEYS_FROM + 1, 0, 0, partial(resume_dead_letters.handle, shares)),
         Endpoint(OWN_KEYS_FROM + 2, 0, 0, partial(describe_share_windows.handle, shares)),
+        Endpoint(OWN_KEYS_FROM + 3, 0, 0, partial(describe_delays.handle, delays, background)),
+        Endpoint(OWN_KEYS_FROM + 4, 0, 0, partial(alter_delays.handle, delays, background)),
     )
     table.update((endpoint.api_key, endpoint) for endpoint in endpoints)
     return table

@@ -68,6 +68,7 @@ class Broker:
             closing.callback(self.node.local.flush.close)
             closing.callback(self.node.offsets_by_time.close)
             closing.callback(self.node.examiner.close)
+            closing.callback(self.node.delays.end_threads)
             closing.callback(self.node.exporter.close)
             closing.callback(self.node.server.close)
             closing.callback(self.node.peers.close)
@@ -135,7 +136,8 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         node.groups.coordinator.follow()
         node.transactions.coordinator.follow()
         watching = node.background.keep(node.dead_letter_watch.run, "looking for dead letters that wait")
-        running = [tracking, watching, *node.upkeep.start()]
+        delaying = node.background.keep(node.delays.run, "following delays")
+        running = [tracking, watching, delaying, *node.upkeep.start()]
         replicating = _start_replication(node)
         leaving_first = [
             node.background.need(node.membership.keep, "keeping the broker's lease"),
@@ -152,6 +154,7 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         for task in replicating:
             task.cancel()
         node.shares.shares.close()
+        node.delays.close()
         node.groups.coordinator.close()
         node.share_states.coordinator.close()
         node.move_journal.coordinator.close()

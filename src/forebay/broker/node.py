@@ -14,6 +14,7 @@ from forebay.broker.cluster.membership import Membership
 from forebay.broker.cluster.peers import Peers, is_from_broker
 from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.composition.coordinators import Coordinators
+from forebay.broker.composition.delays import delay_service
 from forebay.broker.composition.foundations import Foundations
 from forebay.broker.composition.local_partitions import LocalPartitions
 from forebay.broker.composition.replication import Replication
@@ -62,6 +63,7 @@ class Node:
         parts = self.coordinators = Coordinators(base, local, self.peers, self.topic_changes)
         self.groups, self.transactions = parts.groups, parts.transactions
         self.share_states, self.move_journal = parts.share_states, parts.move_journal
+        self.delays = delay_service(base, local)
         self._build_compactor()
         self._build_readers()
         shares = Shares(
@@ -171,7 +173,8 @@ class Node:
             produce=self._produce_service(),
             fetch=self._fetch_service(),
             offsets_by_time=self.offsets_by_time,
-            delays=self.local.delays,
+            topic_delays=self.local.delays,
+            delays=self.delays,
             groups=self.groups,
             transactions=self.transactions,
             share_states=self.share_states,
@@ -253,7 +256,9 @@ class Node:
         self.local.flush.failed.listen(replication.isr.flush_failed)
         assignment.role_taken.listen(replication.following.role_taken)
         assignment.role_taken.listen(replication.followers.role_taken)
+        assignment.role_taken.listen(self.delays.role_taken)
         assignment.dropped.listen(replication.following.dropped)
+        assignment.dropped.listen(self.delays.dropped)
         for follow in (
             self.groups.coordinator.follow,
             self.transactions.coordinator.follow,

@@ -16,6 +16,7 @@ from typing import Protocol
 from forebay.clock import Clock
 from forebay.config import BrokerConfig
 from forebay.coordination.store import Store
+from forebay.storage.delay_index import DelayIndexes
 from forebay.storage.disk import Disk
 from forebay.wire.parts import FileRange
 
@@ -68,4 +69,6 @@ class Ports:
     """Makes a pool for what blocks, from the greatest number of workers and a prefix for their names."""
     entropy: Callable[[int], bytes]
     """Makes this many random bytes, for ids."""
+    delay_indexes: DelayIndexes
+    """The indexes of messages that wait, beside the logs."""
     open_store: Callable[[BrokerConfig], Awaitable[Store]]

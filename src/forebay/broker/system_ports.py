@@ -11,6 +11,7 @@ from forebay.broker.ports import Ports
 from forebay.clock import SystemClock
 from forebay.config import BrokerConfig
 from forebay.coordination.store_choice import open_store
+from forebay.storage.delay_index import DelayIndexFiles
 from forebay.storage.real_disk import RealDisk
 
 
@@ -22,5 +23,6 @@ def real_ports(config: BrokerConfig) -> Ports:
         network=SocketNetwork(),
         executor=lambda workers, prefix: ThreadPoolExecutor(workers, thread_name_prefix=prefix),
         entropy=os.urandom,
+        delay_indexes=DelayIndexFiles(),
         open_store=open_store,
     )

@@ -21,3 +21,21 @@ class WorkerThreads:
     def close(self) -> None:
         """Blocks until the work under way has ended."""
         self._pool.shutdown(wait=True)
+
+
+class LazyThreads:
+    """The same, made when there is work for the first time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, make_pool: Callable[[], Executor]) -> None:
+        self._loop = loop
+        self._make_pool = make_pool
+        self._threads: WorkerThreads | None = None
+
+    async def run(self, work: Callable[[], T]) -> T:
+        if self._threads is None:
+            self._threads = WorkerThreads(self._loop, self._make_pool())
+        return await self._threads.run(work)
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.close()

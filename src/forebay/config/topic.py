@@ -42,6 +42,10 @@ class TopicConfig:
     takes_dead_letters: bool
     delay_ms: int
     """How old messages must be before consumers see them."""
+    delay_enable: bool
+    """Whether messages may ask to be delivered later, each by its own headers."""
+    delay_max_ms: int
+    delay_pending_max: int
     leader_throttled_replicas: tuple[str, ...]
     follower_throttled_replicas: tuple[str, ...]
     """As partition:broker; see `is_throttled`."""

@@ -44,6 +44,9 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
 """Compaction was here: the base timestamp says when what deletes keys may itself be deleted."""
+NOTED = 0x80
+"""The batch was appended together with the delay note before it (state/delay_notes.py). No client looks at
+the bit."""
 
 SEQUENCE_MASK = 0x7FFF_FFFF
 """Sequence numbers go from 0 to 2**31-1 and start again at 0."""

@@ -24,6 +24,7 @@ from forebay.wire.batch import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    NOTED,
     TIMESTAMP_MAX,
     TRANSACTIONAL,
     BatchHeader,
@@ -232,7 +233,7 @@ def _with_base_timestamp(payload: bytes, kept: Sequence[RecordSpan], later_ms: i
 
 def without_records(header: BatchHeader) -> bytearray:
     """A batch of nothing but a header, which tells what its producer sent last."""
-    attributes = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
+    attributes = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | NOTED)
     return assemble(header._replace(attributes=attributes, record_count=0), b"")
 
 

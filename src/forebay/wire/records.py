@@ -47,7 +47,7 @@ def _parse_record(data: bytes, position: int, base_offset: int, base_timestamp: 
     offset_delta, position = read_varint(data, position)
     key, position = _parse_bytes(data, position, end)
     value, position = _parse_bytes(data, position, end)
-    headers, position = _parse_headers(data, position, end)
+    headers, position = parse_headers(data, position, end)
     if position != end:
         raise ProtocolError("record's length does not match its fields")
     return Record(base_offset + offset_delta, base_timestamp + timestamp_delta, key, value, headers), position
@@ -63,7 +63,8 @@ def _parse_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, in
     return data[position:stop], stop
 
 
-def _parse_headers(data: bytes, position: int, end: int) -> tuple[Sequence[Header], int]:
+def parse_headers(data: bytes, position: int, end: int) -> tuple[Sequence[Header], int]:
+    """The headers of a record that ends at `end`, from where their number stands."""
     count, position = read_varint(data, position)
     if count == 0:
         return (), position
@@ -95,10 +96,14 @@ def write_record(out: bytearray, record: Record, base_offset: int, base_timestam
     write_bytes(body, record.value)
     write_varint(body, len(record.headers))
     for key, value in record.headers:
-        write_bytes(body, key.encode())
-        write_bytes(body, value)
+        write_header(body, key, value)
     write_varint(out, len(body))
     out += body
+
+
+def write_header(out: bytearray, key: str, value: bytes | None) -> None:
+    write_bytes(out, key.encode())
+    write_bytes(out, value)
 
 
 def write_bytes(out: bytearray, value: bytes | None) -> None:

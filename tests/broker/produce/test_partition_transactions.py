@@ -113,7 +113,7 @@ class Bench:
             epochs=epochs,
             producers=producers,
             config=config,
-            policy=append_policy(config, 1 << 20),
+            policy=append_policy(config, 1 << 20, 0),
         )
         partition.lead(0, PartitionState.initial(0, (0,)), NOW_MS)
         partition.advance()

@@ -54,7 +54,7 @@ def look(batch: memoryview, policy: AppendPolicy = COMPACTED) -> memoryview:
         assert (caught.value.code, caught.value.message) == (error.code, error.message)
         raise
     assert examine_at_once(batch, read_header(batch), policy, NOW) == later
-    return later
+    return later.batch
 
 
 def refusal(batch: memoryview, policy: AppendPolicy = COMPACTED) -> KafkaError:
@@ -175,8 +175,8 @@ def test_more_than_may_be_unpacked_is_refused() -> None:
 def test_what_takes_long_is_not_done_at_once(batch: memoryview) -> None:
     with pytest.raises(Unexamined):
         examine_at_once(batch, read_header(batch), COMPACTED, NOW)
-    assert examine_at_once(batch, read_header(batch), AppendPolicy(), NOW) is batch
-    assert examine(batch, COMPACTED, NOW, lambda: None) is batch
+    assert examine_at_once(batch, read_header(batch), AppendPolicy(), NOW).batch is batch
+    assert examine(batch, COMPACTED, NOW, lambda: None).batch is batch
 
 
 def test_a_thread_makes_way_for_others() -> None:

@@ -40,7 +40,9 @@ class LocalPartitions:
             metadata=metadata,
             write_cycle=self.write_cycle,
             data=base.data,
-            opener=PartitionOpener(base.data, ports.disk, ports.clock, base.settings, base.metrics),
+            opener=PartitionOpener(
+                base.data, ports.disk, ports.clock, base.settings, base.metrics, ports.delay_indexes
+            ),
             opening_pool=lambda: ports.executor(_OPENING_THREADS, "forebay-open"),
             jobs=LogJobs(loop, ports.executor(_LOG_THREADS, "forebay-logs")),
             workers=base.workers,

@@ -17,7 +17,7 @@ from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledge
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import NO_LEADER
 from forebay.core.partition.batch_rules import AppendPolicy
-from forebay.core.partition.record_rules import Unexamined
+from forebay.core.partition.record_rules import Examined, Unexamined
 from forebay.errors import ErrorCode, KafkaError, known_code
 from forebay.wire.messages.produce import (
     PartitionProduceData,
@@ -87,12 +87,11 @@ class MoveAppends:
         try:
             self._queue(partition, memoryview(batch))
         except Unexamined:
-            policy = partition.policy
-            examined = await self._examine(memoryview(batch), policy)
-            self._queue(partition, examined, policy)
+            examined = await self._examine(memoryview(batch), partition.policy)
+            self._queue(partition, memoryview(batch), examined)
         await self._committed(partition)
 
-    def _queue(self, partition: Partition, batch: memoryview, examined: AppendPolicy | None = None) -> None:
+    def _queue(self, partition: Partition, batch: memoryview, examined: Examined | None = None) -> None:
         if not partition.enough_replicas:
             raise not_enough_replicas(str(partition), partition.producers, batch)
         end_offset = partition.log.end_offset
@@ -100,7 +99,7 @@ class MoveAppends:
         if partition.log.end_offset > end_offset:
             self._write_cycle.queued(partition, len(batch))
 
-    async def _examine(self, batch: memoryview, policy: AppendPolicy) -> memoryview:
+    async def _examine(self, batch: memoryview, policy: AppendPolicy) -> Examined:
         outcome: asyncio.Future[Outcome] = self._loop.create_future()
         self._examiner.submit(batch, policy, outcome.set_result)
         found = await outcome

@@ -4,24 +4,41 @@ from __future__ import annotations
 
 from forebay.core.partition.admission import VERIFY, Decision, Refused
 from forebay.core.partition.batch_rules import AppendPolicy
+from forebay.core.partition.delayed_records import Delayed
 from forebay.core.partition.producer_table import ProducerTable
-from forebay.core.partition.record_rules import examine_at_once
+from forebay.core.partition.record_rules import Examined, examine_at_once
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.wire.batch import HEADER_SIZE, BatchHeader, patch_append_time, read_header
 
+_HELD_BACK_MAX = 1_000
+
+
+class HeldBack(dict[int, str]):
+    """Producers with a batch that the disk has refused in this term, and why: they send it again.
+
+    So many of them are remembered at most.
+    """
+
+    def add(self, producer_id: int, error: StorageError) -> None:
+        while len(self) >= _HELD_BACK_MAX:
+            del self[next(iter(self))]
+        self[producer_id] = error.message
+
 
 def as_stored(
-    batch: memoryview, header: BatchHeader, policy: AppendPolicy, now_ms: int, examined: AppendPolicy | None
-) -> tuple[memoryview, BatchHeader]:
-    """The batch as its topic stores it: its records checked, under the topic's codec, at our time.
+    batch: memoryview, header: BatchHeader, policy: AppendPolicy, now_ms: int, examined: Examined | None
+) -> tuple[memoryview, BatchHeader, Delayed | None]:
+    """The batch as its topic stores it: its records checked, under the topic's codec, at our time; and what
+    was taken out of it, to be delivered later.
 
-    `examined`: the policy under which the records were examined already, if they were.
+    `examined`: what came of it in a thread, if it was examined there.
     """
-    if examined is not policy:
-        batch = examine_at_once(batch, header, policy, now_ms)
+    if examined is None or examined.policy is not policy:
+        examined = examine_at_once(batch, header, policy, now_ms)
+    stored = examined.batch
     if policy.log_append_time:
-        patch_append_time(batch, 0, now_ms)
-    return batch, read_header(batch)
+        patch_append_time(stored, 0, now_ms)
+    return stored, read_header(stored), examined.delayed
 
 
 def refusal(header: BatchHeader, decision: Decision, *, asked: bool, offline: str | None) -> KafkaError:

@@ -15,6 +15,7 @@ from forebay.core.cluster.image import ClusterImage, PartitionState, TopicImage
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import StorageError
 from forebay.storage.datadir import DataDir
+from forebay.storage.delay_index import DelayIndexes
 from forebay.storage.disk import Disk
 from forebay.storage.log.leader_epochs import LeaderEpochs
 
@@ -25,13 +26,20 @@ class PartitionOpener:
     """Opens partitions as the image and the settings in force say."""
 
     def __init__(
-        self, data: DataDir, disk: Disk, clock: Clock, settings: LiveConfig, metrics: Metrics
+        self,
+        data: DataDir,
+        disk: Disk,
+        clock: Clock,
+        settings: LiveConfig,
+        metrics: Metrics,
+        delay_indexes: DelayIndexes,
     ) -> None:
         self._data = data
         self._disk = disk
         self._clock = clock
         self._settings = settings
         self._metrics = metrics
+        self._delay_indexes = delay_indexes
 
     def topic_config(self, image: ClusterImage, topic: str) -> TopicConfig:
         """The topic's settings: its own, and for the rest the broker's."""
@@ -68,9 +76,10 @@ class PartitionOpener:
             epochs=epochs,
             producers=producers,
             config=config,
-            policy=append_policy(config, storage.decompress_max_bytes),
+            policy=append_policy(config, storage.decompress_max_bytes, key[1]),
             high_watermark=self._data.high_watermark(*key),
             syncs_alone=storage.flush_on_ack,
+            has_notes=self._delay_indexes.exists(log_.directory),
         )
         log_.on_roll = lambda _: save_producers(log_, partition.producers)
         log_.unreadable.on_found = self._count_unreadable

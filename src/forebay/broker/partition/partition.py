@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from forebay.broker.partition.client_batches import as_stored, refusal
+from forebay.broker.partition.client_batches import HeldBack, as_stored, refusal
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.pending_acks import PendingAck, PendingDeletions, PendingQueue, complete
 from forebay.broker.partition.topic_policy import append_policy, due_offset, log_config
+from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.config import TopicConfig
 from forebay.core.cluster.image import PartitionState
 from forebay.core.partition import admission
@@ -29,15 +30,13 @@ from forebay.core.partition.commit_rules import commit_rules
 from forebay.core.partition.fetch_session import FetchTarget
 from forebay.core.partition.follower_progress import Leadership
 from forebay.core.partition.producer_table import ProducerTable
+from forebay.core.partition.record_rules import Examined
 from forebay.core.partition.transaction_verification import Verifications
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.log.leader_epochs import LeaderEpochs
 from forebay.storage.log.log import Log
 from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.wire.batch import NO_TIMESTAMP, BatchHeader, EndTxnMarker, build_marker, read_header
-
-_HELD_BACK_MAX = 1_000
-"""Producers of a partition whose refused batches are remembered."""
 
 
 class Partition:
@@ -68,6 +67,7 @@ class Partition:
         "topic",
         "topic_id",
         "verifications",
+        "waiting",
         "waits",
         "watchers",
     )
@@ -85,8 +85,10 @@ class Partition:
         policy: AppendPolicy,
         high_watermark: int = 0,
         syncs_alone: bool = False,
+        has_notes: bool = False,
     ) -> None:
-        """`syncs_alone`: where other replicas should have a message and none is in sync, the disk must."""
+        """`syncs_alone`: where other replicas should have a message and none is in sync, the disk must.
+        `has_notes`: its log may have delay notes, also if its topic takes no delays any more."""
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -102,12 +104,14 @@ class Partition:
         log.on_start = epochs.forget_below
         epochs.forget_below(log.start_offset)
         self.producers = producers
-        self.held_back: dict[int, str] = {}
-        """Producers with a batch that the disk has refused in this term, and why: they send it again."""
+        self.held_back = HeldBack()
         self.config = config
         self.policy = policy
         self.due = due_offset(config)
         """How far it may be read, if its topic delays all messages."""
+        waits = has_notes or policy.delays is not None
+        self.waiting = WaitingMessages(-1, log.end_offset) if waits else None
+        """Messages that wait for their time, if its topic takes such messages or has taken them."""
         self.enough_replicas = self.may_commit = self.commits_at_once = self.commits_by_sync = False
         """What `commit_rules` says: they are read for every batch."""
         self.high_watermark = min(max(high_watermark, log.start_offset), log.end_offset)
@@ -135,7 +139,9 @@ class Partition:
         if config.delay_ms != self.config.delay_ms:
             self.due = due_offset(config)
         self.config = config
-        self.policy = append_policy(config, decompress_max_bytes)
+        self.policy = append_policy(config, decompress_max_bytes, self.index)
+        if self.policy.delays is not None and self.waiting is None:
+            self.waiting = WaitingMessages(self.leader_epoch, self.log.end_offset)
         self.log.configure(log_config(config))
         self.count_replicas()
 
@@ -148,6 +154,8 @@ class Partition:
             self.leadership = Leadership(me=me, state=state, end_offset=self.log.end_offset, now_ms=now_ms)
             self.epochs.assign(state.leader_epoch, self.log.end_offset)
             self.is_leader = True
+            if self.waiting is not None:
+                self.waiting.begin_term(state.leader_epoch, self.log.end_offset)
         elif self.leadership.update(state):
             self.notify_followers()  # a follower that left may have a fetch waiting, and may rejoin
         self.count_replicas()
@@ -170,11 +178,6 @@ class Partition:
         self.fail_acks(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.notify_followers()
-
-    def _hold_back(self, producer_id: int, error: StorageError) -> None:
-        while len(self.held_back) >= _HELD_BACK_MAX:
-            del self.held_back[next(iter(self.held_back))]
-        self.held_back[producer_id] = error.message
 
     def close(self) -> None:
         """It is deleted here: clients that wait have to ask elsewhere whether it still exists."""
@@ -256,13 +259,13 @@ class Partition:
         now_ms: int,
         *,
         guard: object | None = None,
-        examined: AppendPolicy | None = None,
+        examined: Examined | None = None,
     ) -> tuple[int, int]:
         """Queue a client's batch for writing; its base offset and the append time (or -1).
 
         A batch that begins a transaction needs the guard of its verification. Raises KafkaError with the code
         to answer with, or Unexamined if the batch must be examined in a thread first; then nothing has
-        changed. `examined`: the policy under which it was.
+        changed. `examined`: what came of that.
         """
         if not self.is_leader:
             raise self.not_leader()
@@ -283,17 +286,21 @@ class Partition:
                     )
                 offline = log.offline or self.held_back.get(producer_id)
                 raise refusal(header, decision, asked=guard is not None, offline=offline)
-        received, sent = records, header
+        received, sent, delayed = records, header, None
         if not policy.stores_unread:
-            records, header = as_stored(records, header, policy, now_ms, examined)
+            records, header, delayed = as_stored(records, header, policy, now_ms, examined)
         base_offset = log.end_offset
-        patch_place(records, header, base_offset, self.leader_epoch)
         try:
-            log.append_at(records, base_offset, base_offset + header[6], header[8])
+            if delayed is None:
+                patch_place(records, header, base_offset, self.leader_epoch)
+                log.append_at(records, base_offset, base_offset + header[6], header[8])
+            else:
+                assert self.waiting is not None
+                base_offset = self.waiting.append_delayed(log, records, header, delayed)
         except StorageError as error:
             restore(received, sent)
             if known:
-                self._hold_back(producer_id, error)
+                self.held_back.add(producer_id, error)
             raise
         if known:
             if self.held_back:
@@ -353,6 +360,8 @@ class Partition:
             log.append_aborted(
                 AbortedTxn(ended.producer_id, ended.first_offset, ended.last_offset, ended.last_stable_offset)
             )
+        if self.waiting is not None:
+            self.waiting.transaction_ended(header, marker, None if ended is None else ended.first_offset)
         if self.on_marker is not None:
             self.on_marker(marker)
         return header

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from forebay.config import TopicConfig
 from forebay.core.partition.batch_rules import AppendPolicy
+from forebay.core.partition.delayed_records import DelayPolicy
 from forebay.core.partition.due_offset import DueOffset
 from forebay.storage.log.config import LogConfig
 from forebay.wire.compression import Codec
@@ -18,7 +19,8 @@ _CODECS: dict[str, int | None] = {
 }
 
 
-def append_policy(config: TopicConfig, decompress_max_bytes: int) -> AppendPolicy:
+def append_policy(config: TopicConfig, decompress_max_bytes: int, index: int) -> AppendPolicy:
+    """Of the partition with this index."""
     return AppendPolicy(
         max_message_bytes=config.max_message_bytes,
         log_append_time=config.log_append_time,
@@ -28,7 +30,12 @@ def append_policy(config: TopicConfig, decompress_max_bytes: int) -> AppendPolic
         compression_level=config.compression_level,
         compacted=config.compacted,
         max_output_bytes=decompress_max_bytes,
+        delays=_delay_policy(config, index) if config.delay_enable else None,
     )
+
+
+def _delay_policy(config: TopicConfig, index: int) -> DelayPolicy:
+    return DelayPolicy(config.delay_max_ms, config.delay_pending_max, index)
 
 
 def due_offset(config: TopicConfig) -> DueOffset | None:

@@ -15,12 +15,12 @@ from typing import TypeAlias
 from forebay.broker.pace import Pace, Stopped
 from forebay.clock import Clock
 from forebay.core.partition.batch_rules import AppendPolicy
-from forebay.core.partition.record_rules import examine
+from forebay.core.partition.record_rules import Examined, examine
 from forebay.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 
-Outcome: TypeAlias = memoryview | KafkaError
+Outcome: TypeAlias = Examined | KafkaError
 """The batch as its topic stores it, or why it does not."""
 
 

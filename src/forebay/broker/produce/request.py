@@ -22,8 +22,7 @@ from forebay.broker.produce.service import ProduceService
 from forebay.broker.produce.transaction_verification import Admission, find_partition, verify
 from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged
 from forebay.core.cluster.topics import INTERNAL_TOPICS
-from forebay.core.partition.batch_rules import AppendPolicy
-from forebay.core.partition.record_rules import Unexamined, with_records_named
+from forebay.core.partition.record_rules import Examined, Unexamined, with_records_named
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import HEADER_SIZE, read_header
 from forebay.wire.compression import Codec
@@ -148,8 +147,8 @@ class AppendRequest:
             self._reply = self._context.defer(pipelined=not waits)
         return self._reply
 
-    def _go_on(self, examined: AppendPolicy | None = None) -> None:
-        """Append what is left, up to a batch that has to be examined. `examined`: how the first one was."""
+    def _go_on(self, examined: Examined | None = None) -> None:
+        """Append what is left, up to a batch that has to be examined. `examined`: what the first one is."""
         first, entries = self._next, self._entries
         try:
             for entry in entries[first:]:
@@ -162,7 +161,7 @@ class AppendRequest:
             self._admission.release()
         self._acknowledge([entry.result for entry in entries[first : self._next]])
 
-    def _append(self, entry: _Entry, examined: AppendPolicy | None) -> None:
+    def _append(self, entry: _Entry, examined: Examined | None) -> None:
         topic, data, result = entry
         service, request = self._service, self._request
         try:
@@ -213,18 +212,17 @@ class AppendRequest:
         self._own_batches()
         data, partition = entry.data, entry.result.partition
         assert data.records is not None and partition is not None
-        policy = partition.policy
-        self._service.examiner.submit(data.records, policy, partial(self._examined, entry, policy))
+        self._service.examiner.submit(data.records, partition.policy, partial(self._examined, entry))
 
-    def _examined(self, entry: _Entry, policy: AppendPolicy, outcome: Outcome) -> None:
+    def _examined(self, entry: _Entry, outcome: Outcome) -> None:
         try:
-            self._take(entry, policy, outcome)
+            self._take(entry, outcome)
         except Exception:
             log.exception("a request could not be handled")
             if self._reply is not None:
                 self._reply.abort()
 
-    def _take(self, entry: _Entry, policy: AppendPolicy, outcome: Outcome) -> None:
+    def _take(self, entry: _Entry, outcome: Outcome) -> None:
         """Go on with a batch that was examined."""
         if isinstance(outcome, KafkaError):
             entry.result.fail(outcome)
@@ -232,8 +230,7 @@ class AppendRequest:
             self._acknowledge([entry.result])
             self._go_on()
         else:
-            entry.data.records = outcome
-            self._go_on(policy)
+            self._go_on(outcome)
         self._service.write_cycle.finish_soon()
 
     def _own_batches(self) -> None:

@@ -15,12 +15,14 @@ from functools import partial
 from forebay.broker.partition.long_polls import Arrivals
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.producer_replay import accept_batch
+from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.replication.truncation import Truncation
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.errors import ErrorCode, KafkaError, StorageError, known_code
 from forebay.wire.batch import BatchHeader, crc_ok, split
 from forebay.wire.messages.fetch import PartitionData
+from forebay.wire.state.delay_notes import is_note
 
 
 def last_fetched_epoch(partition: Partition) -> int:
@@ -122,3 +124,6 @@ def _append_batch(partition: Partition, batch: memoryview, header: BatchHeader) 
     aborted = accept_batch(partition.producers, batch, header)
     if aborted is not None:
         partition.log.append_aborted(aborted)
+    if header.is_control and partition.waiting is None and is_note(header):
+        # Its topic takes no delays any more, but messages of an earlier time still wait.
+        partition.waiting = WaitingMessages(partition.leader_epoch, partition.log.end_offset)

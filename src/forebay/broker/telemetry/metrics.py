@@ -41,6 +41,8 @@ class Metrics:
     isr_expands: int = _counter("kafka_server_replicamanager_isrexpands_total")
     isr_updates_failed: int = _counter("kafka_server_replicamanager_failedisrupdates_total")
     dead_letters: int = _counter("forebay_dead_letters_total")
+    delayed_fired: int = _counter("forebay_delayed_fired_total")
+    delayed_late_ms: int = _counter("forebay_delayed_late_ms_total")
     background_failures: int = _counter("forebay_background_failures_total")
     coordinator_failures: int = _counter("forebay_coordinator_failures_total")
     leases_lost: int = _counter("forebay_leases_lost_total")

@@ -223,6 +223,7 @@ class Compactor:
             buffer_bytes=config.cleaner.buffer_bytes,
             pass_over=log_.unreadable.pass_over,
             max_output_bytes=config.storage.decompress_max_bytes,
+            notes_below=0 if partition.waiting is None else partition.waiting.kept_from,
         )
 
     def _is_on_all_replicas(self, partition: Partition) -> bool:

@@ -22,7 +22,7 @@ class Retention:
         log_ = partition.log
         if log_.offline is not None:
             return
-        plan = self._plan(partition)
+        plan = _without_waiting(partition, self._plan(partition))
         if plan.roll_first:
             log_.roll()
         if plan.delete_count:
@@ -51,3 +51,16 @@ class Retention:
             log_start_offset=log_.start_offset,
             high_watermark=partition.high_watermark,
         )
+
+
+def _without_waiting(partition: Partition, plan: RetentionPlan) -> RetentionPlan:
+    """The same without segments that messages need which wait for their time: those are carried on first."""
+    waiting = partition.waiting
+    if waiting is None or not plan.delete_count:
+        return plan
+    wanted = partition.log.segments()[: plan.delete_count]
+    free = [segment for segment in wanted if segment.next_offset <= waiting.kept_from]
+    if len(free) < len(wanted):
+        waiting.carry_below(wanted[-1].next_offset, sum(segment.size for segment in wanted))
+    # The active segment is rolled all the same, so that what is carried on goes into another.
+    return plan._replace(delete_count=len(free))

@@ -151,6 +151,39 @@ _KEYS = (
         attribute="delay_ms",
         fallbacks=(),
     ),
+    TopicKey(
+        definition=bool_key(
+            "forebay.delay.enable",
+            False,
+            "Whether messages can ask to be delivered later, with the headers forebay-deliver-at and "
+            "forebay-deliver-after. Off, such headers mean nothing; what waits already is still delivered.",
+            dynamic=True,
+        ),
+        attribute="delay_enable",
+        fallbacks=(),
+    ),
+    TopicKey(
+        definition=long_key(
+            "forebay.delay.max.ms",
+            30 * 24 * _HOUR_MS,
+            "How far ahead the time of delivery of a message may lie.",
+            0,
+            dynamic=True,
+        ),
+        attribute="delay_max_ms",
+        fallbacks=(),
+    ),
+    TopicKey(
+        definition=long_key(
+            "forebay.delay.pending.max",
+            10_000_000,
+            "How many messages of one partition may wait for their time.",
+            0,
+            dynamic=True,
+        ),
+        attribute="delay_pending_max",
+        fallbacks=(),
+    ),
     _throttled("leader.replication.throttled.replicas", "leader_throttled_replicas", "leader"),
     _throttled("follower.replication.throttled.replicas", "follower_throttled_replicas", "follower"),
     *(_ignored(definition) for definition in IGNORED_TOPIC_KEYS),

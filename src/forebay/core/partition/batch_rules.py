@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as StructError
 
+from forebay.core.partition.delayed_records import DelayPolicy
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import (
     CODEC_MASK,
@@ -25,6 +26,7 @@ from forebay.wire.batch import (
     LENGTH_PREFIX,
     MAGIC,
     NO_TIMESTAMP,
+    NOTED,
     TRANSACTIONAL,
     BatchHeader,
     crc32c,
@@ -69,16 +71,19 @@ class AppendPolicy:
     compacted: bool = False
     max_output_bytes: int = MAX_OUTPUT_BYTES
     """Bound of a batch's records when they have to be decompressed."""
+    delays: DelayPolicy | None = None
+    """What records may ask for that are to be delivered later; None where that is not looked at."""
     records_max: tuple[int, ...] = field(init=False)
     """By codec: more records than this could not be unpacked, or take too long to look at one by one."""
     stores_unread: bool = field(init=False)
     """Whether batches are stored as they came: no record is looked at and nothing is changed."""
 
     def __post_init__(self) -> None:
-        most = EXAMINED_RECORDS_MAX if self.compacted else _RECORDS_MAX
+        looks = self.compacted or self.delays is not None
+        most = EXAMINED_RECORDS_MAX if looks else _RECORDS_MAX
         most_packed = min(most, self.max_output_bytes // _RECORD_BYTES_MIN)
         records_max = tuple(most_packed if codec else most for codec in range(CODEC_MASK + 1))
-        stores_unread = not (self.compacted or self.log_append_time or self.codec is not None)
+        stores_unread = not (looks or self.log_append_time or self.codec is not None)
         object.__setattr__(self, "records_max", records_max)
         object.__setattr__(self, "stores_unread", stores_unread)
 
@@ -202,6 +207,8 @@ def _refuse_content(header: BatchHeader) -> None:
         raise _invalid("clients may not write control batches")
     if header.attributes & DELETE_HORIZON:
         raise _invalid("only the broker may give a batch a delete horizon")
+    if header.attributes & NOTED:
+        raise _invalid("only the broker may bind a batch to a delay note")
     if header.codec > max(Codec):
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,

@@ -1,8 +1,9 @@
 """Batches whose records have to be read before they are appended.
 
-Most topics store a batch unread. Two kinds do not. A compacted topic needs the key of every record, and its
+Most topics store a batch unread. Three kinds do not. A compacted topic needs the key of every record, and its
 compaction trusts what a record says of its offset and its time. A topic with a compression of its own unpacks
-what came under another. Such batches are examined: every record is checked, and the batch is packed as the
+what came under another. A topic with delays looks for records that are to be delivered later, and takes them
+out (`delayed_records.py`). Such batches are examined: every record is checked, and the batch is packed as the
 topic stores it.
 
 That can take long: a few kilobytes can stand for a million records. So `examine_at_once`, for the event loop,
@@ -12,11 +13,13 @@ takes small batches only, and raises `Unexamined` for the others; those go throu
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from forebay.core.partition.batch_rules import AppendPolicy, out_of_range, too_large
+from forebay.core.partition.delayed_records import MARK, Delayed, take_delayed
 from forebay.errors import ErrorCode, InvalidRecords, KafkaError, ProtocolError
 from forebay.wire.batch import CODEC_MASK, NO_TIMESTAMP, BatchHeader, assemble, read_header
-from forebay.wire.compression import OutputTooLarge, compress
+from forebay.wire.compression import Codec, OutputTooLarge, compress
 from forebay.wire.record_spans import TimestampOutOfRange, check_headers, payload_of, record_spans
 
 AT_ONCE_RECORDS_MAX = 200
@@ -36,10 +39,19 @@ class Unexamined(KafkaError):
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, "the records of this batch were not examined")
 
 
-def examine_at_once(batch: memoryview, header: BatchHeader, policy: AppendPolicy, now_ms: int) -> memoryview:
+class Examined(NamedTuple):
+    """What to store in place of a batch."""
+
+    policy: AppendPolicy
+    """What was looked at, and how: another policy may want another batch."""
+    batch: memoryview
+    delayed: Delayed | None = None
+
+
+def examine_at_once(batch: memoryview, header: BatchHeader, policy: AppendPolicy, now_ms: int) -> Examined:
     """What to store in place of the batch. Raises KafkaError to refuse it, Unexamined if it is large."""
-    if not needs_reading(header, policy):
-        return batch
+    if not needs_reading(batch, header, policy):
+        return Examined(policy, batch)
     if header.record_count > AT_ONCE_RECORDS_MAX or header.size > AT_ONCE_BYTES_MAX:
         raise Unexamined
     try:
@@ -49,11 +61,11 @@ def examine_at_once(batch: memoryview, header: BatchHeader, policy: AppendPolicy
     return _examine(batch, header, payload, policy, now_ms, _nothing)
 
 
-def examine(batch: memoryview, policy: AppendPolicy, now_ms: int, pause: Callable[[], None]) -> memoryview:
+def examine(batch: memoryview, policy: AppendPolicy, now_ms: int, pause: Callable[[], None]) -> Examined:
     """The same for a batch of any size, in a thread. `pause` is called every few records."""
     header = read_header(batch)
-    if not needs_reading(header, policy):
-        return batch
+    if not needs_reading(batch, header, policy):
+        return Examined(policy, batch)
     try:
         payload = _unpack(batch, header, policy.max_output_bytes)
     except OutputTooLarge as error:
@@ -85,8 +97,10 @@ def with_records_named(
     return bad.error(header.record_count) or error
 
 
-def needs_reading(header: BatchHeader, policy: AppendPolicy) -> bool:
-    return policy.compacted or policy.repacks(header.codec)
+def needs_reading(batch: memoryview, header: BatchHeader, policy: AppendPolicy) -> bool:
+    if policy.compacted or policy.repacks(header.codec):
+        return True
+    return policy.delays is not None and (header.codec != Codec.NONE or MARK in bytes(batch))
 
 
 def _unpack(batch: memoryview, header: BatchHeader, max_output_bytes: int) -> bytes:
@@ -105,11 +119,15 @@ def _examine(
     policy: AppendPolicy,
     now_ms: int,
     pause: Callable[[], None],
-) -> memoryview:
+) -> Examined:
     if policy.compacted:
         _check_records(payload, header, policy, now_ms, pause)
+    if policy.delays is not None and MARK in payload:
+        examined = _without_delayed(header, payload, policy, now_ms, pause)
+        if examined is not None:
+            return examined
     if not policy.repacks(header.codec):
-        return batch
+        return Examined(policy, batch)
     assert policy.codec is not None
     attributes = header.attributes & ~CODEC_MASK | policy.codec
     made = assemble(
@@ -117,7 +135,29 @@ def _examine(
     )
     if len(made) > policy.max_message_bytes:
         raise too_large(len(made), policy)
-    return memoryview(made)
+    return Examined(policy, memoryview(made))
+
+
+def _without_delayed(
+    header: BatchHeader, payload: bytes, policy: AppendPolicy, now_ms: int, pause: Callable[[], None]
+) -> Examined | None:
+    """The batch without the records that are to be delivered later; None if there are none."""
+    assert policy.delays is not None
+    bad = BadRecords()
+    codec = header.codec if policy.codec is None else policy.codec
+    try:
+        taken = take_delayed(header, payload, policy.delays, bad, codec=codec, now_ms=now_ms, pause=pause)
+    except ProtocolError as error:
+        raise _invalid(error) from None
+    refusal = bad.error(header.record_count)
+    if refusal is not None:
+        raise refusal
+    if taken is None:
+        return None
+    made, delayed = taken
+    if len(made) > policy.max_message_bytes:
+        raise too_large(len(made), policy)
+    return Examined(policy, memoryview(made), delayed)
 
 
 def _check_records(

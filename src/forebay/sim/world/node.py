@@ -26,6 +26,7 @@ from forebay.sim.world.store import SimStore
 from forebay.sim.world.store_client import StoreClient
 from forebay.sim.world.virtual_time import World
 from forebay.storage.checkpoint import LOG_START_OFFSETS, read_offsets
+from forebay.storage.delay_index import DelayIndex, index_in_memory
 
 PORT = 9092
 DATA_DIR = "/data"
@@ -62,6 +63,22 @@ class SimClock:
         """Threads of this world do each of their works at once (see `SimThreads`)."""
 
 
+class SimDelayIndexes:
+    """The indexes of delays on one machine: they survive a process, and are lost with power or disk."""
+
+    def __init__(self) -> None:
+        self._indexes: dict[str, DelayIndex] = {}
+
+    def exists(self, directory: str) -> bool:
+        return directory in self._indexes
+
+    def of(self, directory: str) -> DelayIndex:
+        return self._indexes.setdefault(directory, index_in_memory())
+
+    def lose(self) -> None:
+        self._indexes.clear()
+
+
 class SimProcess:
     """A process from its start to its end: a loop, and what its kernel holds for it."""
 
@@ -96,6 +113,7 @@ class SimNode:
         self.host = f"node{node_id}"
         self.address: Address = (self.host, PORT)
         self.disk = SimDisk(world.chance(f"disk/{self.host}"))
+        self.delay_indexes = SimDelayIndexes()
         self.clock = SimClock(world, world.chance(f"clock/{self.host}").randint(-200, 200))
         self._broker: Broker | None = None
         self.ready = False
@@ -197,6 +215,7 @@ class SimNode:
             network=process.network,
             executor=process.threads,
             entropy=process.entropy,
+            delay_indexes=self.delay_indexes,
             open_store=lambda _: self._open_store(process),
         )
         process.spawn(lambda: self._run(process, config, ports))
@@ -289,17 +308,20 @@ class SimNode:
         self._world.note("node", f"{self.host} loses power")
         self._go_dark()
         self.disk.lose_power()
+        self.delay_indexes.lose()
 
     def lose_disk(self) -> None:
         """The disk breaks, and an empty one takes its place."""
         self._world.note("node", f"{self.host} loses its disk")
         self._go_dark()
         self.disk.erase()
+        self.delay_indexes.lose()
 
     def replace_disk(self) -> None:
         """An empty disk takes the place of this one, while nothing runs."""
         assert not self.running
         self.disk.erase()
+        self.delay_indexes.lose()
         self.noted_starts.clear()
 
     def _go_dark(self) -> None:

@@ -13,7 +13,7 @@ the reading to a thread (`stretches`, timestamp_search.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from forebay.clock import Clock, monotonic_ms
@@ -56,6 +56,31 @@ class Log(SwappingLog):
         self.forget_swap()
         self.take_offline(f"{self.directory} is no longer in use")
         self._segments.close()
+
+    # --- appending -----------------------------------------------------------------------------------------
+
+    def append_together(self, batches: Sequence[tuple[memoryview, BatchHeader]]) -> None:
+        """Queue batches so that one call writes all of them: into one segment, however large they are."""
+        first, last = batches[0][1], batches[-1][1]
+        size = sum(len(batch) for batch, _ in batches)
+        max_timestamp = max(header.max_timestamp for _, header in batches)
+        if (
+            self._position + size > self._roll_bytes
+            or max_timestamp > self._roll_timestamp
+            or last.last_offset > self._roll_offset
+            or first.base_offset < self.end_offset
+        ):
+            self._make_ready(size, first.base_offset, last.last_offset, max_timestamp)
+        segment = self._active
+        for batch, header in batches:  # as `append_at` does it, but the limits count no more
+            if header.max_timestamp > segment.max_timestamp:
+                segment.max_timestamp = header.max_timestamp
+                segment.max_timestamp_offset = header.last_offset
+            if self._position > self._index_at:
+                self._add_index_entry(header.last_offset, self._position)
+            self._pending.append(batch)
+            self._position += len(batch)
+            self.end_offset = header.last_offset + 1
 
     # --- coming back ---------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from typing import Protocol
 from forebay.core.partition.compaction.offset_map import OffsetMap
 from forebay.core.partition.producer_table import ProducerTable
 from forebay.errors import ProtocolError
-from forebay.wire.batch import TIMESTAMP_MAX, BatchHeader, read_marker
+from forebay.wire.batch import NOTED, TIMESTAMP_MAX, BatchHeader, read_header, read_marker
 from forebay.wire.compression import MAX_OUTPUT_BYTES
 from forebay.wire.record_spans import (
     RecordSpan,
@@ -38,6 +38,7 @@ from forebay.wire.record_spans import (
     record_spans,
     without_records,
 )
+from forebay.wire.state.delay_notes import binds, is_note
 from forebay.wire.varint import Bytes
 
 PassOver = Callable[[int, str], None]
@@ -163,6 +164,10 @@ class BatchFilter:
     """Whether deletions and markers go when their time has come. False while a replica may not have them."""
     pass_over: PassOver
     max_output_bytes: int = MAX_OUTPUT_BYTES
+    notes_below: int = 0
+    """No message that waits for its time needs a delay note below this offset."""
+    kept_note: BatchHeader | None = None
+    """The delay note that was met last, if it stays: the batch that it is bound to stays with it."""
     aborted_kept: list[int] = field(default_factory=list)
     """Offsets of the markers of aborted transactions that still had messages. A reader that got a range of
     the log before its compaction needs them; the next cleaning leaves them out."""
@@ -176,9 +181,17 @@ class BatchFilter:
             return batch
 
     def _clean(self, batch: Bytes, header: BatchHeader, *, keeps_place: bool) -> Bytes | None:
+        note, self.kept_note = self.kept_note, None
         if header.is_control:
-            left = self._clean_control(batch, header)
+            left = self._clean_note(batch, header) if is_note(header) else self._clean_control(batch, header)
             return placeholder(header) if left is None and keeps_place else left
+        left = self._clean_messages(batch, header, keeps_place=keeps_place)
+        is_left = left is not None and read_header(left).attributes & NOTED
+        if note is not None and not is_left and binds(note, header):
+            return without_records(header) if header.record_count else batch
+        return left
+
+    def _clean_messages(self, batch: Bytes, header: BatchHeader, *, keeps_place: bool) -> Bytes | None:
         if self.transactions.is_aborted(header):
             return self._emptied(batch, header, keeps_place)
         if header.base_offset >= self.offsets.end_offset:
@@ -223,6 +236,22 @@ class BatchFilter:
             return None
         if header.delete_horizon_ms is not None:
             return batch
+        return self._with_horizon(batch, header)
+
+    def _clean_note(self, batch: Bytes, header: BatchHeader) -> Bytes | None:
+        """Notes that nothing needs go like deletions: from the front on, and when all replicas have them.
+
+        If one were kept before another that has gone, messages would seem to wait that do not.
+        """
+        if header.base_offset >= self.notes_below or not header.record_count:
+            self.kept_note = header
+            return batch
+        if self._is_past(header):
+            return None
+        self.kept_note = header
+        return batch if header.delete_horizon_ms is not None else self._with_horizon(batch, header)
+
+    def _with_horizon(self, batch: Bytes, header: BatchHeader) -> Bytes:
         payload = payload_of(batch, header, self.max_output_bytes)
         spans = list(record_spans(payload, header))
         return keep_records(header, payload, spans, delete_horizon_ms=self._horizon_ms)

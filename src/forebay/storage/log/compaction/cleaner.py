@@ -54,6 +54,8 @@ class CleaningTask:
     buffer_bytes: int
     pass_over: PassOver
     max_output_bytes: int = MAX_OUTPUT_BYTES
+    notes_below: int = 0
+    """No message that waits for its time needs a delay note below this offset."""
 
 
 class Cleaner:
@@ -93,6 +95,7 @@ class Cleaner:
             forgets_deletions=task.forgets_deletions,
             pass_over=task.pass_over,
             max_output_bytes=task.max_output_bytes,
+            notes_below=task.notes_below,
         )
         return self._groups()
 

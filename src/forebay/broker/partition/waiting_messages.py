@@ -1,0 +1,108 @@
+"""What the loop knows of the messages of a partition that wait for their time.
+
+The index in a file knows all of them (`storage/delay_index.py`) and follows the log; this is what appending,
+delivering and retention need of it at once. `broker/delays/` keeps it up to date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from forebay.core.delays.unindexed import UnindexedNotes
+from forebay.core.partition.batch_rules import place
+from forebay.core.partition.delayed_records import Delayed
+from forebay.errors import ErrorCode, InvalidRecords
+from forebay.storage.delay_index import IndexState
+from forebay.storage.log.log import Log
+from forebay.wire.batch import BatchHeader, EndTxnMarker, read_header
+
+_NAMED_RECORDS_MAX = 1000
+
+
+class Carry(NamedTuple):
+    """The part of a log from which messages that wait are to be carried to its end."""
+
+    below: int
+    size: int
+
+
+class WaitingMessages:
+    __slots__ = ("_leader_epoch", "carry", "in_flight_end", "index", "on_carry", "unindexed")
+
+    def __init__(self, leader_epoch: int, end_offset: int) -> None:
+        self.index: IndexState | None = None
+        """As of now; None until it is opened."""
+        self.carry: Carry | None = None
+        """What retention waits for."""
+        self.on_carry: Callable[[], None] | None = None
+        self.begin_term(leader_epoch, end_offset)
+
+    @property
+    def pending(self) -> int:
+        return 0 if self.index is None else self.index.pending
+
+    @property
+    def kept_from(self) -> int:
+        """Nothing from this offset on may be deleted by retention."""
+        if self.index is None:
+            return 0
+        oldest = self.index.oldest_home
+        return self.index.position if oldest is None else min(oldest, self.index.position)
+
+    def carry_below(self, offset: int, size: int) -> None:
+        """Retention would delete the log below this offset, of this size, but for what waits there."""
+        self.carry = Carry(offset, size)
+        if self.on_carry is not None:
+            self.on_carry()
+
+    def begin_term(self, leader_epoch: int, start_offset: int) -> None:
+        self._leader_epoch = leader_epoch
+        self.unindexed = UnindexedNotes(start_offset)
+        """What this leader has appended and the index does not have yet."""
+        self.in_flight_end = 0
+        """Behind the last delivery of this term: the next one waits until the index has it."""
+
+    def indexed(self, state: IndexState) -> None:
+        self.index = state
+        self.unindexed.indexed(state.position)
+
+    def append_delayed(self, log: Log, batch: memoryview, header: BatchHeader, delayed: Delayed) -> int:
+        """Queue a client's batch and the note of what was taken out of it; the offset of the batch.
+
+        Raises KafkaError if too much would wait, or the log cannot be written.
+        """
+        self._check_room(delayed)
+        base_offset = self.append_noted(log, delayed.note, batch, header)
+        self.unindexed.appended(
+            log.end_offset,
+            keys=delayed.keys,
+            ids=delayed.ids,
+            waiting=len(delayed.numbers),
+            producer_id=header.producer_id if header.is_transactional else None,
+        )
+        return base_offset
+
+    def append_noted(self, log: Log, note: bytearray, batch: memoryview, header: BatchHeader) -> int:
+        """Queue a note and the batch that it is bound to; the offset of the batch. Raises StorageError."""
+        offset, view = log.end_offset, memoryview(note)
+        note_header = place(view, read_header(view), offset, self._leader_epoch)
+        header = place(batch, header, offset + 1, self._leader_epoch)
+        log.append_together(((view, note_header), (batch, header)))
+        return offset + 1
+
+    def append_note(self, log: Log, note: bytearray) -> None:
+        """Queue a note that stands alone. Raises StorageError."""
+        view = memoryview(note)
+        log.append(view, place(view, read_header(view), log.end_offset, self._leader_epoch))
+
+    def transaction_ended(self, header: BatchHeader, marker: EndTxnMarker, first_offset: int | None) -> None:
+        """A marker was appended. `first_offset`: where its transaction began, if there was one."""
+        self.unindexed.ended(header.next_offset, marker.producer_id, first_offset, commit=marker.commit)
+
+    def _check_room(self, delayed: Delayed) -> None:
+        count, most = self.pending + self.unindexed.messages + len(delayed.numbers), delayed.pending_max
+        if delayed.numbers and count > most:
+            reason = f"more than {most} messages would wait in this partition (forebay.delay.pending.max)"
+            named = dict.fromkeys(delayed.numbers[:_NAMED_RECORDS_MAX], reason)
+            raise InvalidRecords(ErrorCode.POLICY_VIOLATION, reason, named)

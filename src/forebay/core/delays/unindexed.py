@@ -1,0 +1,141 @@
+"""What the notes say that the index of waiting messages has not got to yet, as far as it matters to delivery.
+
+The leader plans deliveries from the index, which follows the log. A message may have been cancelled, or
+replaced, by a note between the two. The leader has appended that note itself, in this term, so it can
+remember it. Of what was appended before its term it knows nothing: nothing is delivered until the index has
+come to where the term begins.
+
+A transaction's notes count when it is committed. If it began before the term, not all of its notes are
+remembered: then delivery waits for the index, and likewise if there is too much to remember.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from forebay.wire.state.delay_notes import Waiting
+
+_REMEMBERED_MAX = 100_000
+
+
+class _Effect(NamedTuple):
+    """What a note, or the marker of a transaction with notes, has ended."""
+
+    next_offset: int
+    keys: tuple[bytes, ...]
+    ids: tuple[int, ...]
+    waiting: int
+
+
+class UnindexedNotes:
+    __slots__ = (
+        "_effects",
+        "_ids",
+        "_keys",
+        "_open",
+        "_open_size",
+        "_remembers_from",
+        "last_offset",
+        "messages",
+        "wait_for",
+    )
+
+    def __init__(self, start_offset: int) -> None:
+        """`start_offset`: where the term begins."""
+        self.wait_for = start_offset
+        """Nothing is delivered before the index has come here."""
+        self._remembers_from = start_offset
+        """Of transactions that began here or later all notes are remembered."""
+        self.last_offset = start_offset
+        """Behind the last note or marker of this term: the index has nothing to read from here on."""
+        self.messages = 0
+        """How many messages wait by the notes that are not indexed."""
+        self._effects: deque[_Effect] = deque()
+        self._keys: dict[bytes, int] = {}
+        self._ids: dict[int, int] = {}
+        """How many effects name each."""
+        self._open: dict[int, list[_Effect]] = {}
+        """By producer: of transactions that are open."""
+        self._open_size = 0
+
+    def appended(
+        self,
+        next_offset: int,
+        *,
+        keys: Iterable[bytes] = (),
+        ids: Iterable[int] = (),
+        waiting: int = 0,
+        producer_id: int | None = None,
+    ) -> None:
+        """A note was appended, and ends before this offset. `producer_id`: as part of its transaction."""
+        effect = _Effect(next_offset, tuple(keys), tuple(ids), waiting)
+        self.last_offset = next_offset
+        if producer_id is None:
+            self._add(effect)
+        elif effect.keys or effect.ids or waiting:
+            self._open.setdefault(producer_id, []).append(effect)
+            self._open_size += len(effect.keys) + len(effect.ids)
+            self.messages += waiting
+        self._bound(next_offset)
+
+    def ended(self, next_offset: int, producer_id: int, first_offset: int | None, *, commit: bool) -> None:
+        """A marker was appended. `first_offset`: where its transaction began, if there was one."""
+        self.last_offset = next_offset
+        noted = self._open.pop(producer_id, [])
+        self._open_size -= sum(len(each.keys) + len(each.ids) for each in noted)
+        self.messages -= sum(each.waiting for each in noted)
+        if not commit:
+            return
+        if first_offset is not None and first_offset < self._remembers_from:
+            self.wait_for = next_offset
+        for each in noted:
+            self._add(each._replace(next_offset=next_offset))
+        self._bound(next_offset)
+
+    def indexed(self, position: int) -> None:
+        """The index has everything below this offset."""
+        effects = self._effects
+        while effects and effects[0].next_offset <= position:
+            effect = effects.popleft()
+            self.messages -= effect.waiting
+            for key in effect.keys:
+                _count_down(self._keys, key)
+            for id_ in effect.ids:
+                _count_down(self._ids, id_)
+
+    def ends(self, message: Waiting) -> bool:
+        """Whether a message that waits by the index waits no more."""
+        return message.schedule_key in self._keys or message.id in self._ids
+
+    def ended_names(self) -> tuple[frozenset[bytes], frozenset[int]]:
+        """The schedule keys and the ids of messages that wait no more, whatever the index says."""
+        return frozenset(self._keys), frozenset(self._ids)
+
+    def _add(self, effect: _Effect) -> None:
+        self._effects.append(effect)
+        self.messages += effect.waiting
+        for key in effect.keys:
+            self._keys[key] = self._keys.get(key, 0) + 1
+        for id_ in effect.ids:
+            self._ids[id_] = self._ids.get(id_, 0) + 1
+
+    def _bound(self, next_offset: int) -> None:
+        if len(self._keys) + len(self._ids) + self._open_size <= _REMEMBERED_MAX:
+            return
+        # What is open is not remembered: its marker makes delivery wait.
+        self.wait_for = self._remembers_from = next_offset
+        self.messages -= sum(each.waiting for noted in self._open.values() for each in noted)
+        self._open = {}
+        self._open_size = 0
+        self._effects = deque(each._replace(keys=(), ids=()) for each in self._effects)
+        self._keys, self._ids = {}, {}
+
+
+def _count_down(counts: dict[bytes, int] | dict[int, int], name: bytes | int) -> None:
+    left = counts[name] - 1  # type: ignore[index]
+    if left:
+        counts[name] = left  # type: ignore[index]
+    else:
+        del counts[name]  # type: ignore[arg-type]

@@ -1,0 +1,170 @@
+"""Records that ask to be delivered later: taken out of their batch, and written into a delay note before it.
+
+What is left of the batch keeps its offsets, its producer's numbers and its transaction, so everything that is
+promised of a batch holds for what was taken out of it. A batch may be left without any record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from forebay.core.delays.fired import SCHEDULE_ID, SCHEDULED_AT
+from forebay.core.delays.headers import (
+    CANCEL,
+    DELIVER_AFTER,
+    DELIVER_AT,
+    PREFIX,
+    SCHEDULE_KEY,
+    Delay,
+    DelayError,
+    parse,
+)
+from forebay.errors import ProtocolError
+from forebay.wire.batch import CODEC_MASK, NOTED, BatchHeader
+from forebay.wire.record_spans import RecordSpan, keep_records, record_spans, without_records
+from forebay.wire.records import Header, parse_headers, write_header
+from forebay.wire.state.delay_notes import CancelKey, Change, NoMore, Waiting, build_note
+from forebay.wire.varint import read_varint, write_varint
+
+_TAKEN_OFF = frozenset((DELIVER_AT, DELIVER_AFTER, SCHEDULE_KEY, CANCEL, SCHEDULED_AT, SCHEDULE_ID))
+"""A message that is delivered has none of these from its producer: passed on, it would be delayed again."""
+_ADDED_HEADERS = 2
+MARK = PREFIX.encode()
+"""Records without these bytes ask for nothing."""
+
+
+class DelayPolicy(NamedTuple):
+    """What a topic allows, and which partition this is."""
+
+    delay_ms_max: int
+    pending_max: int
+    partition: int
+
+
+class Delayed(NamedTuple):
+    """What was taken out of a batch."""
+
+    note: bytearray
+    """The note, which has no place in the log yet."""
+    numbers: tuple[int, ...]
+    """Which records of the batch wait."""
+    keys: tuple[bytes, ...]
+    """Schedule keys under which others wait no more."""
+    ids: tuple[int, ...]
+    """Messages that it cancels."""
+    pending_max: int
+    """How many messages may wait in the partition."""
+
+
+class Refusals(Protocol):
+    def note(self, number: int, reason: str) -> None:
+        """This record of the batch is refused."""
+
+
+def take_delayed(
+    header: BatchHeader,
+    payload: bytes,
+    policy: DelayPolicy,
+    refusals: Refusals,
+    *,
+    codec: int,
+    now_ms: int,
+    pause: Callable[[], None],
+) -> tuple[bytearray, Delayed] | None:
+    """The batch under this codec without what waits, and that; None if no record asks for anything.
+
+    Raises ProtocolError for records that are malformed. The caller looks at the refusals.
+    """
+    kept: list[RecordSpan] = []
+    changes: list[Change] = []
+    waiting: list[int] = []
+    for span in record_spans(payload, header):
+        pause()
+        asked = None
+        if payload.find(MARK, span.headers_at, span.end) >= 0:
+            try:
+                asked = _asked(payload, span, policy, now_ms)
+            except DelayError as error:
+                refusals.note(span.offset_delta, error.message)
+                continue
+        if asked is None:
+            kept.append(span)
+            continue
+        change, stays = _change(payload, span, *asked, now_ms=now_ms, codec=header.codec)
+        if change is not None:
+            changes.append(change)
+        if stays:
+            kept.append(span)
+        elif isinstance(change, Waiting):
+            waiting.append(span.offset_delta)
+    if not changes:
+        return None
+    left = header._replace(attributes=header.attributes & ~CODEC_MASK | codec | NOTED)
+    batch = keep_records(left, payload, kept, delete_horizon_ms=None) if kept else without_records(left)
+    note = build_note(changes, bound=True, timestamp=now_ms, relative=True, codec=codec)
+    keys, ids = _ended(changes)
+    return batch, Delayed(note, tuple(waiting), keys, ids, policy.pending_max)
+
+
+def _ended(changes: list[Change]) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
+    """The schedule keys and ids under which others wait no more."""
+    keys = [
+        change.schedule_key
+        for change in changes
+        if not isinstance(change, NoMore) and change.schedule_key is not None
+    ]
+    ids = [id_ for change in changes if isinstance(change, NoMore) for id_ in change.ids]
+    return tuple(keys), tuple(ids)
+
+
+def _asked(
+    payload: bytes, span: RecordSpan, policy: DelayPolicy, now_ms: int
+) -> tuple[Delay, list[Header]] | None:
+    """What a record asks for, and its other headers."""
+    try:
+        headers, end = parse_headers(payload, span.headers_at, span.end)
+    except IndexError:
+        raise ProtocolError("record runs past the end of its batch") from None
+    if end != span.end:
+        raise ProtocolError("record's length does not match its fields")
+    delay = parse(headers, now_ms, policy.delay_ms_max)
+    if delay is None:
+        return None
+    if delay.cancels is not None:
+        partition = int(delay.cancels.split(b"-")[0])
+        if partition != policy.partition:
+            raise DelayError(
+                f"header {CANCEL}: {delay.cancels.decode()} waits in partition {partition}, this one is "
+                f"{policy.partition}; send it there"
+            )
+    return delay, [each for each in headers if each[0] not in _TAKEN_OFF]
+
+
+def _change(
+    payload: bytes, span: RecordSpan, delay: Delay, headers: list[Header], *, now_ms: int, codec: int
+) -> tuple[Change | None, bool]:
+    """What a record changes, and whether it stays in its batch."""
+    if delay.cancels is not None:
+        return NoMore((int(delay.cancels.split(b"-")[1]),)), False
+    _, body_at = read_varint(payload, span.offset_at)
+    if delay.due_ms is not None and delay.due_ms > now_ms:
+        body = bytearray(payload[body_at : span.headers_at])
+        write_varint(body, len(headers) + _ADDED_HEADERS)
+        for key, value in headers:
+            write_header(body, key, value)
+        write_header(body, SCHEDULED_AT, str(now_ms).encode())
+        key_ = delay.schedule_key
+        return Waiting(span.offset_delta, delay.due_ms, now_ms, codec, key_, bytes(body)), False
+    if delay.schedule_key is None:
+        return None, True
+    # Under a schedule key, a record without a time takes the place of what waits. Without a value it only
+    # ends that.
+    only_cancels = delay.due_ms is None and _has_no_value(payload, body_at)
+    return CancelKey(delay.schedule_key), not only_cancels
+
+
+def _has_no_value(payload: bytes, body_at: int) -> bool:
+    key_length, position = read_varint(payload, body_at)
+    value_length, _ = read_varint(payload, position + max(key_length, 0))
+    return value_length <= 0
