@@ -39,12 +39,13 @@ class CompiledView:
 
 
 def compile_view(where: str | None, select: str | None, *, keep_tombstones: bool = False) -> CompiledView:
-    """Raises ViewError, which says what is wrong and shows where.
+    """Raises ViewError, which says what is wrong and shows where. Not for the event loop: the longest texts
+    take half a second, and so does the import of the parser when the first one is compiled.
 
     `keep_tombstones`: conditions that use the value do not hold for records without one; those that are
     joined by AND are left out for such records, so that deletions reach who keeps a table of the view.
     """
-    # Takes half a second and memory, which a broker without views keeps.
+    # A broker without views does not pay for the parser.
     from forebay.core.views.sql.translation import read_condition, read_selection
 
     condition = read_condition(where) if where is not None else None

@@ -56,6 +56,8 @@ def _called(source: Source, node: exp.Expression) -> tuple[str, list[exp.Express
         return name, found
     if isinstance(node, exp.Anonymous) and str(node.this).lower() in FUNCTIONS:
         return str(node.this).lower(), node.expressions
+    if isinstance(node, exp.JSONExtract | exp.JSONExtractScalar):
+        raise source.error(node, "a field is named so: value.field or value['field']")
     if isinstance(node, exp.Func):
         name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
         raise source.error(node, f"there is no function {name.lower()}; there are {_NAMES}")

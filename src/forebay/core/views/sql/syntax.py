@@ -50,9 +50,14 @@ class Source:
         return tree
 
     def error(self, node: exp.Expression, message: str) -> ViewError:
-        """An error at the place of a node, or of the first of its parts that has one."""
-        starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
-        return self.error_at(min(starts) if starts else None, message)
+        """An error at the place of a node: that of its first part that has one, or of what it is in."""
+        around: Any = node
+        while around is not None:
+            starts = [part.meta["start"] for part in around.walk() if "start" in part.meta]
+            if starts:
+                return self.error_at(min(starts), message)
+            around = around.parent
+        return ViewError(message)
 
     def error_at(self, position: int | None, message: str) -> ViewError:
         return error_at(self.text, None if position is None else position - len(self._prefix), message)
@@ -106,4 +111,6 @@ def selection_trees(text: str) -> tuple[Source, list[exp.Expression]]:
             node = part[0] if isinstance(part, list) else part
             place = node if isinstance(node, exp.Expression) else tree
             raise source.error(place, "a selection has nothing but expressions, and no FROM or WHERE")
+    if not tree.expressions:
+        raise ViewError("the selection is empty")
     return source, tree.expressions
