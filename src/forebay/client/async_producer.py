@@ -12,6 +12,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -23,7 +24,7 @@ from forebay.client import messages
 from forebay.client.async_consumer import AsyncConsumer
 from forebay.client.call_thread import CallThread, uninterrupted
 from forebay.client.errors import ClientError, from_kafka
-from forebay.client.messages import Headers, Message, Record
+from forebay.client.messages import Headers, Message, Record, cancellation
 from forebay.client.presets import Acks, Delivery, Profile, Settings
 from forebay.client.producer import QUEUE_SECONDS_MAX, Callback, Producer
 
@@ -81,6 +82,9 @@ class AsyncProducer:
         headers: Headers = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        deliver_at: datetime | int | None = None,
+        deliver_after: timedelta | float | None = None,
+        schedule_key: str | bytes | None = None,
     ) -> None:
         """Queue a message; waits only while the queue is full. Failures come with `flush`."""
         await self.send_record(
@@ -91,6 +95,9 @@ class AsyncProducer:
                 headers=headers,
                 partition=partition,
                 timestamp_ms=timestamp_ms,
+                deliver_at=deliver_at,
+                deliver_after=deliver_after,
+                schedule_key=schedule_key,
             )
         )
 
@@ -102,6 +109,19 @@ class AsyncProducer:
         result: asyncio.Future[Message] = self._loop.create_future()
         await self._queue(record, self._reports.to(result))
         return await result
+
+    async def cancel(
+        self,
+        topic: str,
+        schedule_key: str | bytes | None = None,
+        *,
+        schedule_id: str | None = None,
+        key: str | bytes | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Cancel a message that waits, and wait for the acknowledgement; see `Producer.cancel`."""
+        record = cancellation(topic, schedule_key, schedule_id=schedule_id, key=key, partition=partition)
+        await self.send_and_wait(record)
 
     async def _queue(self, record: Record, on_delivery: Callback) -> None:
         deadline = self._loop.time() + QUEUE_SECONDS_MAX

@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
@@ -20,7 +21,7 @@ from confluent_kafka import KafkaError
 from forebay.client import messages
 from forebay.client.consumer import Consumer
 from forebay.client.errors import ClientError, DeliveryFailed, from_kafka, kafka_errors
-from forebay.client.messages import Headers, Message, Record
+from forebay.client.messages import Headers, Message, Record, cancellation, schedule_headers
 from forebay.client.presets import Acks, Delivery, Profile, Settings, producer_settings
 from forebay.client.transactions import Transactions
 
@@ -84,8 +85,15 @@ class Producer:
         headers: Headers = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        deliver_at: datetime | int | None = None,
+        deliver_after: timedelta | float | None = None,
+        schedule_key: str | bytes | None = None,
     ) -> None:
-        """Queue a message; waits only while the queue is full."""
+        """Queue a message; waits only while the queue is full.
+
+        `deliver_at`, `deliver_after`, `schedule_key`: see `Record`. The topic needs
+        `forebay.delay.enable=true`.
+        """
         self.send_record(
             Record(
                 topic=topic,
@@ -94,6 +102,9 @@ class Producer:
                 headers=headers,
                 partition=partition,
                 timestamp_ms=timestamp_ms,
+                deliver_at=deliver_at,
+                deliver_after=deliver_after,
+                schedule_key=schedule_key,
             )
         )
 
@@ -118,6 +129,23 @@ class Producer:
             raise results[0]
         return results[0]
 
+    def cancel(
+        self,
+        topic: str,
+        schedule_key: str | bytes | None = None,
+        *,
+        schedule_id: str | None = None,
+        key: str | bytes | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Cancel a message that waits: by its schedule key, in the partition of its key, or by its id.
+
+        Waits for the acknowledgement: what was not delivered by then will not be. It is no error if nothing
+        waits there (any more).
+        """
+        record = cancellation(topic, schedule_key, schedule_id=schedule_id, key=key, partition=partition)
+        self.send_and_wait(record)
+
     def _queue(self, record: Record, on_delivery: Callback) -> None:
         deadline = time.monotonic() + QUEUE_SECONDS_MAX
         while not self.try_send(record, on_delivery):
@@ -131,7 +159,9 @@ class Producer:
             raise ClientError("the producer is closed", fatal=True)
         if self.delivery == "exactly-once" and not self.transactions.open:
             raise ClientError("exactly-once: send inside `with producer.transaction():`")
-        headers = record.headers
+        headers = list(record.headers.items() if isinstance(record.headers, Mapping) else record.headers)
+        if record.is_scheduled:
+            headers += schedule_headers(record, [name for name, _ in headers])
         try:
             with kafka_errors():
                 self._raw.produce(
@@ -141,7 +171,7 @@ class Producer:
                     partition=-1 if record.partition is None else record.partition,
                     on_delivery=on_delivery,
                     timestamp=record.timestamp_ms or 0,
-                    headers=list(headers.items()) if isinstance(headers, Mapping) else list(headers),
+                    headers=headers,
                 )
         except BufferError:
             return False
