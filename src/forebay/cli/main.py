@@ -27,6 +27,7 @@ VERBS = {
     "group": "forebay.cli.group.commands:group",
     "share": "forebay.cli.share.commands:share",
     "dead-letter": "forebay.cli.dead_letter.commands:dead_letter",
+    "delay": "forebay.cli.delay.commands:delay",
     "config": "forebay.cli.config:config",
     "cluster": "forebay.cli.cluster.commands:cluster",
     "pipeline": "forebay.cli.pipeline.commands:pipeline",

@@ -6,6 +6,7 @@ One request at a time; any broker answers.
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from forebay import __version__
@@ -75,6 +76,26 @@ class WireConnection:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class BrokerConnections:
+    """Connections to several brokers of a cluster, opened when they are needed."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._opened: dict[str, WireConnection] = {}
+
+    def any(self) -> WireConnection:
+        return self.at(self._client.bootstrap)
+
+    def at(self, address: str) -> WireConnection:
+        if address not in self._opened:
+            self._opened[address] = WireConnection.open(replace(self._client, bootstrap=address))
+        return self._opened[address]
+
+    def close(self) -> None:
+        for connection in self._opened.values():
+            connection.close()
 
 
 def _connect(client: Client) -> tuple[socket.socket, str]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Self, TypeVar
 
 from forebay.cli.client import REQUEST_SECONDS, Client, CommandError
 from forebay.cli.log_offsets import Place
 from forebay.cli.offset_reset import NewOffset
-from forebay.cli.wire import WireConnection, check, error_text
+from forebay.cli.wire import BrokerConnections, WireConnection, check, error_text
 from forebay.errors import ErrorCode
 from forebay.wire.fields import Request, Response
 from forebay.wire.messages.alter_share_group_offsets import (
@@ -72,15 +70,13 @@ class ShareAdmin:
     """Use it with `with`; connections are opened when they are needed."""
 
     def __init__(self, client: Client) -> None:
-        self._client = client
-        self._opened = ExitStack()
-        self._connections: dict[str, WireConnection] = {}
+        self._connections = BrokerConnections(client)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._opened.close()
+        self._connections.close()
 
     # -- reading -------------------------------------------------------------------------------------
 
@@ -224,27 +220,18 @@ class ShareAdmin:
 
     def _coordinator(self, group: str) -> WireConnection:
         answer = self._until_loaded(
-            lambda: self._any_broker().ask(
+            lambda: self._connections.any().ask(
                 FindCoordinatorRequest(coordinator_keys=[group]), FindCoordinatorResponse
             ),
             lambda answer: [each.error_code for each in answer.coordinators],
         )
         (found,) = answer.coordinators
         check(found.error_code, found.error_message)
-        return self._connection(f"{found.host}:{found.port}")
+        return self._connections.at(f"{found.host}:{found.port}")
 
     def _brokers(self) -> list[WireConnection]:
-        answer = self._any_broker().ask(MetadataRequest(topics=[]), MetadataResponse)
-        return [self._connection(f"{broker.host}:{broker.port}") for broker in answer.brokers]
-
-    def _any_broker(self) -> WireConnection:
-        return self._connection(self._client.bootstrap)
-
-    def _connection(self, address: str) -> WireConnection:
-        if address not in self._connections:
-            opened = WireConnection.open(replace(self._client, bootstrap=address))
-            self._connections[address] = self._opened.enter_context(opened)
-        return self._connections[address]
+        answer = self._connections.any().ask(MetadataRequest(topics=[]), MetadataResponse)
+        return [self._connections.at(f"{broker.host}:{broker.port}") for broker in answer.brokers]
 
 
 def no_share_group(name: str) -> CommandError:
