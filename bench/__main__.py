@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from bench import report
+from bench.delays import delay_figures
 from bench.exactly_once import exactly_once_figures
 from bench.failover import failover_figures
 from bench.footprint import memory_figures, start_figures
@@ -37,6 +38,7 @@ PARTS: dict[str, Callable[[Suite], list[Figure]]] = {
     "growth": growth_figures,
     "groups": group_figures,
     "shares": share_figures,
+    "delays": delay_figures,
     "exactly-once": exactly_once_figures,
     "replication": replication_figures,
     "failover": failover_figures,
