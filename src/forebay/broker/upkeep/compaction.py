@@ -191,6 +191,10 @@ class Compactor:
         segments = log_.sealed_segments(plan.end_offset)
         if not segments:
             raise Stopped  # the log was cut since this was planned
+        waiting = partition.waiting
+        if waiting is not None and waiting.kept_from < plan.end_offset:
+            # The notes from there on can go, too, when what waits is carried on: next time.
+            waiting.carry_below(plan.end_offset, sum(segment.size for segment in segments))
         task = self._task(partition, plan, segments)
         cleaner = Cleaner(self._disk, log_.directory, task, pace.spend)
         # A later message may only take the place of an earlier one when it cannot be lost any more.
