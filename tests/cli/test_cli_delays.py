@@ -10,9 +10,11 @@ import pytest
 
 from forebay.cli.delay.list_delays import time_left
 from forebay.client import Consumer, Producer, Record
+from forebay.wire.batch import records, split
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.forebay_command import Done, forebay
 from support.clients.kafka_clients import DEADLINE_SECONDS, create_topic
+from support.clients.wire_client import WireClient, read
 
 HOUR_S = 3600
 
@@ -137,6 +139,28 @@ def test_fire(delays: Delays) -> None:
         }
     assert seen == {b"in 3 h": delays.ids[0].encode(), b"in 4 h": delays.ids[3].encode()}
     assert eventually(lambda: delays.keys() == ["key-1", "key-2"])
+
+
+def test_many_large_messages_are_fired_in_batches_that_the_topic_allows(
+    broker: BrokerProcess, topic: str
+) -> None:
+    create_topic(broker.bootstrap, topic, forebay_delay_enable="true", max_message_bytes="3000")
+    with Producer(broker.bootstrap, profile="latency") as producer:
+        for number in range(5):
+            record = Record(topic=topic, value=b"%d" % number * 2000, deliver_after=HOUR_S)
+            producer.send_and_wait(record)
+    fired = forebay("delay", "fire", topic, "--all", "--yes", bootstrap=broker.bootstrap)
+    assert (fired.code, fired.out.split()[:2]) == (0, ["fired", "5"])
+    sizes: list[int] = []
+    found: list[bytes | None] = []
+    with WireClient(broker.bootstrap) as client:
+        data = bytes(read(client, topic).records or b"")
+        for position, header in split(data):
+            if not header.is_control and header.record_count:
+                sizes.append(header.size)
+                found += [record.value for record in records(data[position : position + header.size])]
+    assert found == [b"%d" % number * 2000 for number in range(5)]
+    assert max(sizes) <= 3000
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,8 @@ class DelayIndex(Protocol):
     def due(self, now_ms: int, *, count_max: int, bytes_max: int) -> list[Waiting]:
         """The first of those that are due, in the order of (due, id): at least one, if any is."""
 
-    def of_ids(self, ids: Sequence[int]) -> list[Waiting]: ...
+    def of_ids(self, ids: Sequence[int], *, bytes_max: int) -> list[Waiting]:
+        """Those of these ids that wait, in the order of the ids; only the first, if they are large."""
 
     def after(self, due_ms: int, id_: int, *, count_max: int, bytes_max: int) -> list[Waiting]:
         """Those behind this place in the order of (due, id)."""
@@ -257,14 +258,18 @@ class SqliteDelayIndex:
     def due(self, now_ms: int, *, count_max: int, bytes_max: int) -> list[Waiting]:
         return self._find("due <= ? ORDER BY due, id", (now_ms,), count_max, bytes_max)
 
-    def of_ids(self, ids: Sequence[int]) -> list[Waiting]:
+    def of_ids(self, ids: Sequence[int], *, bytes_max: int) -> list[Waiting]:
+        found: list[Waiting] = []
+        size = 0
         with self._using() as db:
-            rows = [
-                row
-                for id_ in ids
-                for row in db.execute(f"SELECT {_COLUMNS} FROM waiting WHERE id = ?", (id_,))
-            ]
-        return [Waiting(*row) for row in rows]
+            for id_ in ids:
+                for row in db.execute(f"SELECT {_COLUMNS} FROM waiting WHERE id = ?", (id_,)):
+                    message = Waiting(*row)
+                    size += len(message.body)
+                    if found and size > bytes_max:
+                        return found
+                    found.append(message)
+        return found
 
     def after(self, due_ms: int, id_: int, *, count_max: int, bytes_max: int) -> list[Waiting]:
         return self._find("(due, id) > (?, ?) ORDER BY due, id", (due_ms, id_), count_max, bytes_max)

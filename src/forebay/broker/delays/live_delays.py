@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -54,12 +54,14 @@ class Delivery(NamedTuple):
 class Alteration:
     """A request to cancel messages, or to deliver them now."""
 
-    ids: Sequence[int]
+    left: list[int]
+    """The ids of messages that were not looked at yet, in their order."""
     fire: bool
     from_position: int
     """Not before the index has come here: it names messages that were scheduled before it came."""
     done: asyncio.Future[set[int]]
     """Those that it found waiting."""
+    altered: set[int] = field(default_factory=set)
 
 
 class _Watch(FetchWait):
@@ -272,7 +274,9 @@ class LiveDelays:
         """
         await self._come_to(self._partition.high_watermark)
         if ids:
-            found = await self._in_thread(partial(self._index.of_ids, ids[:_LOOKED_AT_MAX]))
+            found = await self._in_thread(
+                partial(self._index.of_ids, ids[:_LOOKED_AT_MAX], bytes_max=_LOOKED_AT_BYTES_MAX)
+            )
             return found, False, self._state.pending
         count = min(max(limit, 0), _LOOKED_AT_MAX)
         find = partial(self._index.after, *after, count_max=count + 1, bytes_max=_LOOKED_AT_BYTES_MAX)
@@ -283,7 +287,7 @@ class LiveDelays:
     async def alter(self, ids: Sequence[int], *, fire: bool, timeout_s: float) -> set[int]:
         """Cancel messages, or deliver them now; those that were waiting. Raises KafkaError."""
         done: asyncio.Future[set[int]] = self._host.loop.create_future()
-        alteration = Alteration(ids, fire, self._partition.log.end_offset, done)
+        alteration = Alteration(sorted(set(ids)), fire, self._partition.log.end_offset, done)
         self._alterations.append(alteration)
         self.wake()
         await asyncio.wait((done, self._closing), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -310,13 +314,18 @@ class LiveDelays:
         alteration = self._alterations[0]
         if self._state.position < alteration.from_position:
             return False
-        found = await self._in_thread(partial(self._index.of_ids, sorted(set(alteration.ids))))
-        left = [each for each in found if not self._waiting.unindexed.ends(each)]
-        if left and not (await (self._fire(left) if alteration.fire else self._cancel(left))):
+        ids, bytes_max = alteration.left, self._partition.policy.max_message_bytes
+        found = await self._in_thread(partial(self._index.of_ids, ids, bytes_max=bytes_max))
+        waiting = [each for each in found if not self._waiting.unindexed.ends(each)]
+        if waiting and not (await (self._fire(waiting) if alteration.fire else self._cancel(waiting))):
             return True
+        alteration.altered.update(each.id for each in waiting)
+        alteration.left = [id_ for id_ in ids if found and id_ > found[-1].id]
+        if alteration.left:
+            return True  # the others in a batch of their own, when the index has these
         self._alterations.popleft()
         if not alteration.done.done():
-            alteration.done.set_result({each.id for each in left})
+            alteration.done.set_result(alteration.altered)
         return True
 
     async def _fire(self, messages: list[Waiting]) -> bool:
