@@ -85,6 +85,7 @@ from forebay.broker.produce.repeated_requests import remember
 from forebay.broker.produce.service import ProduceService
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.shares.service import ShareService
+from forebay.broker.views.creation import ViewCreation
 from forebay.coordination.metadata import Metadata
 from forebay.core.groups.shard import GroupShard
 from forebay.storage.disk import Disk
@@ -98,6 +99,7 @@ def api_table(
     metadata: Metadata,
     partitions: PartitionTable,
     topic_changes: TopicChanges,
+    view_creation: ViewCreation,
     addresses: Addresses,
     peers: Peers,
     produce: ProduceService,
@@ -135,7 +137,7 @@ def api_table(
         Endpoint(15, 0, 6, partial(describe_groups.handle, groups)),
         Endpoint(16, 0, 5, partial(list_groups.handle, groups)),
         Endpoint(API_VERSIONS_KEY, 0, 4, partial(api_versions.handle, table)),
-        Endpoint(19, 2, 7, partial(create_topics.handle, topic_changes, settings)),
+        Endpoint(19, 2, 7, partial(create_topics.handle, topic_changes, view_creation, settings)),
         Endpoint(20, 1, 6, partial(delete_topics.handle, metadata, settings)),
         Endpoint(21, 0, 2, partial(delete_records.handle, partitions, metadata, write_cycle, loop)),
         Endpoint(22, 0, 5, partial(init_producer_id.handle, transactions, producer_ids, time)),

@@ -69,6 +69,7 @@ class Broker:
             closing.callback(self.node.offsets_by_time.close)
             closing.callback(self.node.examiner.close)
             closing.callback(self.node.delays.end_threads)
+            closing.callback(self.node.filters.close)
             closing.callback(self.node.exporter.close)
             closing.callback(self.node.server.close)
             closing.callback(self.node.peers.close)

@@ -32,8 +32,12 @@ from forebay.broker.prometheus.gauges import Gauges
 from forebay.broker.upkeep.compaction import Compactor
 from forebay.broker.upkeep.retention import Retention
 from forebay.broker.upkeep.schedule import Upkeep
+from forebay.broker.views.creation import ViewCreation
+from forebay.broker.views.filters import ViewFilters
 from forebay.config import BrokerConfig
 from forebay.core.cluster.image import ClusterImage
+
+_FILTERING_THREADS = 2
 
 
 class Node:
@@ -145,6 +149,13 @@ class Node:
         ports, loop = self._base.ports, self.loop
         self.cold_reads = ColdReads(loop, self.metrics, self._base.read_pool)
         self.examiner = Examiner(loop, ports.clock, ports.executor(1, "forebay-examine"))
+        self.filters = ViewFilters(
+            loop,
+            ports.clock,
+            ports.executor(_FILTERING_THREADS, "forebay-views"),
+            self.metrics,
+            lambda: self.config.storage.decompress_max_bytes,
+        )
 
     def _build_server(self) -> None:
         config = self.config
@@ -168,6 +179,7 @@ class Node:
             metadata=self.metadata,
             partitions=self.partitions,
             topic_changes=self.topic_changes,
+            view_creation=ViewCreation(self.topic_changes, self.workers),
             addresses=Addresses(self.metadata, base.settings, self.node_id),
             peers=self.peers,
             produce=self._produce_service(),
@@ -214,6 +226,8 @@ class Node:
             followers=self.replication.followers,
             throttle=self.replication.throttles.giving,
             lease=self.lease,
+            filters=self.filters,
+            background=self.background,
             metrics=self.metrics,
             time=self.time,
             loop=self.loop,
@@ -281,6 +295,7 @@ class Node:
         self.metadata.listen(self.groups.follow)
         self.metadata.listen(self.shares.shares.follow)
         self.metadata.listen(self.transactions.follow)
+        self.metadata.listen(self.filters.follow)
         self.metadata.listen(self.controller.follow)
 
     def _follow_settings(self, before: ClusterImage, after: ClusterImage) -> None:

@@ -21,6 +21,7 @@ from forebay.errors import ConfigError, ForebayError
 VERBS = {
     "serve": "forebay.cli.serve:serve",
     "topic": "forebay.cli.topic:topic",
+    "view": "forebay.cli.views.commands:view",
     "produce": "forebay.cli.messages.produce:produce",
     "consume": "forebay.cli.messages.consume:consume",
     "work": "forebay.cli.work.work:work",

@@ -163,7 +163,27 @@ def delete(names: tuple[str, ...], yes: bool, client: Client) -> None:
         deletion.confirm(names, "every message in it")
     # Kept until every future is settled: a client that is collected early takes its answers with it.
     admin = client.admin()
-    deletion.settle_each("topic", admin.delete_topics(list(names), request_timeout=REQUEST_SECONDS))
+    try:
+        deletion.settle_each("topic", admin.delete_topics(list(names), request_timeout=REQUEST_SECONDS))
+    except CommandError as error:
+        raise CommandError("\n".join([str(error), *_shown_by(client, names)])) from None
+
+
+def _shown_by(client: Client, names: Sequence[str]) -> list[str]:
+    """Why topics cannot be deleted of which there are views. The client library does not pass it on."""
+    from forebay.cli.views.described import read_views
+    from forebay.cli.wire import WireConnection
+
+    try:
+        with WireConnection.open(client) as connection:
+            views = read_views(connection).values()
+    except CommandError:
+        return []
+    return [
+        f"view {each.name} shows topic {each.source}: delete it first"
+        for each in views
+        if each.source in names
+    ]
 
 
 def _note_on(admin: AdminClient, name: str) -> str | None:

@@ -6,7 +6,7 @@ throughput or latency matters. docs/client.md lists the settings behind both.
 
 from __future__ import annotations
 
-from forebay.client.admin import Admin, GroupInfo
+from forebay.client.admin import Admin, GroupInfo, ViewInfo
 from forebay.client.async_admin import AsyncAdmin
 from forebay.client.async_consumer import AsyncConsumer
 from forebay.client.async_processing import process_async
@@ -48,6 +48,7 @@ __all__ = [
     "Message",
     "Record",
     "GroupInfo",
+    "ViewInfo",
     "Delivery",
     "Profile",
     "ClientError",

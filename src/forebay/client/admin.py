@@ -28,6 +28,12 @@ _INTERNAL_TOPICS = frozenset(
 )
 """What Kafka's brokers call internal."""
 
+_SOURCE = "forebay.view.source"
+_WHERE = "forebay.view.where"
+_SELECT = "forebay.view.select"
+_KEEP_TOMBSTONES = "forebay.view.keep.tombstones"
+_DESCRIBED_AT_ONCE = 50
+
 Partition = tuple[str, int]
 """A topic's name and the number of one of its partitions."""
 
@@ -39,6 +45,17 @@ class GroupInfo:
     """As Kafka names it: Stable, Empty, ..."""
     type: str
     """Classic or Consumer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewInfo:
+    source: str
+    """The topic that the view shows."""
+    where: str | None
+    """Which of its messages; None: all."""
+    select: str | None
+    """What the values are made of; None: as they are."""
+    keep_tombstones: bool
 
 
 class Admin:
@@ -126,6 +143,52 @@ class Admin:
         answers = self._raw.list_offsets(asked, request_timeout=REQUEST_SECONDS)
         return {each.partition: _answer(future).offset for each, future in answers.items()}
 
+    # -- views -----------------------------------------------------------------------------------------
+
+    def create_view(
+        self,
+        name: str,
+        *,
+        source: str,
+        where: str | None = None,
+        select: str | None = None,
+        keep_tombstones: bool = False,
+        exist_ok: bool = False,
+    ) -> None:
+        """A topic that shows the messages of `source` for which the condition `where` is true.
+
+        `select` makes their values of these columns. Both are SQL.
+        """
+        query = {_SOURCE: source, _WHERE: where, _SELECT: select}
+        config = {key: value for key, value in query.items() if value is not None}
+        if keep_tombstones:
+            config[_KEEP_TOMBSTONES] = "true"
+        self.create_topic(name, config=config, exist_ok=exist_ok)
+
+    def views(self) -> dict[str, ViewInfo]:
+        """All views, by name."""
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in self.topics()]
+        found: dict[str, ViewInfo] = {}
+        for first in range(0, len(resources), _DESCRIBED_AT_ONCE):
+            asked = self._raw.describe_configs(resources[first : first + _DESCRIBED_AT_ONCE])
+            for resource, future in asked.items():
+                entries = _answer(future, KafkaError.UNKNOWN_TOPIC_OR_PART) or {}
+                info = _view_info({name: entry.value for name, entry in entries.items()})
+                if info is not None:
+                    found[resource.name] = info
+        return found
+
+    def delete_view(self, name: str, *, missing_ok: bool = False) -> None:
+        """Its source keeps all messages. The name of a topic is refused."""
+        ignored = KafkaError.UNKNOWN_TOPIC_OR_PART if missing_ok else None
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        entries = _answer(self._raw.describe_configs([resource])[resource], ignored)
+        if entries is None:
+            return
+        if _SOURCE not in entries:
+            raise ClientError(f"{name!r} is a topic, not a view", code=KafkaError.INVALID_REQUEST)
+        self.delete_topic(name, missing_ok=missing_ok)
+
     # -- groups ----------------------------------------------------------------------------------------
 
     def groups(self) -> list[GroupInfo]:
@@ -193,6 +256,18 @@ def _answer(future: Future[Any], ignored: int | None = None) -> Any:
         if error.code() == ignored:
             return None
         raise from_kafka(error) from None
+
+
+def _view_info(settings: Mapping[str, str | None]) -> ViewInfo | None:
+    """What the settings of a topic say of the view that it is; None if it is none."""
+    if _SOURCE not in settings:
+        return None
+    return ViewInfo(
+        source=settings[_SOURCE] or "",
+        where=settings.get(_WHERE),
+        select=settings.get(_SELECT),
+        keep_tombstones=settings.get(_KEEP_TOMBSTONES) == "true",
+    )
 
 
 def _words(value: Any) -> str:

@@ -5,6 +5,7 @@
   brokers/<id>            under the broker's lease; broker epoch = create revision
   controller              under a lease; controller epoch = create revision
   topics/<name>           topic id and assignment
+  views/<name>            source and query of a view
   state/<topic id>/<p>    leader, epoch, in-sync replicas, from a partition's first change on
   configs/topics/<name>   settings of a topic
   configs/brokers/<id>    settings of a broker, or of all under "default"
@@ -53,6 +54,9 @@ class Keys:
 
     def topic(self, name: str) -> str:
         return f"{self.root}topics/{name}"
+
+    def view(self, name: str) -> str:
+        return f"{self.root}views/{name}"
 
     def states(self, topic_id: bytes) -> str:
         """The beginning of all state keys of a topic."""

@@ -21,6 +21,7 @@ from forebay.core.cluster.image import (
     TopicDeleted,
     TopicPut,
 )
+from forebay.core.cluster.view_image import ViewDeleted, ViewPut
 from forebay.errors import ProtocolError
 
 # Topics before the partitions that belong to them.
@@ -46,6 +47,8 @@ def _put_change(keys: Keys, item: KeyValue) -> Change | None:
     match keys.split(item.key):
         case ("topics", name):
             return TopicPut(record=image_text.decode_topic(name, item.value), revision=item.mod_revision)
+        case ("views", name):
+            return ViewPut(view=image_text.decode_view(name, item.value, item.mod_revision))
         case ("state", topic_id, index):
             return PartitionPut(
                 topic_id=image_text.parse_topic_id(topic_id),
@@ -69,6 +72,8 @@ def _delete_change(keys: Keys, key: str) -> Change | None:
     match keys.split(key):
         case ("topics", name):
             return TopicDeleted(name=name)
+        case ("views", name):
+            return ViewDeleted(name=name)
         case ("configs", kind, part) if kind in _OWNERS:
             return ConfigPut(owner=_OWNERS[kind], name=keys.config_name(part), overrides={})
         case ("brokers", broker_id):
@@ -113,14 +118,21 @@ class Writes:
         keys = self._keys
         match change:
             case TopicPut(record=record):
-                key = keys.topic(record.name)
-                self._put(key, image_text.encode_topic(record), self._topic_revision(record.name))
+                key, revision = keys.topic(record.name), self._topic_revision(record.name)
+                if not revision:
+                    self._claim(keys.view(record.name))
+                self._put(key, image_text.encode_topic(record), revision)
             case TopicDeleted(name=name, topic_id=topic_id):
                 assert topic_id is not None
                 self._delete(keys.topic(name), self._topic_revision(name))
                 self.deletes.append(Delete(key=keys.states(topic_id), prefix=True))
             case PartitionPut(topic_id=topic_id, state=state):
                 self._put_state(topic_id, state)
+            case ViewPut(view=view):
+                self._claim(keys.topic(view.name))
+                self._put(keys.view(view.name), image_text.encode_view(view), self._view_revision(view.name))
+            case ViewDeleted(name=name):
+                self._delete(keys.view(name), self._view_revision(name))
             case ConfigPut(owner=owner, name=name, overrides=overrides):
                 revision = self._image.config(owner, name).revision
                 self._put_or_delete(keys.config(owner, name), overrides, revision)
@@ -146,6 +158,14 @@ class Writes:
     def _topic_revision(self, name: str) -> int:
         topic = self._image.topics.get(name)
         return 0 if topic is None else topic.revision
+
+    def _claim(self, key: str) -> None:
+        """A name belongs to a topic or to a view: what is made under it must not be there as the other."""
+        self.compares.append(Compare.absent(key))
+
+    def _view_revision(self, name: str) -> int:
+        view = self._image.views.get(name)
+        return 0 if view is None else view.revision
 
     def _put_state(self, topic_id: bytes, state: PartitionState) -> None:
         topic = self._image.topic_by_id(topic_id)

@@ -297,10 +297,10 @@ def read_all(client: WireClient, topic: str, partition: int = 0) -> list[tuple[i
     while offset < end:
         data = read(client, topic, offset, partitions=(partition,), partition_max_bytes=1 << 24)
         assert data.error_code == 0, data.error_code
-        piece = values_of(data.records)
-        assert piece, f"nothing at offset {offset}, though the log ends at {end}"
-        found += [item for item in piece if item[0] >= offset]
-        offset = piece[-1][0] + 1
+        batches = split(memoryview(data.records or b""))
+        assert batches, f"nothing at offset {offset}, though the log ends at {end}"
+        found += [item for item in values_of(data.records) if item[0] >= offset]
+        offset = batches[-1][1].next_offset
     return found
 
 

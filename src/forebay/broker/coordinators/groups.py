@@ -19,6 +19,7 @@ from forebay.core.groups.failures import failure
 from forebay.core.groups.shard import GroupShard, TopicInfo, TopicsView
 from forebay.core.groups.share.effects import DeleteShares, InitializeShares, SummarizeShares
 from forebay.core.step import Effect, Now, RequestInfo, Step
+from forebay.core.views.catalog import readable_topics
 from forebay.wire.fields import Request
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -94,7 +95,7 @@ class Groups:
         self.coordinator.follow()
         if after.group_configs is not before.group_configs:
             self._by_group = _settings_by_group(self._settings.current.groups, after)
-        if after.topics is before.topics:
+        if after.topics is before.topics and after.views is before.views:
             return
         topics = _topics_view(after)
         if topics == self._topics:
@@ -161,7 +162,11 @@ class Groups:
 
 
 def _topics_view(image: ClusterImage) -> TopicsView:
-    return {name: TopicInfo(topic.topic_id, len(topic.partitions)) for name, topic in image.topics.items()}
+    """Groups read topics and views."""
+    return {
+        topic.name: TopicInfo(topic.topic_id, len(topic.partitions), is_view=topic.name in image.views)
+        for topic in readable_topics(image)
+    }
 
 
 def _settings_by_group(config: GroupsConfig, image: ClusterImage) -> dict[str, GroupSettings]:

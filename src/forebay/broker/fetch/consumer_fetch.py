@@ -18,15 +18,21 @@ from forebay.broker.net.replies import Reply
 from forebay.broker.partition.leader_epoch_checks import check_leader_epoch
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.partition import Partition
+from forebay.core.cluster.topics import NamesView
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
 from forebay.core.partition.read_replica import closest_replica
 from forebay.errors import ErrorCode, KafkaError
+from forebay.storage.log.log import Log
 from forebay.wire.messages.fetch import AbortedTransaction, FetchRequest, FetchResponse, PartitionData
 
 log = logging.getLogger(__name__)
 
 ANY_REPLICA_FROM = 11
 READ_COMMITTED = 1
+
+
+class ViewNamed(Exception):
+    """The request names a view, which this fetch cannot read (`view_fetch.py` can)."""
 
 
 class ConsumerFetch(Fetch):
@@ -44,6 +50,7 @@ class ConsumerFetch(Fetch):
         self._early = False
 
     def start(self, context: RequestContext) -> FetchResponse | Reply:
+        """Raises ViewNamed; then nothing has happened."""
         urgent = self._read()
         request = self._request
         enough = self._size >= request.min_bytes or request.max_wait_ms <= 0 or self._is_full()
@@ -91,6 +98,8 @@ class ConsumerFetch(Fetch):
                 self._load(reply)
             else:
                 reply.resolve(self._response())
+        except ViewNamed:  # it has taken the name of a topic that was deleted
+            reply.resolve(self.refuse())
         except Exception:
             log.exception("a fetch could not be answered")
             reply.abort()
@@ -146,15 +155,19 @@ class ConsumerFetch(Fetch):
         if found.range is None:
             return data, 0
         if committed and partition.log.has_aborted:
-            data.aborted_transactions = _aborted(partition, wanted.fetch_offset, found.next_offset)
+            data.aborted_transactions = aborted_between(partition.log, wanted.fetch_offset, found.next_offset)
         data.records = found.range
         return data, found.range.length
 
     def _partition(self, target: FetchTarget) -> Partition:
-        table, topic, index = self._service.partitions, self._topic_name(target), target.request.partition
-        if not self._any_replica:
-            return table.get(topic, index)
-        partition = table.held(topic, index)
+        table, index = self._service.partitions, target.request.partition
+        try:
+            topic = self._topic_name(target)
+            if not self._any_replica:
+                return table.get(topic, index)
+            partition = table.held(topic, index)
+        except NamesView as error:
+            raise ViewNamed from error
         if not partition.is_leader:
             if partition.due is not None:
                 raise partition.not_leader()  # it alone says what is due
@@ -188,8 +201,8 @@ class ConsumerFetch(Fetch):
         return True
 
 
-def _aborted(partition: Partition, offset: int, next_offset: int) -> list[AbortedTransaction]:
+def aborted_between(log_: Log, offset: int, next_offset: int) -> list[AbortedTransaction]:
     return [
         AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-        for aborted in partition.log.aborted_transactions(offset, next_offset)
+        for aborted in log_.aborted_transactions(offset, next_offset)
     ]

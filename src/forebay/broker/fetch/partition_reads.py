@@ -15,6 +15,7 @@ from forebay.broker.net.replies import Reply
 from forebay.broker.partition.partition import Partition
 from forebay.core.cluster.image import NO_LEADER
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
+from forebay.core.views.catalog import named_topic
 from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.log.segment.segment_list import LogSlice
 from forebay.wire.messages.fetch import (
@@ -173,10 +174,12 @@ class Fetch(ABC):
         return topic if isinstance(topic, str) else self._service.partitions.name_of(topic)
 
     def _current_leader(self, target: FetchTarget) -> LeaderIdAndEpoch:
-        image, topic = self._service.metadata.image, target.topic
-        name = image.topic_names.get(topic) if isinstance(topic, bytes) else topic
-        state = None if name is None else image.partition(name, target.request.partition)
-        if state is None or state.leader == NO_LEADER:
+        image, topic, index = self._service.metadata.image, target.topic, target.request.partition
+        found = named_topic(image, topic)
+        if found is None or not 0 <= index < len(found.partitions):
+            return LeaderIdAndEpoch()
+        state = found.partitions[index]
+        if state.leader == NO_LEADER:
             return LeaderIdAndEpoch()
         return LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.held_lease import HeldLease
 from forebay.broker.fetch.cold_reads import ColdReads
@@ -15,6 +16,7 @@ from forebay.broker.partition.table import PartitionTable
 from forebay.broker.replication.follower_tracking import Followers
 from forebay.broker.replication.throttle import Throttle
 from forebay.broker.telemetry.metrics import Metrics
+from forebay.broker.views.filters import ViewFilters
 from forebay.coordination.metadata import Metadata
 from forebay.core.partition.fetch_session import FetchSessions
 
@@ -33,6 +35,8 @@ class FetchService:
     throttle: Throttle
     """How fast followers that are not in sync may be filled from here."""
     lease: HeldLease
+    filters: ViewFilters
+    background: Background
     metrics: Metrics
     time: BrokerTime
     loop: asyncio.AbstractEventLoop

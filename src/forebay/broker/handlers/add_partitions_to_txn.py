@@ -74,8 +74,10 @@ def _refused(
     image: ClusterImage, transaction: wire.AddPartitionsToTxnTransaction, version: int
 ) -> wire.AddPartitionsToTxnResult:
     def error_of(at: tuple[str, int]) -> ErrorCode:
-        known = image.partition(*at)
-        return ErrorCode.OPERATION_NOT_ATTEMPTED if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if image.partition(*at):
+            return ErrorCode.OPERATION_NOT_ATTEMPTED
+        is_view = at[0] in image.views
+        return ErrorCode.POLICY_VIOLATION if is_view else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     return replies.transaction_result(transaction, version, error_of)
 

@@ -1,4 +1,7 @@
-"""CreateTopics: each topic by itself, so that one that cannot be does not stop the others."""
+"""CreateTopics: each topic by itself, so that one that cannot be does not stop the others.
+
+A topic with the settings of a query (`core/views/catalog.py`) is a view.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,18 @@ from collections.abc import Callable
 from forebay.broker.cluster.topic_changes import TopicChanges, named_twice, repeated
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
-from forebay.config import describe_topic
+from forebay.broker.views.creation import ViewCreation
+from forebay.config import Source, describe_topic
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.topics import NewTopic, create_topic
+from forebay.core.views.catalog import names_view_settings, new_view, readable_topic, view_settings
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import create_topics as wire
 
 
 async def handle(
     topic_changes: TopicChanges,
+    view_creation: ViewCreation,
     settings: LiveConfig,
     _context: RequestContext,
     request: wire.CreateTopicsRequest,
@@ -27,16 +33,24 @@ async def handle(
             results[topic.name] = _failed(topic.name, repeated(topic.name))
         else:
             results[topic.name] = await _create(
-                topic_changes, settings, topic, validate_only=request.validate_only
+                topic_changes, view_creation, settings, topic, validate_only=request.validate_only
             )
     return wire.CreateTopicsResponse(topics=list(results.values()))
 
 
 async def _create(
-    topic_changes: TopicChanges, settings: LiveConfig, topic: wire.CreatableTopic, *, validate_only: bool
+    topic_changes: TopicChanges,
+    view_creation: ViewCreation,
+    settings: LiveConfig,
+    topic: wire.CreatableTopic,
+    *,
+    validate_only: bool,
 ) -> wire.CreatableTopicResult:
     try:
         new = _new_topic(topic, topic_changes.new_topic_id)
+        if names_view_settings(new.configs):
+            image = await _create_view(view_creation, new, validate_only=validate_only)
+            return _view_created(image, topic.name, validate_only=validate_only)
         image = await topic_changes.carry_out(
             lambda image: create_topic(image, settings.current, new), validate_only=validate_only
         )
@@ -45,6 +59,36 @@ async def _create(
         return _created(settings, image, topic.name, validate_only=validate_only)
     except KafkaError as error:
         return _failed(topic.name, error)
+
+
+async def _create_view(view_creation: ViewCreation, new: NewTopic, *, validate_only: bool) -> ClusterImage:
+    if new.assignment:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a view has no replicas of its own")
+    return await view_creation.create(
+        new_view(new.name, new.topic_id, new.configs),
+        partitions=new.num_partitions,
+        replicas=new.replication_factor,
+        validate_only=validate_only,
+    )
+
+
+def _view_created(image: ClusterImage, name: str, *, validate_only: bool) -> wire.CreatableTopicResult:
+    topic = readable_topic(image, name)
+    if topic is None or name not in image.views:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the view was deleted again at once")
+    return wire.CreatableTopicResult(
+        name=name,
+        topic_id=bytes(16) if validate_only else topic.topic_id,
+        error_message=None,
+        num_partitions=len(topic.partitions),
+        replication_factor=topic.replication_factor,
+        configs=[
+            wire.CreatableTopicConfigs(
+                name=key, value=value, read_only=True, config_source=Source.DYNAMIC_TOPIC_CONFIG
+            )
+            for key, value in view_settings(image, image.views[name]).items()
+        ],
+    )
 
 
 def _new_topic(topic: wire.CreatableTopic, new_id: Callable[[], bytes]) -> NewTopic:

@@ -1,4 +1,4 @@
-"""DeleteTopics: by name, or from version 6 on by id."""
+"""DeleteTopics: by name, or from version 6 on by id. Views are deleted as topics are."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import Change, ClusterImage, TopicImage
 from forebay.core.cluster.image_text import topic_id_text
 from forebay.core.cluster.topics import check_deletion, delete_topic, existing_topic
+from forebay.core.views.catalog import delete_view, view_named
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages import delete_topics as wire
@@ -32,13 +33,17 @@ def _key(topic: wire.DeleteTopicState) -> str | bytes:
 async def _delete(
     metadata: Metadata, settings: LiveConfig, topic: wire.DeleteTopicState, *, repeats: bool
 ) -> wire.DeletableTopicResult:
-    deleted: list[TopicImage] = []
+    deleted: list[tuple[str, bytes]] = []
 
     def decide(image: ClusterImage) -> list[Change]:
         """Made on the image that is changed: what has a name now may not be what had it a moment ago."""
         check_deletion(settings.current)
+        view = view_named(image, _key(topic)) if topic.name is None or topic.topic_id == ZERO_UUID else None
+        if view is not None:
+            deleted[:] = [(view.name, view.view_id)]
+            return delete_view(view)
         found = _find(image, topic)
-        deleted[:] = [found]
+        deleted[:] = [(found.name, found.topic_id)]
         return delete_topic(image, settings.current, found.name)
 
     try:
@@ -50,7 +55,8 @@ async def _delete(
         return wire.DeletableTopicResult(
             name=topic.name, topic_id=topic.topic_id, error_code=error.code, error_message=error.message
         )
-    return wire.DeletableTopicResult(name=deleted[0].name, topic_id=deleted[0].topic_id)
+    name, topic_id = deleted[0]
+    return wire.DeletableTopicResult(name=name, topic_id=topic_id)
 
 
 def _find(image: ClusterImage, topic: wire.DeleteTopicState) -> TopicImage:

@@ -24,6 +24,8 @@ from forebay.config import (
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ALL_BROKERS, ClusterImage
 from forebay.core.cluster.resources import ResourceType, kind_of, parse_broker_id
+from forebay.core.cluster.view_image import ViewImage
+from forebay.core.views.catalog import names_only_view_settings, view_named, view_settings
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import describe_configs as wire
 
@@ -79,12 +81,41 @@ def _resource(
 def _entries(view: _View, resource: wire.DescribeConfigsResource) -> list[ConfigEntry]:
     if resource.resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         return _of_brokers(view, resource)
+    if resource.resource_type == ResourceType.TOPIC:
+        shown = view_named(view.image, resource.resource_name)
+        if shown is not None:
+            return _of_view(view, shown)
+        keys = resource.configuration_keys
+        if keys and names_only_view_settings(keys) and resource.resource_name in view.image.topics:
+            return []  # asked of every topic by those who look for the views
     kind = kind_of(resource.resource_type)
     name = kind.find(view.image, resource.resource_name)
     overrides = kind.overrides(view.image, name)
     if resource.resource_type == ResourceType.GROUP:
         return describe_group(view.config, overrides)
     return describe_topic(view.config, overrides, view.image.topics[name].replication_factor)
+
+
+def _of_view(view: _View, shown: ViewImage) -> list[ConfigEntry]:
+    """What made the view, then the settings of its source, which are altered there."""
+    own = [
+        ConfigEntry(
+            name=name,
+            value=value,
+            source=Source.DYNAMIC_TOPIC_CONFIG,
+            read_only=True,
+            type=ConfigType.STRING,
+            documentation="A part of the view's query.",
+            synonyms=(),
+        )
+        for name, value in view_settings(view.image, shown).items()
+    ]
+    source = view.image.topic_by_id(shown.source_id)
+    if source is None:
+        return own
+    overrides = view.image.topic_config(source.name).overrides
+    inherited = describe_topic(view.config, overrides, source.replication_factor)
+    return own + [replace(entry, read_only=True) for entry in inherited]
 
 
 def _of_brokers(view: _View, resource: wire.DescribeConfigsResource) -> list[ConfigEntry]:

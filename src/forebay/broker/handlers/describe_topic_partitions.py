@@ -10,6 +10,7 @@ from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.access import ON_TOPIC
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState, TopicImage
 from forebay.core.cluster.topics import INTERNAL_TOPICS
+from forebay.core.views.catalog import readable_topic
 from forebay.errors import ErrorCode
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages import describe_topic_partitions as wire
@@ -25,7 +26,7 @@ def handle(
         return wire.DescribeTopicPartitionsResponse(
             topics=[_failed(topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics]
         )
-    names = sorted({topic.name for topic in request.topics} or image.topics)
+    names = sorted({topic.name for topic in request.topics} or {*image.topics, *image.views})
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
     left = max(1, min(request.response_partition_limit, PAGE_PARTITIONS_MAX))
@@ -37,7 +38,7 @@ def _page(
 ) -> wire.DescribeTopicPartitionsResponse:
     topics: list[wire.DescribeTopicPartitionsResponseTopic] = []
     for name in names:
-        topic = image.topics.get(name)
+        topic = readable_topic(image, name)
         if topic is None:
             topics.append(_failed(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             continue

@@ -1,14 +1,16 @@
 """Fetch: batches straight from the segments, at once or when enough of them have come.
 
 Nothing is read here. Each partition answers with a range of a file, which the connection hands to sendfile.
-The fetches of consumers are in `fetch/consumer_fetch.py`, those of followers in `fetch/follower_fetch.py`.
+The fetches of consumers are in `fetch/consumer_fetch.py`, those that name a view in `fetch/view_fetch.py`,
+those of followers in `fetch/follower_fetch.py`.
 """
 
 from __future__ import annotations
 
-from forebay.broker.fetch.consumer_fetch import ConsumerFetch
+from forebay.broker.fetch.consumer_fetch import ConsumerFetch, ViewNamed
 from forebay.broker.fetch.follower_fetch import ReplicaFetch, replica_id
 from forebay.broker.fetch.service import FetchService
+from forebay.broker.fetch.view_fetch import ViewFetch
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.net.replies import Reply
 from forebay.errors import ErrorCode
@@ -29,7 +31,12 @@ def handle(service: FetchService, context: RequestContext, request: FetchRequest
     certain = service.lease.valid()
     if follower < 0:
         fetch = ConsumerFetch(service, request, session, context.api_version)
-        return fetch.start(context) if certain else fetch.refuse()
+        if not certain:
+            return fetch.refuse()
+        try:
+            return fetch.start(context)
+        except ViewNamed:
+            return ViewFetch(service, request, session, context.api_version).start(context)
     if not certain:
         return FetchResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return ReplicaFetch(service, request, session, follower).start(context)

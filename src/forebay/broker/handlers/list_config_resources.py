@@ -32,7 +32,7 @@ def handle(
 def _names(image: ClusterImage, kind: ResourceType) -> list[str]:
     match kind:
         case ResourceType.TOPIC:
-            return list(image.topics)
+            return [*image.topics, *image.views]
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
             return [str(broker_id) for broker_id in image.brokers]
         case ResourceType.GROUP:

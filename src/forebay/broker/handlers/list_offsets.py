@@ -132,14 +132,14 @@ def _find_partition(
     wanted: wire.ListOffsetsPartition,
 ) -> tuple[Partition, int]:
     """A partition that is led here for certain, and where the client's reading ends."""
-    partition = partitions.get_for_certain(topic, wanted.partition_index)
+    partition = partitions.get_for_certain(partitions.source_of(topic), wanted.partition_index)
     check_leader_epoch(partition, wanted.current_leader_epoch)
     check_end_known(partition)
     return partition, partition.readable_end(committed=request.isolation_level == READ_COMMITTED)
 
 
 def _is_delayed(partitions: PartitionTable, topic: str, wanted: wire.ListOffsetsPartition) -> bool:
-    partition = partitions.usable.get((topic, wanted.partition_index))
+    partition = partitions.usable.get((partitions.source_of(topic), wanted.partition_index))
     return partition is not None and partition.due is not None
 
 

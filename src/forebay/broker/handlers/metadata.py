@@ -13,6 +13,7 @@ from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.access import ON_CLUSTER, ON_TOPIC, operations
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState, TopicImage
 from forebay.core.cluster.topics import INTERNAL_TOPICS
+from forebay.core.views.catalog import readable_topic, readable_topic_by_id, readable_topics
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages import metadata as wire
@@ -29,7 +30,7 @@ def handle(
     image = metadata.image
     if _wants_all(context, request):
         allowed = _allowed(request)
-        topics = [_topic(image, topic, allowed) for topic in image.topics.values()]
+        topics = [_topic(image, topic, allowed) for topic in readable_topics(image)]
         return _response(image, addresses, context, request, topics)
     missing = _missing(image, request)
     if missing and request.allow_auto_topic_creation and settings.current.topics.auto_create:
@@ -43,8 +44,9 @@ def _wants_all(context: RequestContext, request: wire.MetadataRequest) -> bool:
 
 
 def _missing(image: ClusterImage, request: wire.MetadataRequest) -> list[str]:
-    known = image.topics
-    return [topic.name for topic in request.topics or () if topic.name and topic.name not in known]
+    topics, views = image.topics, image.views
+    names = [topic.name for topic in request.topics or () if topic.name]
+    return [name for name in names if name not in topics and name not in views]
 
 
 async def _create_then_describe(
@@ -82,13 +84,13 @@ def _wanted_topic(
     image: ClusterImage, wanted: wire.MetadataRequestTopic, errors: dict[str, ErrorCode], allowed: int
 ) -> wire.MetadataResponseTopic:
     if wanted.name is None:
-        by_id = image.topic_by_id(wanted.topic_id)
+        by_id = readable_topic_by_id(image, wanted.topic_id)
         if by_id is None:
             return wire.MetadataResponseTopic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id
             )
         return _topic(image, by_id, allowed)
-    by_name = image.topics.get(wanted.name)
+    by_name = readable_topic(image, wanted.name)
     if by_name is None:
         code = errors.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return wire.MetadataResponseTopic(error_code=code, name=wanted.name, topic_id=ZERO_UUID)

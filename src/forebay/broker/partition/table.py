@@ -11,7 +11,9 @@ from collections.abc import Callable
 
 from forebay.broker.partition.partition import Partition
 from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.topics import NamesView
 from forebay.core.topic_partition import TopicPartition
+from forebay.core.views.catalog import source_of
 from forebay.errors import ErrorCode, KafkaError, StorageError
 
 
@@ -58,8 +60,16 @@ class PartitionTable:
         """Like `get`, for requests that name the topic by its id."""
         return self.get(self.name_of(topic_id), index)
 
+    def source_of(self, name: str) -> str:
+        """The topic that is read under this name: for a view its source, for a topic itself."""
+        image = self._metadata.image
+        return source_of(image, name) if image.views else name
+
     def name_of(self, topic_id: bytes) -> str:
-        topic = self._metadata.image.topic_names.get(topic_id)
+        image = self._metadata.image
+        topic = image.topic_names.get(topic_id)
+        if topic is None and topic_id in image.view_names:
+            raise NamesView(image, image.view_names[topic_id])
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id.hex()}")
         return topic
@@ -69,7 +79,10 @@ class PartitionTable:
         broken = self.broken.get((topic, index))
         if broken is not None:
             return broken
-        if self._metadata.image.partition(topic, index) is not None:
+        image = self._metadata.image
+        if topic in image.views:
+            return NamesView(image, topic)
+        if image.partition(topic, index) is not None:
             return KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"partition {index} of topic {topic!r} is on other brokers, or not ready here; "

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from forebay.cli.views.described import read_views
 from forebay.cli.wire import WireConnection, check
 from forebay.config import DRAINED
 from forebay.core.cluster.image import (
@@ -60,7 +61,12 @@ def read_image(connection: WireConnection) -> ClusterImage:
     request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
     answer = connection.ask(request, MetadataResponse)
     moving = moves_under_way(connection)
-    topics = (_topic(topic, moving) for topic in answer.topics if topic.name is not None)
+    views = read_views(connection, [topic.name for topic in answer.topics if topic.name is not None])
+    topics = (
+        _topic(topic, moving)
+        for topic in answer.topics
+        if topic.name is not None and topic.name not in views  # a view has no replicas of its own
+    )
     return ClusterImage(
         cluster_id=answer.cluster_id or "",
         brokers={

@@ -130,6 +130,14 @@ class FetchConfig:
         "Fetch sessions kept for clients; beyond it the oldest makes room.",
         0,
     )
+    view_source_max_bytes: int = int_key(
+        "forebay.view.fetch.source.max.bytes",
+        4 * 1024 * 1024,
+        "How much of its source a fetch of a view's partition examines before it is answered, if nothing "
+        "matches.",
+        1,
+        dynamic=True,
+    )
 
 
 @settings_group

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from forebay.core.cluster.view_image import ViewDeleted, ViewImage, ViewPut, ViewsDraft
+
 NO_LEADER = -1
 NO_CONTROLLER = -1
 ALL_BROKERS = "default"
@@ -166,7 +168,17 @@ class ControllerPut:
     """The broker that was elected, or NO_CONTROLLER."""
 
 
-Change = TopicPut | TopicDeleted | PartitionPut | ConfigPut | BrokerPut | BrokerDeleted | ControllerPut
+Change = (
+    TopicPut
+    | TopicDeleted
+    | PartitionPut
+    | ConfigPut
+    | BrokerPut
+    | BrokerDeleted
+    | ControllerPut
+    | ViewPut
+    | ViewDeleted
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +192,9 @@ class ClusterImage:
     topic_configs: Mapping[str, ConfigImage] = field(default_factory=dict)
     broker_configs: Mapping[str, ConfigImage] = field(default_factory=dict)
     group_configs: Mapping[str, ConfigImage] = field(default_factory=dict)
+    views: Mapping[str, ViewImage] = field(default_factory=dict)
+    view_names: Mapping[bytes, str] = field(default_factory=dict)
+    """View id to name."""
     controller: int = NO_CONTROLLER
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
@@ -224,6 +239,7 @@ class _Draft:
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
         self._controller = image.controller
+        self._views = ViewsDraft(image.views, image.view_names)
         self._brokers: dict[int, BrokerRegistration] | None = None
         self._topics: dict[str, TopicImage] | None = None
         self._names: dict[bytes, str] | None = None
@@ -246,6 +262,10 @@ class _Draft:
                 self._broker_map().pop(broker_id, None)
             case ControllerPut(id=broker_id):
                 self._controller = broker_id
+            case ViewPut(view=view):
+                self._views.put(view)
+            case ViewDeleted(name=name):
+                self._views.delete(name)
 
     def finish(self, revision: int) -> ClusterImage:
         for name, states in self._partitions.items():
@@ -261,6 +281,8 @@ class _Draft:
             topic_configs=self._configs.get(ConfigOwner.TOPIC, image.topic_configs),
             broker_configs=self._configs.get(ConfigOwner.BROKER, image.broker_configs),
             group_configs=self._configs.get(ConfigOwner.GROUP, image.group_configs),
+            views=self._views.views,
+            view_names=self._views.names,
             controller=self._controller,
         )
 

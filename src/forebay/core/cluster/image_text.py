@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from forebay.core.cluster.image import BrokerRegistration, PartitionState, TopicRecord
+from forebay.core.cluster.view_image import ViewImage
 from forebay.errors import ProtocolError
 
 T = TypeVar("T")
@@ -101,6 +102,33 @@ def decode_overrides(name: str, value: bytes) -> dict[str, str]:
     return _load(f"settings of {name}", value, read)
 
 
+def encode_view(view: ViewImage) -> bytes:
+    return _dump(
+        {
+            "id": topic_id_text(view.view_id),
+            "source": topic_id_text(view.source_id),
+            "where": view.where,
+            "select": view.select,
+            "keep_tombstones": view.keep_tombstones,
+        }
+    )
+
+
+def decode_view(name: str, value: bytes, mod_revision: int) -> ViewImage:
+    def read(fields: Mapping[str, Any]) -> ViewImage:
+        return ViewImage(
+            name=name,
+            view_id=parse_topic_id(fields["id"]),
+            source_id=parse_topic_id(fields["source"]),
+            where=_text(fields["where"]),
+            select=_text(fields["select"]),
+            keep_tombstones=bool(fields["keep_tombstones"]),
+            revision=mod_revision,
+        )
+
+    return _load(f"view {name}", value, read)
+
+
 def encode_broker(registration: BrokerRegistration) -> bytes:
     return _dump(
         {
@@ -129,6 +157,10 @@ def decode_broker(broker_id: int, value: bytes, create_revision: int) -> BrokerR
 
 def _ids(values: Any) -> tuple[int, ...]:
     return tuple(int(value) for value in values)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 def _dump(fields: Mapping[str, Any]) -> bytes:

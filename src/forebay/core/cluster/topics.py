@@ -37,6 +37,17 @@ _REPLICAS_WANTED = 3
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
+class NamesView(KafkaError):
+    """A view was named where only a topic will do."""
+
+    def __init__(self, image: ClusterImage, name: str) -> None:
+        source = image.topic_names.get(image.views[name].source_id)
+        hint = "" if source is None else f"; its messages are those of topic {source!r}"
+        super().__init__(
+            ErrorCode.POLICY_VIOLATION, f"{name!r} is a view, which can only be read and deleted{hint}"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
     name: str
@@ -59,11 +70,17 @@ def validate_topic_name(name: str) -> None:
         raise _invalid_name(f"{name!r}: a topic name is made of ASCII letters, digits, '.', '_' and '-'")
 
 
+def check_new_name(image: ClusterImage, name: str) -> None:
+    """Topics and views share their names."""
+    validate_topic_name(name)
+    for kind, names in (("topic", image.topics), ("view", image.views)):
+        if name in names:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{kind} {name!r} exists already")
+    _check_collision(image, name)
+
+
 def create_topic(image: ClusterImage, broker: BrokerConfig, new: NewTopic) -> list[Change]:
-    validate_topic_name(new.name)
-    if new.name in image.topics:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {new.name!r} exists already")
-    _check_collision(image, new.name)
+    check_new_name(image, new.name)
     overrides = _check_configs(new.configs)
     record = TopicRecord(name=new.name, topic_id=new.topic_id, assignment=_assignment(image, broker, new))
     changes: list[Change] = [TopicPut(record=record)]
@@ -76,10 +93,20 @@ def delete_topic(image: ClusterImage, broker: BrokerConfig, name: str) -> list[C
     check_deletion(broker)
     topic = existing_topic(image, name)
     _check_own(name, "cannot be deleted: brokers keep the state of groups or transactions there")
+    _check_unseen(image, topic)
     changes: list[Change] = [TopicDeleted(name=name, topic_id=topic.topic_id)]
     if image.topic_config(name).overrides:
         changes.append(ConfigPut(owner=ConfigOwner.TOPIC, name=name, overrides={}))
     return changes
+
+
+def _check_unseen(image: ClusterImage, topic: TopicImage) -> None:
+    views = sorted(view.name for view in image.views.values() if view.source_id == topic.topic_id)
+    if views:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"topic {topic.name!r} is the source of {', '.join(map(repr, views))}: delete the views first",
+        )
 
 
 def check_deletion(broker: BrokerConfig) -> None:
@@ -106,6 +133,8 @@ def create_partitions(
 
 def existing_topic(image: ClusterImage, name: str) -> TopicImage:
     topic = image.topics.get(name)
+    if topic is None and name in image.views:
+        raise NamesView(image, name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     return topic
@@ -130,7 +159,7 @@ def _check_collision(image: ClusterImage, name: str) -> None:
     if "." not in name and "_" not in name:
         return
     folded = name.replace(".", "_")
-    for other in image.topics:
+    for other in (*image.topics, *image.views):
         if other.replace(".", "_") == folded:
             raise _invalid_name(f"topic {name!r} differs from topic {other!r} only by '.' and '_'")
 

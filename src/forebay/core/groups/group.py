@@ -20,10 +20,11 @@ from forebay.wire.messages.list_groups import ListedGroup
 class TopicInfo(NamedTuple):
     topic_id: bytes
     partitions: int
+    is_view: bool = False
 
 
 TopicsView = Mapping[str, TopicInfo]
-"""The topics of the cluster, by name."""
+"""What groups may read, by name: the topics of the cluster, and its views."""
 
 SettingsOf = Callable[[str], GroupSettings]
 """What is in force for a group, by its id. Administrators change it while groups live."""
@@ -55,7 +56,7 @@ class TimerKey(NamedTuple):
 class Context:
     """What the groups of one shard share."""
 
-    __slots__ = ("config", "names", "new_id", "settings_of", "share_epoch_floor", "timers", "topics")
+    __slots__ = ("config", "logs", "names", "new_id", "settings_of", "share_epoch_floor", "timers", "topics")
 
     def __init__(
         self,
@@ -75,6 +76,9 @@ class Context:
 
     def see(self, topics: TopicsView) -> None:
         self.topics = topics
+        has_views = any(info.is_view for info in topics.values())
+        self.logs = {n: info for n, info in topics.items() if not info.is_view} if has_views else topics
+        """The topics that are no views: share groups read no others."""
         self.names = {info.topic_id: name for name, info in topics.items()}
 
     def has_partition(self, topic: str, partition: int) -> bool:

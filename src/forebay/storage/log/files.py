@@ -3,7 +3,7 @@
 `Log` is what the loop uses. This is its other half, reached by `Log.files`, and works on the same state.
 Which thread may call what:
 
-- Any thread, while the owner uses the log: `datasync`, `sync_names`, `warm`, `probe`.
+- Any thread, while the owner uses the log: `datasync`, `sync_names`, `warm`, `read`, `probe`.
 - A thread to which the owner has lent the log, or that has opened it and not handed it over yet: all the
   rest, and every method of `Log`. The owner makes no call until it gets the log back.
 - The loop itself, before the broker serves and when it serves no more.
@@ -152,6 +152,15 @@ class LogFiles(LogTruncation):
                 segment.verify(part.position, part.length)
         except OSError as error:
             raise StorageError(f"cannot read {self._log.directory}: {error}") from error
+
+    def read(self, found: LogSlice) -> bytes:
+        """The bytes of a slice, its CRCs checked if need be. Raises OSError, FileClosed among them."""
+        part, segment = found.range, found.segment
+        if part is None or segment is None:
+            return b""
+        if not segment.trusts(part.position, part.length):
+            segment.verify(part.position, part.length)
+        return part.file.pread(part.length, part.position)
 
     def probe(self) -> None:
         """Find out whether the disk takes data again, else raise OSError. See `Log.come_back`."""

@@ -50,7 +50,7 @@ class ShareBase(Group):
 
     def refresh(self, draft: Draft, *, changed: bool) -> None:
         """Raise the epoch if subscriptions have changed, or the topics behind them."""
-        topics = self.context.topics
+        topics = self.context.logs
         if changed or self._seen is not topics:
             if changed or self._digest(draft.state) != draft.state.metadata_hash:
                 self.raise_epoch(draft)
@@ -60,7 +60,7 @@ class ShareBase(Group):
         draft.set_epoch(draft.state.epoch + by, self._digest(draft.state))
 
     def _digest(self, state: ShareState) -> int:
-        return topics_hash(state.subscribed(), self.context.topics)
+        return topics_hash(state.subscribed(), self.context.logs)
 
     def assign(self, draft: Draft, now: Now) -> None:
         """Make a new target if the epoch was raised, or if what may be assigned is not what is assigned."""
@@ -86,7 +86,7 @@ class ShareBase(Group):
         """What is initialized of the topics that somebody subscribes to."""
         found: dict[bytes, frozenset[int]] = {}
         for name in state.subscribed():
-            info = self.context.topics.get(name)
+            info = self.context.logs.get(name)
             topic = state.topics.get(info.topic_id) if info is not None else None
             if info is not None and topic is not None and topic.initialized and not topic.deleting:
                 found[info.topic_id] = topic.initialized
@@ -100,7 +100,7 @@ class ShareBase(Group):
 
     def topic_ids(self, member: ShareMember) -> frozenset[bytes]:
         """Of the existing topics that a member subscribes to."""
-        topics = self.context.topics
+        topics = self.context.logs
         return frozenset(topics[name].topic_id for name in member.topic_names if name in topics)
 
     def move(self, draft: Draft, member_id: str) -> ShareMember:

@@ -75,6 +75,7 @@ class ShareMembers(ShareStates):
         info: RequestInfo,
         now: Now,
     ) -> None:
+        self._check_views(request)
         before = self._known(request)
         member = before.updated(request, info)
         is_new = member.member_id not in self.state.members
@@ -99,6 +100,16 @@ class ShareMembers(ShareStates):
             self.waiting[member.member_id] = waiting
             self.context.timers.set(self._wait_timer(member.member_id), waiting.deadline_ms)
 
+    def _check_views(self, request: ShareGroupHeartbeatRequest) -> None:
+        topics = self.context.topics
+        named = request.subscribed_topic_names or ()
+        views = [name for name in named if name in topics and topics[name].is_view]
+        if views:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"share groups read topics only, and {', '.join(map(repr, views))} is a view",
+            )
+
     def _known(self, request: ShareGroupHeartbeatRequest) -> ShareMember:
         if request.member_epoch != 0:
             member = self.find(request.member_id)
@@ -112,7 +123,7 @@ class ShareMembers(ShareStates):
         if self._settled is None or self.attempts:
             return False
         topics, changes = self._settled
-        return topics is self.context.topics and changes == self.state.changes
+        return topics is self.context.logs and changes == self.state.changes
 
     def _answer(
         self, draft: Draft, member_id: str, waiting: Waiting, now: Now
@@ -122,7 +133,7 @@ class ShareMembers(ShareStates):
         member = self.move(draft, member_id)
         is_done = not draft.records and not self.attempts
         if is_done and draft.state.assignment_epoch == draft.state.epoch:
-            self._settled = (self.context.topics, self.state.changes)
+            self._settled = (self.context.logs, self.state.changes)
         is_told = waiting.wants_assignment or member.assigned != waiting.before
         return ShareGroupHeartbeatResponse(
             member_id=member_id,

@@ -87,7 +87,7 @@ class ShareGroup(ShareMembers):
         self, alteration: Alteration, name: str, partitions: list[AlterShareGroupOffsetsRequestPartition]
     ) -> Iterator[ShareStart]:
         """What to initialize of a topic; the rest is answered."""
-        info = self.context.topics.get(name)
+        info = self.context.logs.get(name)
         answer = AlterShareGroupOffsetsResponseTopic(
             topic_name=name, topic_id=_NO_TOPIC if info is None else info.topic_id
         )
@@ -107,7 +107,7 @@ class ShareGroup(ShareMembers):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if asked.start_offset < UNINITIALIZED_OFFSET:
             return ErrorCode.INVALID_REQUEST
-        topic = self.state.topics.get(self.context.topics[name].topic_id)
+        topic = self.state.topics.get(self.context.logs[name].topic_id)
         is_deleting = topic is not None and topic.deleting
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_deleting else ErrorCode.NONE
 
@@ -152,7 +152,7 @@ class ShareGroup(ShareMembers):
         draft = Draft(self.group_id, self.state)
         deletion = Deletion(ticket, DeleteShareGroupOffsetsResponse(), {})
         for name in dict.fromkeys(topic.topic_name for topic in request.topics):
-            info = self.context.topics.get(name)
+            info = self.context.logs.get(name)
             result = DeleteShareGroupOffsetsResponseTopic(topic_name=name)
             deletion.response.responses.append(result)
             if info is None or info.topic_id not in self.state.topics:

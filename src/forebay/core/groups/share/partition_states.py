@@ -112,7 +112,7 @@ class ShareStates(ShareBase):
         """The partitions of these topics that are not initialized, and not being deleted."""
         found: list[TopicPartition] = []
         for name in sorted(names):
-            info = self.context.topics.get(name)
+            info = self.context.logs.get(name)
             topic = state.topics.get(info.topic_id) if info is not None else None
             if info is None or (topic is not None and topic.deleting):
                 continue

@@ -162,7 +162,7 @@ class ShareRequests:
         answer = DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id)
         description.response.groups.append(answer)
         for name, partitions in self._asked_topics(group, asked).items():
-            info = self._context.topics.get(name)
+            info = self._context.logs.get(name)
             topic_id = _NO_TOPIC if info is None else info.topic_id
             known = topics[topic_id].initialized if topic_id in topics else frozenset[int]()
             results = [

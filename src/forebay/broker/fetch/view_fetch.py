@@ -1,0 +1,208 @@
+"""The fetches that name a view: the source is read, filtered in threads, and answered from memory.
+
+A view is read from the leader of its source, within the limits of its source: high watermark, last stable
+offset, delay, log start. A fetch takes slices of the source, one after the other, until it has examined
+enough. What matched is answered; where nothing did, an empty batch moves the client on. So each answer takes
+a bounded amount of work, and a client passes a region without a match in a few round trips.
+
+At the end of the source a fetch waits as any other does. What is appended is filtered at once, and the client
+is answered when something matched, or when its time is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from forebay.broker.fetch.consumer_fetch import ConsumerFetch, aborted_between
+from forebay.broker.fetch.service import FetchService
+from forebay.broker.fetch.view_read import ViewRead
+from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.replies import Reply
+from forebay.broker.partition.long_polls import FetchWait
+from forebay.broker.partition.partition import Partition
+from forebay.broker.views.filters import Source
+from forebay.core.partition.fetch_session import FetchContext, FetchTarget
+from forebay.core.views.catalog import view_named
+from forebay.errors import KafkaError, StorageError
+from forebay.storage.disk import FileClosed
+from forebay.storage.log.segment.segment_list import LogSlice
+from forebay.wire.messages.fetch import FetchRequest, PartitionData
+
+log = logging.getLogger(__name__)
+
+_SLICE_BYTES = 256 * 1024
+"""Of the source, for a thread to filter at a time: others get their turn in between."""
+_AFTER_A_MATCH_BYTES = 1 << 20
+"""Of the source, examined by a fetch that has something to answer."""
+_SCAN_S = 0.2
+"""How long a fetch goes on from slice to slice."""
+_TRIES_MAX = 5
+
+
+class ViewFetch(ConsumerFetch):
+    """One request that names at least one view, perhaps topics as well."""
+
+    __slots__ = ("_failures", "_pending", "_reads", "_scans")
+
+    def __init__(
+        self, service: FetchService, request: FetchRequest, session: FetchContext, version: int
+    ) -> None:
+        super().__init__(service, request, session, version)
+        self._reads: dict[FetchTarget, ViewRead] = {}
+        self._pending: list[tuple[ViewRead, Partition, LogSlice]] = []
+        self._failures: dict[ViewRead, KafkaError] = {}
+        self._scans = True
+
+    def start(self, context: RequestContext) -> Reply:
+        reply = context.defer()
+        self._service.background.spawn(self._answer(reply), "answering a fetch of a view")
+        return reply
+
+    async def _answer(self, reply: Reply) -> None:
+        try:
+            await self._collect(reply)
+            if reply.abandoned:
+                return
+            if not self._service.lease.valid():
+                reply.resolve(self.refuse())
+            elif self._cold():
+                self._load(reply)
+            else:
+                reply.resolve(self._response())
+        except Exception:
+            log.exception("a fetch of a view could not be answered")
+            reply.abort()
+
+    async def _collect(self, reply: Reply) -> None:
+        """Read and filter until there is something to answer. Ends with a reading that is up to date."""
+        now = self._service.loop.time
+        deadline = now() + max(self._request.max_wait_ms, 0) / 1000
+        scan_until = now() + _SCAN_S
+        while not reply.abandoned:
+            self._scans = now() < scan_until
+            urgent = self._read_all()
+            if self._pending:
+                await self._filter()
+            elif urgent or self._is_enough() or now() >= deadline:
+                return
+            else:
+                await self._wait(reply, deadline)
+                scan_until = now() + _SCAN_S if now() < deadline else 0.0
+
+    def _read_all(self) -> bool:
+        self._pending = []
+        return self._read()
+
+    def _is_enough(self) -> bool:
+        """Whether there is as much to answer as the client wants. Empty batches do not count."""
+        gaps = sum(read.size for read in self._reads.values() if not read.delivered)
+        return self._bytes_missing() + gaps <= 0
+
+    async def _wait(self, reply: Reply, deadline: float) -> None:
+        """Until something is appended, or the time is up, or the client has gone."""
+        loop = self._service.loop
+        over: asyncio.Future[None] = loop.create_future()
+
+        def end() -> None:
+            if not over.done():
+                over.set_result(None)
+
+        wait = FetchWait(
+            self._partitions,
+            bytes_missing=1,
+            complete=end,
+            loop=loop,
+            timeout_s=max(deadline - loop.time(), 0),
+        )
+        reply.on_abandoned = wait.finish
+        try:
+            await over
+        finally:
+            wait.finish()
+
+    # -- reading -------------------------------------------------------------------------------------
+
+    def _read_target(self, target: FetchTarget, left: int) -> tuple[PartitionData, int]:
+        read = self._read_of(target)
+        if read is None:
+            return super()._read_target(target, left)
+        if read in self._failures:
+            raise self._failures[read]
+        data, _ = super()._read_target(target, left)
+        if data.diverging_epoch.epoch >= 0 or not read.size:
+            return data, 0
+        log_ = self._partitions[-1].log
+        if self._committed and log_.has_aborted:
+            data.aborted_transactions = aborted_between(log_, target.request.fetch_offset, read.next_offset)
+        data.records = read.records()
+        return data, read.size
+
+    def _read_of(self, target: FetchTarget) -> ViewRead | None:
+        """What this fetch has of a view's partition; None for a topic's."""
+        view = view_named(self._service.metadata.image, target.topic)
+        if view is None:
+            self._reads.pop(target, None)  # it was deleted while the fetch waited
+            return None
+        read = self._reads.get(target)
+        if read is None or read.view.view_id != view.view_id:
+            read = self._reads[target] = ViewRead(view, target.request.fetch_offset)
+        return read
+
+    def _partition(self, target: FetchTarget) -> Partition:
+        read = self._reads.get(target)
+        if read is None:
+            return super()._partition(target)
+        table = self._service.partitions
+        return table.get(table.name_of(read.view.source_id), target.request.partition)
+
+    def _sent_elsewhere(self, *_: object) -> bool:
+        return False  # only the leader filters
+
+    def _slice(self, partition: Partition, target: FetchTarget, left: int, end: int) -> LogSlice:
+        """Of a view's source: the next part to be filtered, if this fetch may go on. It is not answered."""
+        read = self._reads.get(target)
+        if read is None:
+            return super()._slice(partition, target, left, end)
+        self._partitions.append(partition)
+        read.in_epoch(partition.leader_epoch)
+        wanted = target.request
+        nothing = LogSlice(None, read.next_offset)
+        if wanted.fetch_offset < read.next_offset < partition.log.start_offset:
+            self._urgent = True
+            return nothing  # retention was faster: what is known of the part before is answered
+        is_full = self._size + read.size > 0 and read.size >= min(wanted.partition_max_bytes, left)
+        if is_full or not self._scans or read.examined_bytes >= self._examined_max(read):
+            self._urgent = self._urgent or read.next_offset < end
+            return nothing
+        found = partition.log.read(read.next_offset, _SLICE_BYTES, upper_offset=end)
+        if found.range is not None:
+            self._pending.append((read, partition, found))
+        return nothing
+
+    def _examined_max(self, read: ViewRead) -> int:
+        limit = self._service.settings.current.fetch.view_source_max_bytes
+        return min(limit, _AFTER_A_MATCH_BYTES) if read.delivered else limit
+
+    # -- filtering -----------------------------------------------------------------------------------
+
+    async def _filter(self) -> None:
+        await asyncio.gather(*(self._filter_one(*each) for each in self._pending))
+
+    async def _filter_one(self, read: ViewRead, partition: Partition, found: LogSlice) -> None:
+        source = Source(partition.topic, partition.index, partition.log.files, found, read.next_offset)
+        try:
+            filtered = await self._service.filters.run(read.view, source)
+        except FileClosed as error:
+            # Deleted or compacted meanwhile: the next reading finds what is there instead, or an error.
+            read.tries += 1
+            if read.tries >= _TRIES_MAX:
+                self._failures[read] = partition.not_leader()
+                log.warning("segments change faster than a view can read them", extra={"reason": str(error)})
+        except KafkaError as error:
+            self._failures[read] = partition.not_leader() if partition.closed else error
+        else:
+            assert found.range is not None
+            if filtered.next_offset <= read.next_offset:
+                self._failures[read] = StorageError(f"{partition} cannot be read at {read.next_offset}")
+            read.add(filtered, found.range.length)

@@ -1,0 +1,34 @@
+"""New views: the query is compiled in a thread, for its errors only, and then stored as it was written."""
+
+from __future__ import annotations
+
+from forebay.broker.cluster.topic_changes import TopicChanges
+from forebay.broker.worker_threads import WorkerThreads
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.views.catalog import NewView, create_view
+from forebay.core.views.view import compile_view
+from forebay.core.views.view_error import ViewError
+from forebay.errors import ErrorCode, KafkaError
+
+
+class ViewCreation:
+    def __init__(self, topic_changes: TopicChanges, workers: WorkerThreads) -> None:
+        self._topic_changes = topic_changes
+        self._workers = workers
+
+    async def create(
+        self, new: NewView, *, partitions: int, replicas: int, validate_only: bool
+    ) -> ClusterImage:
+        """The image with the view. Raises KafkaError, with the place in the query where it is wrong."""
+        await self._workers.run(lambda: _check(new))
+        return await self._topic_changes.carry_out(
+            lambda image: create_view(image, new, partitions=partitions, replicas=replicas),
+            validate_only=validate_only,
+        )
+
+
+def _check(new: NewView) -> None:
+    try:
+        compile_view(new.where, new.select, keep_tombstones=new.keep_tombstones)
+    except ViewError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None

@@ -1,0 +1,118 @@
+"""Filtering in threads: batches of a source become batches of a view.
+
+A thread that filters shares the interpreter with the event loop. So it is given small slices of a log. The
+queries are compiled by the same threads, when they are first used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import NamedTuple
+
+from forebay.broker.telemetry.metrics import Metrics
+from forebay.clock import Clock
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.view_image import ViewImage
+from forebay.core.views.filtering import Filtered, filter_batches
+from forebay.core.views.view import CompiledView, compile_view
+from forebay.core.views.view_error import ViewError
+from forebay.errors import ErrorCode, KafkaError, ProtocolError, StorageError
+from forebay.storage.disk import FileClosed
+from forebay.storage.log.files import LogFiles
+from forebay.storage.log.segment.segment_list import LogSlice
+
+log = logging.getLogger(__name__)
+
+
+class Source(NamedTuple):
+    """A part of a log, of whole batches, that is to be filtered."""
+
+    topic: str
+    partition: int
+    files: LogFiles
+    found: LogSlice
+    first_offset: int
+    """Where the reader goes on."""
+
+
+class ViewFilters:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        pool: Executor,
+        metrics: Metrics,
+        decompress_max_bytes: Callable[[], int],
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._pool = pool
+        self._metrics = metrics
+        self._decompress_max_bytes = decompress_max_bytes
+        self._compiled: dict[bytes, CompiledView] = {}
+        """By the id of the view: a view is never altered. Threads add, the loop removes."""
+        self._closed = False
+
+    async def run(self, view: ViewImage, source: Source) -> Filtered:
+        """What the view shows of a part of its source.
+
+        Raises KafkaError, and FileClosed if the part was deleted or compacted before it could be read.
+        """
+        if self._closed:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is being stopped")
+        filtered = await self._loop.run_in_executor(self._pool, self._filter, view, source)
+        metrics = self._metrics
+        metrics.view_records_examined += filtered.examined
+        metrics.view_records_delivered += filtered.delivered
+        metrics.view_records_invalid += filtered.invalid
+        return filtered
+
+    def follow(self, before: ClusterImage, after: ClusterImage) -> None:
+        """Forget the queries of views that are gone."""
+        if after.views is not before.views:
+            for view_id in [each for each in self._compiled if each not in after.view_names]:
+                self._compiled.pop(view_id, None)
+
+    def close(self) -> None:
+        """Blocks until the threads have ended."""
+        self._closed = True
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    # -- in a thread -----------------------------------------------------------------------------------
+
+    def _filter(self, view: ViewImage, source: Source) -> Filtered:
+        compiled = self._compiled.get(view.view_id)
+        if compiled is None:
+            compiled = self._compiled[view.view_id] = _compile(view)
+        found = source.found
+        try:
+            return filter_batches(
+                compiled,
+                memoryview(source.files.read(found)),
+                source.first_offset,
+                found.next_offset,
+                topic=source.topic,
+                partition=source.partition,
+                now_ms=self._clock.now_ms(),
+                decompress_max_bytes=self._decompress_max_bytes(),
+            )
+        except FileClosed:
+            raise
+        except ProtocolError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch cannot be read: {error}") from error
+        except OSError as error:
+            raise StorageError(
+                f"a part of {source.topic}-{source.partition} cannot be read: {error}"
+            ) from error
+
+
+def _compile(view: ViewImage) -> CompiledView:
+    try:
+        return compile_view(view.where, view.select, keep_tombstones=view.keep_tombstones)
+    except ViewError as error:
+        # It was accepted by a broker that knows more.
+        log.warning("a view cannot be read here", extra={"view": view.name, "reason": str(error)})
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None

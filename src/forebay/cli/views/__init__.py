@@ -1,0 +1,1 @@
+"""`forebay view`: topics that show a part of another one."""

@@ -1,0 +1,64 @@
+"""Which topics are views, and of what: brokers tell it with the settings of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from forebay.cli.wire import WireConnection, check
+from forebay.core.cluster.resources import ResourceType
+from forebay.core.views.catalog import KEEP_TOMBSTONES, SELECT, SOURCE, WHERE
+from forebay.errors import ErrorCode
+from forebay.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from forebay.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    name: str
+    source: str
+    where: str | None
+    select: str | None
+    keep_tombstones: bool
+
+
+def read_views(connection: WireConnection, names: Collection[str] | None = None) -> dict[str, View]:
+    """Those of these names that are views, or all views."""
+    wanted = sorted(_all_names(connection) if names is None else names)
+    if not wanted:
+        return {}
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=ResourceType.TOPIC,
+                resource_name=name,
+                configuration_keys=[SOURCE, WHERE, SELECT, KEEP_TOMBSTONES],
+            )
+            for name in wanted
+        ]
+    )
+    views = {}
+    for found in connection.ask(request, DescribeConfigsResponse).results:
+        if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            continue  # deleted meanwhile
+        check(found.error_code, found.error_message)
+        settings = {config.name: config.value for config in found.configs}
+        if SOURCE in settings:
+            views[found.resource_name] = View(
+                name=found.resource_name,
+                source=settings[SOURCE] or "",
+                where=settings.get(WHERE),
+                select=settings.get(SELECT),
+                keep_tombstones=settings.get(KEEP_TOMBSTONES) == "true",
+            )
+    return views
+
+
+def _all_names(connection: WireConnection) -> Sequence[str]:
+    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    answer = connection.ask(request, MetadataResponse)
+    return [topic.name for topic in answer.topics if topic.name is not None]

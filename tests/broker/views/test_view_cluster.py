@@ -1,0 +1,98 @@
+"""Views in a cluster: known to every broker, read from whichever leads the source."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from forebay.errors import ErrorCode
+from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster, retried
+from support.clients.view_calls import counts_of, document, documents
+from support.clients.wire_client import (
+    CREATE_TOPICS,
+    PRODUCE,
+    create_topic,
+    fetch,
+    only_partition,
+    produce,
+    values_of,
+)
+
+SOURCE, VIEW = "orders", "odd-orders"
+FETCH, METADATA = 11, 12
+NOT_YET = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+async def append(cluster: LocalCluster, numbers: range) -> None:
+    async def attempt() -> tuple[int, int]:
+        request = produce(SOURCE, documents(numbers), acks=-1)
+        answer = only_partition(await cluster.ask(cluster.leader(SOURCE), request, PRODUCE))
+        return answer.error_code, answer.error_code
+
+    assert await retried(attempt, *NOT_YET) == ErrorCode.NONE
+
+
+async def read(cluster: LocalCluster, node: int, offset: int = 0, *, wait_ms: int = 200) -> Any:
+    async def attempt() -> tuple[Any, int]:
+        answer = only_partition(await cluster.ask(node, fetch(VIEW, offset, max_wait_ms=wait_ms), FETCH))
+        return answer, answer.error_code
+
+    return await retried(attempt, *NOT_YET)
+
+
+async def begin(cluster: LocalCluster) -> None:
+    made = await cluster.ask(1, create_topic(SOURCE), CREATE_TOPICS)
+    assert made.topics[0].error_code == ErrorCode.NONE
+    await cluster.in_sync(SOURCE)
+    configs = {"forebay_view_source": SOURCE, "forebay_view_where": "value.id % 2 = 1"}
+    made = await cluster.ask(1, create_topic(VIEW, -1, **configs), CREATE_TOPICS)
+    assert made.topics[0].error_code == ErrorCode.NONE, made.topics[0].error_message
+
+
+def knows(cluster: LocalCluster, node: int) -> bool:
+    return VIEW in cluster[node].image.views
+
+
+async def test_every_broker_knows_a_view_and_names_the_leader_of_its_source(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path) as cluster:
+        await begin(cluster)
+        for node in cluster.nodes:
+            await eventually(partial(knows, cluster, node))
+            request = MetadataRequest(topics=[MetadataRequestTopic(name=VIEW)])
+            (topic,) = (await cluster.ask(node, request, METADATA)).topics
+            assert topic.error_code == ErrorCode.NONE
+            assert topic.partitions[0].leader_id == cluster.leader(SOURCE)
+
+
+async def test_a_view_is_read_from_the_next_leader(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path) as cluster:
+        await begin(cluster)
+        await append(cluster, range(6))
+        first = cluster.leader(SOURCE)
+        expected = [(at, document(at)) for at in (1, 3, 5)]
+        assert values_of((await read(cluster, first)).records) == expected
+        second = next(node for node in cluster.nodes if node != first)
+        elsewhere = only_partition(await cluster.ask(second, fetch(VIEW), FETCH))
+        assert elsewhere.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "only the leader filters"
+        await eventually(lambda: cluster[second].partitions.held(SOURCE, 0).log.end_offset == 6)
+        await cluster.lead(SOURCE, 0, second)
+        await append(cluster, range(6, 8))
+        assert values_of((await read(cluster, second)).records) == [*expected, (7, document(7))]
+
+
+async def test_what_is_not_committed_is_not_in_the_view(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, {"min.insync.replicas": "2"}) as cluster:
+        await begin(cluster)
+        await append(cluster, range(2))
+        leader = cluster.leader(SOURCE)
+        followers = [node for node in cluster.nodes if node != leader]
+        assert values_of((await read(cluster, leader)).records) == [(1, document(1))]
+        with cluster.deaf(SOURCE, *followers):
+            request = produce(SOURCE, documents(range(1, 2)), acks=1)
+            assert only_partition(await cluster.ask(leader, request, PRODUCE)).error_code == ErrorCode.NONE
+            answer = await read(cluster, leader, 2)
+            assert (counts_of(answer.records), answer.high_watermark) == ([], 2)
+        await eventually(lambda: cluster[leader].partitions.get(SOURCE, 0).high_watermark == 3)
+        assert values_of((await read(cluster, leader, 2)).records) == [(2, document(1))]

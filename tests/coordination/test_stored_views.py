@@ -1,0 +1,102 @@
+"""Views in the store: found again, and never at odds with topics, whoever else writes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from forebay.config import broker_config
+from forebay.coordination.metadata import Plan, load, register_broker
+from forebay.core.cluster.image import BrokerRegistration, Change, ClusterImage, PartitionPut, PartitionState
+from forebay.core.cluster.topics import NewTopic, create_topic, delete_topic
+from forebay.core.views.catalog import NewView, create_view, delete_view
+from forebay.errors import ErrorCode, KafkaError
+from support.brokers.followed import KEYS, following
+from support.brokers.memory_store import MemoryStore
+
+CONFIG = broker_config()
+SEEN = NewView(
+    name="seen", view_id=b"v" * 16, source="t", where="key = 'ü'", select="value.a", keep_tombstones=True
+)
+
+
+async def store_with_topic() -> MemoryStore:
+    store = MemoryStore()
+    registration = BrokerRegistration(id=1, host="h", port=9)
+    await register_broker(store, KEYS, registration, await store.lease(5))
+    async with following(store) as metadata:
+        await metadata.change(lambda image: creating(image, "t"))
+    return store
+
+
+def creating(image: ClusterImage, name: str) -> list[Change]:
+    topic_id = name.encode().ljust(16, b"-")
+    return create_topic(image, CONFIG, NewTopic(name=name, topic_id=topic_id, num_partitions=2))
+
+
+async def test_a_view_is_found_again_and_leaves_nothing_behind() -> None:
+    store = await store_with_topic()
+    async with following(store) as metadata:
+        before = {item.key for item in (await store.range(KEYS.root))[0]}
+        image = await metadata.change(lambda image: create_view(image, SEEN))
+        assert image == await load(store, KEYS)
+        stored = image.views["seen"]
+        assert (stored.where, stored.select, stored.keep_tombstones) == ("key = 'ü'", "value.a", True)
+        assert image.topic_names[stored.source_id] == "t"
+        assert image.view_names == {b"v" * 16: "seen"}
+        image = await metadata.change(lambda _: delete_view(stored))
+        assert image == await load(store, KEYS)
+        assert (image.views, image.view_names) == ({}, {})
+        assert {item.key for item in (await store.range(KEYS.root))[0]} == before
+
+
+async def test_the_states_of_the_source_outlive_a_view() -> None:
+    store = await store_with_topic()
+    async with following(store) as metadata:
+        state = PartitionState(index=1, leader=1, leader_epoch=4, isr=(1,), replicas=(1,))
+        topic_id = metadata.image.topics["t"].topic_id
+        await metadata.change(lambda _: [PartitionPut(topic_id=topic_id, state=state)])
+        image = await metadata.change(lambda image: create_view(image, SEEN))
+        assert image.topics["t"].partitions[1].leader_epoch == 4
+
+
+async def refusal(early: Plan, late: Plan) -> tuple[KafkaError, ClusterImage]:
+    """Two brokers plan on the same image, and `early` is written first: what the other one is told."""
+    store = await store_with_topic()
+    async with following(store) as one, following(store) as two:
+        made, refused = await asyncio.gather(one.change(early), two.change(late), return_exceptions=True)
+        assert isinstance(made, ClusterImage)
+        assert isinstance(refused, KafkaError)
+        return refused, await load(store, KEYS)
+
+
+def view(image: ClusterImage) -> list[Change]:
+    return create_view(image, SEEN)
+
+
+def topic(image: ClusterImage) -> list[Change]:
+    return creating(image, "seen")
+
+
+def deletion(image: ClusterImage) -> list[Change]:
+    return delete_topic(image, CONFIG, "t")
+
+
+@pytest.mark.parametrize("view_first", [True, False])
+async def test_a_name_is_given_once(view_first: bool) -> None:
+    refused, image = await refusal(*((view, topic) if view_first else (topic, view)))
+    assert refused.code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert ("seen" in image.topics, "seen" in image.views) == (not view_first, view_first)
+
+
+async def test_a_source_is_not_deleted_under_a_view_that_another_makes() -> None:
+    refused, image = await refusal(view, deletion)
+    assert (refused.code, "'seen'" in refused.message) == (ErrorCode.POLICY_VIOLATION, True)
+    assert "t" in image.topics
+
+
+async def test_no_view_is_made_of_a_topic_that_another_deletes() -> None:
+    refused, image = await refusal(deletion, view)
+    assert refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert image.views == {}
