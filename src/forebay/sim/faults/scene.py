@@ -138,12 +138,13 @@ class Scene:
     def may_rob(self, node: SimNode) -> bool:
         """Whether of each partition another has what this one loses, and will be asked for it.
 
-        Where the store lists only this broker as in sync, the broker must know that, and so has synced.
+        Where the store lists only this broker as in sync, the broker must know that, and so has synced, on a
+        disk that has refused nothing.
         """
         return all(
             node.node_id not in state.isr
             or any(self._is_kept_by(other) for other in self._others(node, state))
-            or (state.isr == (node.node_id,) and node.sees(topic.name, state))
+            or (state.isr == (node.node_id,) and node.sees(topic.name, state) and not node.disk_failed)
             for topic in self.store.image().topics.values()
             for state in topic.partitions
         )
