@@ -27,6 +27,7 @@ from bench.server import BenchError
 from bench.shares import share_figures
 from bench.suite import Suite, open_suite
 from bench.throughput import throughput_figures
+from bench.views import view_figures
 from bench.waiting import idle_connection_figures, latency_figures
 
 PARTS: dict[str, Callable[[Suite], list[Figure]]] = {
@@ -39,6 +40,7 @@ PARTS: dict[str, Callable[[Suite], list[Figure]]] = {
     "groups": group_figures,
     "shares": share_figures,
     "delays": delay_figures,
+    "views": view_figures,
     "exactly-once": exactly_once_figures,
     "replication": replication_figures,
     "failover": failover_figures,

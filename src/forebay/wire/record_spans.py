@@ -83,22 +83,22 @@ def record_spans(payload: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
             raise ProtocolError("record runs past the end of its batch") from None
         _, _, start, timestamp_delta, offset_delta, _, _, _, _ = span
         if not (before < offset_delta <= last_delta and earliest <= timestamp_delta <= latest):
-            check_place(span, before, header)
+            check_place(header, before, offset_delta, timestamp_delta)
         before = offset_delta
         yield span
     if start != len(payload):
         raise ProtocolError(f"{len(payload) - start} bytes left over after the {count} records of a batch")
 
 
-def check_place(span: RecordSpan, before: int, header: BatchHeader) -> None:
+def check_place(header: BatchHeader, before: int, offset_delta: int, timestamp_delta: int) -> None:
     """Raise ProtocolError unless a record lies behind the offset delta `before`, inside its batch, and has a
     time that a record can have."""
-    if not before < span.offset_delta <= header.last_offset_delta:
+    if not before < offset_delta <= header.last_offset_delta:
         raise ProtocolError(
-            f"record is at offset delta {span.offset_delta}, after {before}, in a batch that ends at "
+            f"record is at offset delta {offset_delta}, after {before}, in a batch that ends at "
             f"{header.last_offset_delta}"
         )
-    timestamp = header.base_timestamp + span.timestamp_delta
+    timestamp = header.base_timestamp + timestamp_delta
     if not NO_TIMESTAMP <= timestamp <= TIMESTAMP_MAX:
         raise TimestampOutOfRange(f"record has the timestamp {timestamp}, which no record can have")
 
@@ -182,28 +182,30 @@ def keep_records(
 
     `delete_horizon_ms` is set if the batch has none yet.
     """
+    largest_delta = max(span.timestamp_delta for span in kept)
     if delete_horizon_ms is None or header.attributes & DELETE_HORIZON:
-        return replace_records(header, kept, [payload[span.start : span.end] for span in kept])
+        return replace_records(header, [payload[span.start : span.end] for span in kept], largest_delta)
     attributes, base_timestamp = header.attributes, header.base_timestamp
     records = _with_base_timestamp(payload, kept, delete_horizon_ms - base_timestamp)
-    changed = _of_kept(header, kept)._replace(
+    changed = _of_records(header, len(kept), largest_delta)._replace(
         attributes=attributes | DELETE_HORIZON, base_timestamp=delete_horizon_ms
     )
     return assemble(changed, compress(header.codec, records))
 
 
 def replace_records(
-    header: BatchHeader, kept: Sequence[RecordSpan], records: Sequence[bytes], level: int | None = None
+    header: BatchHeader, records: Sequence[bytes], largest_timestamp_delta: int, level: int | None = None
 ) -> bytearray:
-    """The batch with only these of its records, at least one, of which each is now written so."""
-    return assemble(_of_kept(header, kept), compress(header.codec, b"".join(records), level))
+    """The batch with these records, at least one, instead of its own; they lie within its offsets."""
+    changed = _of_records(header, len(records), largest_timestamp_delta)
+    return assemble(changed, compress(header.codec, b"".join(records), level))
 
 
-def _of_kept(header: BatchHeader, kept: Sequence[RecordSpan]) -> BatchHeader:
+def _of_records(header: BatchHeader, count: int, largest_timestamp_delta: int) -> BatchHeader:
     if header.attributes & LOG_APPEND_TIME:
-        return header._replace(record_count=len(kept))
-    largest_delta = max(span.timestamp_delta for span in kept)
-    return header._replace(record_count=len(kept), max_timestamp=header.base_timestamp + largest_delta)
+        return header._replace(record_count=count)
+    max_timestamp = header.base_timestamp + largest_timestamp_delta
+    return header._replace(record_count=count, max_timestamp=max_timestamp)
 
 
 def with_value(payload: bytes, span: RecordSpan, value: bytes) -> bytes:

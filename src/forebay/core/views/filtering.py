@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from forebay.core.views.matching import matching_records
-from forebay.core.views.rows import Row, Scope
+from forebay.core.views.rows import Scope
 from forebay.core.views.view import CompiledView
 from forebay.errors import ProtocolError
 from forebay.wire.batch import MAGIC, BatchHeader, crc_ok, split
@@ -105,16 +105,17 @@ class _Work:
             self._deliver(batch, header.record_count)
             return
         payload = payload_of(batch, header, self._max_bytes)
-        row = Row(self._scope, payload, header)
-        kept, records, invalid = matching_records(view, payload, header, row)
-        self._invalid += invalid
-        if not kept:
+        found = matching_records(view, payload, header, self._scope)
+        self._invalid += found.invalid
+        count = len(found.records)
+        if not count:
             self._pass_over(header)
-        elif view.project is None and len(kept) == header.record_count:
-            self._deliver(batch, len(kept))
+        elif view.project is None and count == header.record_count:
+            self._deliver(batch, count)
         else:
             level = _GZIP_LEVEL if header.codec == Codec.GZIP else None
-            self._deliver(replace_records(header, kept, records, level), len(kept))
+            shown = replace_records(header, found.records, found.largest_timestamp_delta, level)
+            self._deliver(shown, count)
 
     def _deliver(self, batch: memoryview | bytearray, record_count: int) -> None:
         self._end_gap()

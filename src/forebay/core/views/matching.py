@@ -1,122 +1,167 @@
 """The records of a batch that a view lets through, found with as little reading as possible.
 
-Written straight-line: it runs for every record of a view's topic. A record that is not delivered is read only
-as far as the condition needs it; one that is delivered is checked as a whole.
+Written straight-line, with the varints of one and two bytes read in place (an odd one is negative; 0x80 is
+the bit behind which there are more bytes): it runs for every record of a view's topic. A record is read only
+as far as the condition needs it; of one that is delivered, offset and time are checked too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from orjson import JSONEncodeError, loads
 
-from forebay.core.views.rows import InvalidDocument, Row
+from forebay.core.views.rows import InvalidDocument, Row, Scope
 from forebay.core.views.view import CompiledView
 from forebay.errors import ProtocolError
-from forebay.wire.batch import BatchHeader
-from forebay.wire.record_spans import RecordSpan, check_place, span_at, with_value
+from forebay.wire.batch import NO_TIMESTAMP, BatchHeader
+from forebay.wire.record_spans import check_place, span_at, with_value
 from forebay.wire.varint import read_varint
 
-_NO_HIT_NEEDED = -1
+_Candidate = tuple[int, int, int]
+"""Where a record begins, its fields behind its length, and its end."""
+
+_IN_VAIN = 32
+"""So many records that all have a needle are enough to stop searching for it in a batch."""
 
 
-class Matching(NamedTuple):
-    spans: list[RecordSpan]
-    records: list[bytes]
-    """What each of them is in the view."""
-    invalid: int
+class Matching:
+    """What is delivered of a batch, while it is found."""
+
+    def __init__(self, header: BatchHeader) -> None:
+        self.records: list[bytes] = []
+        self.largest_timestamp_delta = NO_TIMESTAMP - header.base_timestamp
+        self.invalid = 0
+        self._header = header
+        self._before = -1
+
+    def deliver(self, timestamp_delta: int, offset_delta: int, record: bytes) -> None:
+        check_place(self._header, self._before, offset_delta, timestamp_delta)
+        self._before = offset_delta
+        if timestamp_delta > self.largest_timestamp_delta:
+            self.largest_timestamp_delta = timestamp_delta
+        self.records.append(record)
 
 
-def matching_records(view: CompiledView, payload: bytes, header: BatchHeader, row: Row) -> Matching:
+def matching_records(view: CompiledView, payload: bytes, header: BatchHeader, scope: Scope) -> Matching:
     """Raises ProtocolError where the bytes are no records."""
+    found = Matching(header)
+    candidates = _candidates(payload, header.record_count, view.needles)
     try:
-        return _matching(view, payload, header, row)
+        if view.takes_document:
+            _test_documents(view, payload, candidates, found)
+        else:
+            _test_rows(view, payload, candidates, Row(scope, payload, header), found)
     except IndexError:
         raise ProtocolError("record runs past the end of its batch") from None
+    return found
 
 
-def _matching(view: CompiledView, payload: bytes, header: BatchHeader, row: Row) -> Matching:
-    spans: list[RecordSpan] = []
-    records: list[bytes] = []
-    invalid = 0
-    size = len(payload)
-    hit, next_hit = _NO_HIT_NEEDED, None
-    if view.needles is not None:
-        next_hit = hit_finder(payload, view.needles)
-        hit = next_hit(0)
-        if hit == size:
-            return Matching(spans, records, invalid)
-    takes_document, test, tombstone_test = view.takes_document, view.test, view.tombstone_test
-    position, before = 0, -1
-    for _ in range(header.record_count):
-        start = position
-        length, body_at = payload[start], start + 1
-        if length >= 0x80:
-            length, body_at = read_varint(payload, start)
+def _test_rows(
+    view: CompiledView, payload: bytes, candidates: Iterable[_Candidate], row: Row, found: Matching
+) -> None:
+    project = view.project
+    for start, _, end in candidates:
+        span = span_at(payload, start)
+        row.move_to(span)
+        try:
+            if view.test(row) if span.has_value else view.tombstone_test(row):
+                if view.uses_value:
+                    row.document()
+                record = payload[start:end]
+                if project is not None and span.has_value:
+                    record = with_value(payload, span, project(row))
+                found.deliver(span.timestamp_delta, span.offset_delta, record)
+        except (InvalidDocument, JSONEncodeError):
+            found.invalid += 1
+
+
+def _test_documents(
+    view: CompiledView, payload: bytes, candidates: Iterable[_Candidate], found: Matching
+) -> None:
+    """For conditions on the value alone: what lies before it in a record is hopped over."""
+    test, project = view.test, view.project
+    for start, body_at, end in candidates:
+        at = body_at + 1  # past the record's attributes
+        while payload[at] >= 0x80:  # the timestamp delta
+            at += 1
+        at += 1
+        while payload[at] >= 0x80:  # the offset delta
+            at += 1
+        at += 1
+        raw = payload[at]
+        if raw >= 0x80:
+            length, at = read_varint(payload, at)
+            at += max(length, 0)
+        elif raw & 1:  # negative: there is no key
+            at += 1
         else:
-            length = (length >> 1) ^ -(length & 1)
-        position = body_at + length
-        if length < 0 or position > size:
-            raise ProtocolError(f"record of {length} bytes does not fit in its batch")
+            at += 1 + (raw >> 1)
+        raw = payload[at]
+        if raw < 0x80:
+            at += 1
+        elif payload[at + 1] < 0x80:
+            raw = raw & 0x7F | payload[at + 1] << 7
+            at += 2
+        else:
+            length, at = read_varint(payload, at)
+            raw = length << 1 if length >= 0 else 1
+        value_end = at if raw & 1 else at + (raw >> 1)
+        if value_end >= end:
+            raise ProtocolError("record's fields do not fit in its length")
+        try:
+            if raw & 1:
+                document = None
+                delivers = view.tombstone_test(None)
+            else:
+                document = loads(payload[at:value_end])
+                delivers = test(document)
+            if delivers:
+                record = payload[start:end]
+                if project is not None and not raw & 1:
+                    record = with_value(payload, span_at(payload, start), project(document))
+                timestamp_delta, at = read_varint(payload, body_at + 1, 64)
+                offset_delta, _ = read_varint(payload, at)
+                found.deliver(timestamp_delta, offset_delta, record)
+        except (InvalidDocument, JSONEncodeError):
+            found.invalid += 1
+
+
+def _candidates(payload: bytes, count: int, needles: Sequence[bytes] | None) -> Iterator[_Candidate]:
+    """The records that have one of the needles; all of them if there are none to search for.
+
+    Needles that each of the first records has are no longer searched for: it would only cost time.
+    """
+    size = len(payload)
+    next_hit = None if needles is None else hit_finder(payload, needles)
+    hit = -1 if next_hit is None else next_hit(0)
+    position = looked_at = 0
+    for number in range(count):
+        if hit == size:
+            return
+        start = position
+        raw, body_at = payload[start], start + 1
+        if raw >= 0x80:
+            if payload[body_at] < 0x80:
+                raw = raw & 0x7F | payload[body_at] << 7
+                body_at += 1
+            else:
+                length, body_at = read_varint(payload, start)
+                raw = length << 1 if length >= 0 else 1
+        position = body_at + (raw >> 1)
+        if raw & 1 or position > size:
+            raise ProtocolError("record does not fit in its batch")
         if position <= hit:
             continue
-        try:
-            if takes_document:
-                value = _value_of(payload, body_at, position)
-                if value is None:
-                    subject = None
-                    matches = tombstone_test(None)
-                else:
-                    subject = loads(value)
-                    matches = test(subject)
-            else:
-                span = span_at(payload, start)
-                row.move_to(span)
-                subject = row
-                matches = test(row) if span.has_value else tombstone_test(row)
-                if matches and view.uses_value:
-                    row.document()
-            if matches:
-                span = span_at(payload, start)
-                check_place(span, before, header)
-                before = span.offset_delta
-                records.append(_shown(view, payload, span, subject))
-                spans.append(span)
-        except (InvalidDocument, JSONEncodeError):
-            invalid += 1
+        yield start, body_at, position
         if next_hit is not None:
-            hit = next_hit(position)
-            if hit == size:
-                return Matching(spans, records, invalid)
-    if position != size:
-        raise ProtocolError(f"{size - position} bytes left over after the records of a batch")
-    return Matching(spans, records, invalid)
-
-
-def _shown(view: CompiledView, payload: bytes, span: RecordSpan, subject: object) -> bytes:
-    if view.project is None or not span.has_value:
-        return payload[span.start : span.end]
-    return with_value(payload, span, view.project(subject))
-
-
-def _value_of(payload: bytes, body_at: int, end: int) -> bytes | None:
-    """The value of a record. What lies before it is hopped over: nothing but the value is asked for."""
-    at = body_at + 1  # past the record's attributes
-    while payload[at] >= 0x80:  # the timestamp delta
-        at += 1
-    at += 1
-    while payload[at] >= 0x80:  # the offset delta
-        at += 1
-    length, at = read_varint(payload, at + 1)
-    if length > 0:
-        at += length
-    length, at = read_varint(payload, at)
-    if length < 0:
-        return None
-    if at + length >= end:
-        raise ProtocolError("record's fields do not fit in its length")
-    return payload[at : at + length]
+            looked_at += 1
+            if looked_at == _IN_VAIN and looked_at == number + 1:
+                hit, next_hit = -1, None
+            else:
+                hit = next_hit(position)
+    if position != size and hit != size:
+        raise ProtocolError(f"{size - position} bytes left over after the {count} records of a batch")
 
 
 def hit_finder(payload: bytes, needles: Sequence[bytes]) -> Callable[[int], int]:
