@@ -15,6 +15,7 @@ from functools import partial
 from forebay.broker.moves.journal import MOVES_TOPIC
 from forebay.errors import ForebayError
 from forebay.sim.actors.consumers.members import SESSION_MS
+from forebay.sim.actors.consumers.views import ViewMaker, wrong_views
 from forebay.sim.actors.final_checks import Found, LastAuditor, LastReader
 from forebay.sim.actors.producers.keyed import KeyedAuditor
 from forebay.sim.actors.shares.auditors import LastWorker
@@ -148,6 +149,9 @@ class Simulation:
         make = partial(TopicMaker, replication_factor=factor, topics=topics)
         maker = self.workload.add("maker", make)
         self._wait("the topics are made", _START_S_MAX, lambda: maker.done)
+        if self.workload.shown:
+            view_maker = self.workload.add("view-maker", ViewMaker)
+            self._wait("the views are made", _START_S_MAX, lambda: view_maker.done)
         self.workload.start()
         if self.story.faults and self.workload.has_share_group and self.model.shares.rules.has_dead_letters:
             MoveFaults(self.scene, JOBS, MOVES_TOPIC, (DEAD_LETTER_TOPIC, 0)).begin()
@@ -209,11 +213,14 @@ class Simulation:
         if self.world.breach is not None:
             return
         self.invariants.check()
-        found = Found()
+        found, shown = Found(), Found()
         readers = [
             self.workload.add(
                 "last-reader",
                 partial(LastReader, found=found, partitions=[*ALL, *self.workload.delayed]),
+            ),
+            self.workload.add(
+                "last-view-reader", partial(LastReader, found=shown, partitions=self.workload.shown)
             ),
             self.workload.add("last-auditor", LastAuditor),
             self.workload.add("keyed-auditor", partial(KeyedAuditor, at=KEYED)),
@@ -224,6 +231,8 @@ class Simulation:
         self._wait("all is as told", _HEAL_S_MAX, lambda: all(reader.done for reader in readers))
         if self.world.breach is None:
             self.model.finish(found.stored, found.visible, found.starts, found.letters)
+            for wrong in wrong_views(shown, found, self.workload.shown):
+                self.world.fail(wrong)
 
 
 def _settings(world: World, story: Story) -> dict[str, str]:

@@ -16,6 +16,7 @@ from forebay.sim.actors.client import Client, check
 from forebay.sim.actors.consumers.delayed import DelayedReader
 from forebay.sim.actors.consumers.member_protocols import ClassicMember, ConsumerMember
 from forebay.sim.actors.consumers.readers import Consumer, OffsetKeeper, Transformer
+from forebay.sim.actors.consumers.views import ViewReader
 from forebay.sim.actors.dialects import (
     AIOKAFKA,
     CONFLUENT,
@@ -62,6 +63,7 @@ from forebay.sim.world.places import (
     PLAIN,
     SHARE_GROUP_NAME,
     SHARED,
+    SHOWN,
     SOURCE,
     SURE,
     TARGET,
@@ -93,6 +95,7 @@ _SHARE_CHANCE = 0.67
 """Of a share group in a story in which messages last."""
 _DELAY_CHANCE = 0.25
 """Of a topic whose messages wait."""
+_VIEWS_CHANCE = 0.25
 _UNCOMMITTED_CHANCE = 0.3
 """Of transactions for a share group that gets all messages, aborted ones, too."""
 
@@ -233,6 +236,8 @@ class Workload:
         self.has_share_group = False
         self.delayed = [LATER] if world.chance("delays").random() < _DELAY_CHANCE else []
         """Partitions whose messages wait, if there are such in this story."""
+        self.shown = SHOWN if world.chance("views").random() < _VIEWS_CHANCE else []
+        """Partitions of views, if there are such in this story."""
         model.shares.rules = _share_rules(world.chance("shares"))
         self.on_acknowledged: Callable[[str, float], None] = lambda _host, _asked_at: None
         self.latest_ms: Callable[[str], int] = lambda _host: 0
@@ -264,6 +269,11 @@ class Workload:
         self.add("committed-reader", committed, chance.choice(DIALECTS))
         if self.delayed:
             self._add_delayed(self._world.chance("delayed"))
+        if self.shown:
+            dialects = self._world.chance("view-readers")
+            for name, committed in (("view-reader", False), ("committed-view-reader", True)):
+                reader = partial(ViewReader, partitions=self.shown, committed=committed)
+                self.add(name, reader, dialects.choice(DIALECTS))
         self._add_administrators(chance, lasting=lasting)
 
     def _add_idempotent(self, chance: Random) -> None:

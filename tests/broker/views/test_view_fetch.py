@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from forebay.errors import ErrorCode
+from forebay.wire.batch import build_batch
 from forebay.wire.compression import Codec
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from forebay.wire.records import Record
 from support.brokers.broker_process import BrokerProcess, StartBroker
 from support.clients.config_calls import increment
 from support.clients.view_calls import counts_of, document, documents, make_view
@@ -162,6 +164,17 @@ def test_offsets_outside_of_the_source_are_out_of_range(client: WireClient, topi
     assert (answer.error_code, len(answer.records or b"")) == (ErrorCode.NONE, 0)
     unknown = read(client, f"{topic}-view", partitions=(5,))
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_view_shows_no_message_that_waits_for_its_time(client: WireClient, topic: str) -> None:
+    create(client, topic, forebay_delay_enable="true")
+    make_view(client, f"{topic}-view", topic)
+    later = Record(0, 1_000, b"k", document(1), (("forebay-deliver-after", b"1h"),))
+    assert append(client, topic, bytes(build_batch([later])), acks=-1).error_code == ErrorCode.NONE
+    append(client, topic, documents(range(2, 3)))
+    answer = read(client, f"{topic}-view")
+    assert [value for _, value in values_of(answer.records)] == [document(2)]
+    assert document(1) not in bytes(answer.records), "a note of the broker is not for readers of a view"
 
 
 def test_a_view_of_a_delayed_topic_shows_what_is_due(client: WireClient, topic: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -24,12 +25,14 @@ from forebay.wire.messages.delete_records import (
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from forebay.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from forebay.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from forebay.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from forebay.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from support.brokers.broker_process import BrokerProcess, StartBroker
 from support.clients.config_calls import describe, increment
 from support.clients.view_calls import delete, document, documents, make_view, try_view
@@ -49,6 +52,11 @@ from support.clients.wire_client import (
 
 TOPIC, SET = 2, 0
 METADATA = 12
+COORDINATOR_NOT_READY = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
 EVEN = "value.id % 2 = 0"
 
 
@@ -157,6 +165,16 @@ def test_what_would_change_a_view_is_refused(client: WireClient, view: str) -> N
     )
     answer = client.call(moved, 0).responses[0].partitions[0]
     assert answer.error_code == ErrorCode.POLICY_VIOLATION
+
+
+def test_share_groups_are_told_that_they_cannot_read_a_view(client: WireClient, view: str) -> None:
+    request = ShareGroupHeartbeatRequest(
+        group_id=view, member_id=str(uuid4()), member_epoch=0, subscribed_topic_names=[view]
+    )
+    while (answer := client.call(request, 1)).error_code in COORDINATOR_NOT_READY:
+        client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[view]), 4)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert view in answer.error_message
 
 
 def test_names_are_shared_with_topics(client: WireClient, topic: str, view: str) -> None:

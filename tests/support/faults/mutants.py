@@ -58,6 +58,10 @@ from support.faults.share_mutants import (
     redeliver_before_it_is_persisted,
     renew_locks_without_effect,
 )
+from support.faults.view_mutants import (
+    move_readers_of_views_past_a_message,
+    show_in_views_what_is_not_committed,
+)
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 
@@ -349,6 +353,8 @@ MUTANTS: dict[Mutant, int] = {
     show_delayed_messages_at_once: 2,
     forget_delayed_messages: 2,
     hide_messages_until_the_clock_is_as_late_again: 2,
+    move_readers_of_views_past_a_message: 17,
+    show_in_views_what_is_not_committed: 2,
 }
 """Each with the seed to begin with: one that caught it when this was written, to be quick. A change of the
 broker makes other stories of the same seeds; then one of those that follow catches it."""
@@ -389,6 +395,8 @@ CAUGHT_AT_ONCE: frozenset[Mutant] = frozenset(
         measure_time_by_the_wall,
         serve_beyond_the_high_watermark,
         show_delayed_messages_at_once,
+        move_readers_of_views_past_a_message,
+        show_in_views_what_is_not_committed,
     }
 )
 """The story that they begin with shows these. Others take minutes to hunt, and are hunted by `make chaos`."""

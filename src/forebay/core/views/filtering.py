@@ -2,8 +2,9 @@
 
 A batch keeps its base offset, last offset, producer and transaction, and loses the records that the view does
 not let through; its checksum is new. One that loses none stays as it is. Batches that lose all become, with
-their neighbours that do, one empty batch over the same offsets, which takes a reader past them. Control
-batches pass: readers of committed transactions need them.
+their neighbours that do, one empty batch over the same offsets, which takes a reader past them. The ends of
+transactions pass: readers of committed messages need them. Other control batches do not: notes that brokers
+write for themselves may hold records that the view does not show.
 
 Every value that is looked at may cost microseconds. So the bytes that a record must have are searched for
 in all records at once (`prefilter.py`), and the records before the next hit are hopped over by their
@@ -84,9 +85,9 @@ class _Work:
     def take(self, batch: memoryview, header: BatchHeader) -> None:
         if header.magic != MAGIC:
             raise ProtocolError(f"record batch has magic {header.magic}, only {MAGIC} is known")
-        if header.is_control:
+        if header.is_control and header.is_transactional:
             self._deliver(batch, 0)
-        elif not header.record_count or self._passes is False:
+        elif header.is_control or not header.record_count or self._passes is False:
             self._pass_over(header)
         else:
             if not crc_ok(batch, 0, header.size):

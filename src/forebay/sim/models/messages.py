@@ -20,7 +20,8 @@ from forebay.sim.models.groups import Groups
 from forebay.sim.models.keyed import KeyedValues
 from forebay.sim.models.shares import Place, Shares
 from forebay.sim.models.topics import Topics
-from forebay.sim.world.places import LATER, SHARE_GROUP_NAME
+from forebay.sim.models.views import Views
+from forebay.sim.world.places import LATER, PLAIN, SHARE_GROUP_NAME
 
 
 class Model:
@@ -41,6 +42,7 @@ class Model:
         self.keyed = KeyedValues(fail)
         self.topics = Topics()
         self.topic_delay = TopicDelay(fail)
+        self.views = Views(fail)
 
     @property
     def counts(self) -> Counts:
@@ -135,6 +137,8 @@ class Model:
         self._finish_order(stored)
         if LATER in self.lasting:
             self.topic_delay.finish(stored.get(LATER, ()))
+        if PLAIN in self.lasting:
+            self.views.finish(stored, visible)
         self._finish_transactions(visible)
         self._finish_shares(visible if self.shares.rules.is_committed else stored, letters)
 

@@ -40,3 +40,9 @@ DEAD_LETTER_TOPIC = "jobs.dead"
 LATER: TopicPartition = ("later", 0)
 """Only in some stories: its messages are seen when they are `LATER_DELAY_MS` old."""
 LATER_DELAY_MS = 2_000
+
+VIEWS = {"shown-exact": "exact", "shown-plain": "plain"}
+"""Only in some stories: views, and the topics that they show."""
+SHOWN: list[TopicPartition] = [("shown-exact", 0), ("shown-exact", 1), ("shown-plain", 0)]
+SHOWN_EVERY = 3
+"""A view shows the offsets that this number divides."""

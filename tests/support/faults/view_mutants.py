@@ -1,0 +1,31 @@
+"""Mistakes with views; see mutants.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.broker.fetch.view_fetch import ViewFetch
+from forebay.broker.fetch.view_read import ViewRead
+from forebay.broker.partition.partition import Partition
+from forebay.core.partition.fetch_session import FetchTarget
+from forebay.storage.log.segment.segment_list import LogSlice
+from forebay.wire.batch import BatchHeader
+
+
+def move_readers_of_views_past_a_message(patch: pytest.MonkeyPatch) -> None:
+    """What stands for messages that do not match reaches one offset too far."""
+    widen_gap = ViewRead._widen_gap
+
+    def too_wide(self: ViewRead, empty: BatchHeader) -> None:
+        widen_gap(self, empty._replace(last_offset_delta=empty.last_offset_delta + 1))
+
+    patch.setattr(ViewRead, "_widen_gap", too_wide)
+
+
+def show_in_views_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
+    take_slice = ViewFetch._slice
+
+    def to_the_end(self: ViewFetch, partition: Partition, target: FetchTarget, left: int, _: int) -> LogSlice:
+        return take_slice(self, partition, target, left, partition.log.end_offset)
+
+    patch.setattr(ViewFetch, "_slice", to_the_end)
