@@ -271,8 +271,8 @@ class Workload:
             self._add_delayed(self._world.chance("delayed"))
         if self.shown:
             dialects = self._world.chance("view-readers")
-            for name, committed in (("view-reader", False), ("committed-view-reader", True)):
-                reader = partial(ViewReader, partitions=self.shown, committed=committed)
+            for name, is_committed in (("view-reader", False), ("committed-view-reader", True)):
+                reader = partial(ViewReader, partitions=self.shown, committed=is_committed)
                 self.add(name, reader, dialects.choice(DIALECTS))
         self._add_administrators(chance, lasting=lasting)
 
