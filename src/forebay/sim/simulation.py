@@ -15,7 +15,7 @@ from functools import partial
 from forebay.broker.moves.journal import MOVES_TOPIC
 from forebay.errors import ForebayError
 from forebay.sim.actors.consumers.members import SESSION_MS
-from forebay.sim.actors.consumers.views import ViewMaker, wrong_views
+from forebay.sim.actors.consumers.views import ViewMaker
 from forebay.sim.actors.final_checks import Found, LastAuditor, LastReader
 from forebay.sim.actors.producers.keyed import KeyedAuditor
 from forebay.sim.actors.shares.auditors import LastWorker
@@ -25,6 +25,7 @@ from forebay.sim.faults.scene import Scene
 from forebay.sim.models.broker_invariants import Invariants
 from forebay.sim.models.facts import Counts
 from forebay.sim.models.messages import Model
+from forebay.sim.models.views import wrong_views
 from forebay.sim.workload import TopicMaker, Workload
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimNode
@@ -231,8 +232,9 @@ class Simulation:
         self._wait("all is as told", _HEAL_S_MAX, lambda: all(reader.done for reader in readers))
         if self.world.breach is None:
             self.model.finish(found.stored, found.visible, found.starts, found.letters)
-            for wrong in wrong_views(shown, found, self.workload.shown):
-                self.world.fail(wrong)
+            wrong = wrong_views(shown.stored, found.stored, "stored")
+            for problem in wrong + wrong_views(shown.visible, found.visible, "visible"):
+                self.world.fail(problem)
 
 
 def _settings(world: World, story: Story) -> dict[str, str]:

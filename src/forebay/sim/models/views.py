@@ -55,3 +55,15 @@ class Views:
 
 def is_shown(offset: int) -> bool:
     return offset % SHOWN_EVERY == 0
+
+
+def wrong_views(views: Content, sources: Content, what: str) -> list[str]:
+    """Where views, read once more at the end, are not what is `what` of their sources."""
+    wrong = []
+    for at, view in views.items():
+        content = sources[source_of(at)]
+        expected = {offset: value for offset, value in content.items() if is_shown(offset)}
+        if view != expected:
+            offsets = sorted(offset for offset, _ in view.items() ^ expected.items())
+            wrong.append(f"{name_of(at)} is not what is {what} of its source at {offsets[:5]}")
+    return wrong

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from forebay.broker.ports import Address
 from forebay.core.topic_partition import TopicPartition
 from forebay.core.views.catalog import SOURCE, WHERE
@@ -11,7 +9,6 @@ from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.client import Refused, check
 from forebay.sim.actors.consumers.readers import Consumer
-from forebay.sim.actors.final_checks import Found
 from forebay.sim.actors.reading import messages
 from forebay.sim.models.facts import name_of
 from forebay.sim.models.views import source_of
@@ -70,19 +67,3 @@ class ViewReader(Consumer):
             place = name_of(at, self.positions.get(at, 0))
             self.world.fail(f"{self.name} at {place}, to which it has read: {refused}")
         self.positions[at] = 0
-
-
-def wrong_views(shown: Found, found: Found, partitions: Sequence[TopicPartition]) -> list[str]:
-    """Where the views, read once more at the end, are not their sources with the condition applied."""
-    wrong = []
-    for at in partitions:
-        for what, view, content in (
-            ("stored", shown.stored, found.stored),
-            ("visible", shown.visible, found.visible),
-        ):
-            source = content[source_of(at)]
-            expected = {offset: value for offset, value in source.items() if offset % SHOWN_EVERY == 0}
-            if view[at] != expected:
-                offsets = sorted(offset for offset, _ in view[at].items() ^ expected.items())
-                wrong.append(f"{name_of(at)} is not what is {what} of its source at {offsets[:5]}")
-    return wrong
