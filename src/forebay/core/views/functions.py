@@ -20,7 +20,8 @@ class Function(NamedTuple):
     apply: Callable[..., Value]
     arguments_min: int
     arguments_max: int
-    is_condition: bool = False
+    result: type | None
+    """What it gives, if that is always the same or NULL."""
 
 
 def _lower(text: Value) -> Value:
@@ -91,17 +92,17 @@ def _nullif(value: Value, other: Value) -> Value:
 
 
 FUNCTIONS: dict[str, Function] = {
-    "lower": Function(_lower, 1, 1),
-    "upper": Function(_upper, 1, 1),
-    "trim": Function(_trim, 1, 1),
-    "length": Function(_length, 1, 1),
-    "starts_with": Function(_starts_with, 2, 2, True),
-    "ends_with": Function(_ends_with, 2, 2, True),
-    "contains": Function(_contains, 2, 2, True),
-    "substring": Function(_substring, 2, 3),
-    "abs": Function(_abs, 1, 1),
-    "floor": Function(_floor, 1, 1),
-    "ceil": Function(_ceil, 1, 1),
-    "round": Function(_round, 1, 2),
-    "nullif": Function(_nullif, 2, 2, True),
+    "lower": Function(_lower, 1, 1, str),
+    "upper": Function(_upper, 1, 1, str),
+    "trim": Function(_trim, 1, 1, str),
+    "length": Function(_length, 1, 1, int),
+    "starts_with": Function(_starts_with, 2, 2, bool),
+    "ends_with": Function(_ends_with, 2, 2, bool),
+    "contains": Function(_contains, 2, 2, bool),
+    "substring": Function(_substring, 2, 3, str),
+    "abs": Function(_abs, 1, 1, float),
+    "floor": Function(_floor, 1, 1, float),
+    "ceil": Function(_ceil, 1, 1, float),
+    "round": Function(_round, 1, 2, float),
+    "nullif": Function(_nullif, 2, 2, None),
 }

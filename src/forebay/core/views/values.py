@@ -28,6 +28,8 @@ _NUMBER, _TEXT, _BOOLEAN = 1, 2, 3
 KIND_OF: dict[type, int] = {int: _NUMBER, float: _NUMBER, str: _TEXT, bool: _BOOLEAN}
 """The kinds of values that have an order; two values are compared if they are of one kind."""
 
+KIND_NAMES = {_NUMBER: "number", _TEXT: "text", _BOOLEAN: "boolean"}
+
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": eq,
     "<>": ne,

@@ -14,15 +14,12 @@ from sqlglot import exp
 from forebay.core.views.expressions import (
     And,
     Arithmetic,
-    Call,
     Case,
     Cast,
-    CastType,
     Compare,
     Concat,
     Const,
     Expression,
-    HeaderOf,
     In,
     IsDistinct,
     IsNull,
@@ -31,12 +28,11 @@ from forebay.core.views.expressions import (
     Matches,
     NamedExpression,
     Not,
-    Now,
     Or,
 )
-from forebay.core.views.functions import FUNCTIONS
 from forebay.core.views.patterns import like_test, read_like, regex_test
 from forebay.core.views.sql.calls import read_call
+from forebay.core.views.sql.kinds import folded, may_be_condition, require_one_kind, require_text
 from forebay.core.views.sql.literals import read_interval, read_literal, read_type
 from forebay.core.views.sql.names import last_name, read_name
 from forebay.core.views.sql.syntax import Source, condition_tree, selection_trees
@@ -110,7 +106,7 @@ class _Reader:
             raise self._source.error(node, f"nested more than {_DEPTH_MAX} times")
         self._refuse_other_parts(node)
         try:
-            return self._read(node)
+            return folded(self._read(node))
         finally:
             self._depth -= 1
 
@@ -124,7 +120,7 @@ class _Reader:
     def condition(self, node: exp.Expression) -> Expression:
         """An expression that can be true or false."""
         expression = self.read(node)
-        if not _may_be_boolean(expression):
+        if not may_be_condition(expression):
             raise self._source.error(node, "this is no condition: it is neither true nor false")
         return expression
 
@@ -145,7 +141,7 @@ class _Reader:
             case exp.Interval():
                 return read_interval(self._source, node)
             case exp.Cast():
-                return Cast(self.read(node.this), read_type(self._source, node, node.args["to"]))
+                return self._cast(node)
             case exp.DPipe():
                 return Concat(self.read(node.this), self.read(node.expression))
             case exp.Case() | exp.If():
@@ -171,16 +167,29 @@ class _Reader:
             case exp.Between():
                 item = self.read(node.this)
                 low, high = self.read(node.args["low"]), self.read(node.args["high"])
-                return And((_compare(">=", item, low), _compare("<=", item, high)))
+                return And((self._compare(node, ">=", item, low), self._compare(node, "<=", item, high)))
             case exp.In() if node.expressions:
-                return In(self.read(node.this), tuple(map(self.read, node.expressions)))
+                found = In(self.read(node.this), tuple(map(self.read, node.expressions)))
+                require_one_kind(self._source, node, [found.item, *found.choices])
+                return found
             case exp.Escape() | exp.Like() | exp.ILike():
                 return self._like(node)
             case exp.RegexpLike():
-                return Matches(self.read(node.this), self._pattern(node.expression, regex_test))
+                item = self.read(node.this)
+                require_text(self._source, node, item)
+                return Matches(item, self._pattern(node.expression, regex_test))
         if type(node) in _COMPARISONS:
-            return _compare(_COMPARISONS[type(node)], self.read(node.this), self.read(node.expression))
+            operator = _COMPARISONS[type(node)]
+            return self._compare(node, operator, self.read(node.this), self.read(node.expression))
         return read_call(self._source, node, self.read)
+
+    def _cast(self, node: exp.Cast) -> Expression:
+        item = self.read(node.this)
+        cast = folded(Cast(item, read_type(self._source, node, node.args["to"])))
+        fails = cast == Const(None) != item
+        if fails and not isinstance(node, exp.TryCast):
+            raise self._source.error(node, f"{node.this.sql()} is no {node.args['to'].sql().lower()}")
+        return cast
 
     def _negated(self, node: exp.Neg) -> Expression:
         match self.read(node.this):
@@ -188,6 +197,15 @@ class _Reader:
                 return Const(-number)
             case item:
                 return Arithmetic("-", Const(0), item)
+
+    def _compare(
+        self, node: exp.Expression, operator: str, left: Expression, right: Expression
+    ) -> Expression:
+        """A constant goes to the right, where the compiler and the prefilter look for it."""
+        require_one_kind(self._source, node, [left, right])
+        if isinstance(left, Const) and not isinstance(right, Const):
+            return Compare(_MIRRORED[operator], right, left)
+        return Compare(operator, left, right)
 
     def _is(self, node: exp.Is) -> Expression:
         item = self.read(node.this)
@@ -209,7 +227,7 @@ class _Reader:
             if subject is None:
                 condition = self.condition(branch.this)
             else:
-                condition = _compare("=", subject, self.read(branch.this))
+                condition = self._compare(branch.this, "=", subject, self.read(branch.this))
             branches.append((condition, self.read(branch.args["true"])))
         return Case(tuple(branches), Const(None) if default is None else self.read(default))
 
@@ -225,6 +243,7 @@ class _Reader:
             raise self._source.error(node, "ESCAPE belongs to LIKE")
         ignores_case = isinstance(node, exp.ILike)
         item = self.read(node.this)
+        require_text(self._source, node, item)
         text = self._text(node.expression)
         try:
             pattern = read_like(text, escape)
@@ -249,13 +268,6 @@ class _Reader:
         raise self._source.error(node, "the pattern must be a text in quotes")
 
 
-def _compare(operator: str, left: Expression, right: Expression) -> Expression:
-    """A constant goes to the right, where the compiler and the prefilter look for it."""
-    if isinstance(left, Const) and not isinstance(right, Const):
-        return Compare(_MIRRORED[operator], right, left)
-    return Compare(operator, left, right)
-
-
 def _chain(node: exp.Expression, kind: type[exp.Expression]) -> list[exp.Expression]:
     """The conditions that AND or OR joins, which the parser nests as deep as there are many."""
     found: list[exp.Expression] = []
@@ -269,18 +281,3 @@ def _chain(node: exp.Expression, kind: type[exp.Expression]) -> list[exp.Express
         else:
             found.append(one)
     return found
-
-
-def _may_be_boolean(expression: Expression) -> bool:
-    match expression:
-        case Const(value):
-            return value is None or type(value) is bool
-        case Cast(_, to):
-            return to is CastType.BOOLEAN
-        case Call(function, _):
-            return function not in FUNCTIONS or FUNCTIONS[function].is_condition
-        case Arithmetic() | Concat() | HeaderOf() | Now():
-            return False
-        case Case(branches, default):
-            return any(_may_be_boolean(result) for result in (*(result for _, result in branches), default))
-    return True
