@@ -19,8 +19,9 @@ TextTest = Callable[[str], bool]
 ANY_TEXT = LikeWildcard.ANY_TEXT
 ANY_CHARACTER = LikeWildcard.ANY_CHARACTER
 
-_REGEX_BYTES_MAX = 1 << 20
-"""How much memory a compiled pattern may take."""
+_REGEX_CHARS_MAX = 1_000
+_REGEX_BYTES_MAX = 1 << 18
+"""How much memory a compiled pattern may take. RE2's time grows with the text, and with this at worst."""
 
 
 def read_like(pattern: str, escape: str | None) -> tuple[str | LikeWildcard, ...]:
@@ -70,7 +71,10 @@ def like_test(pattern: Sequence[str | LikeWildcard], *, ignores_case: bool) -> T
         case [LikeWildcard.ANY_TEXT, str(part), LikeWildcard.ANY_TEXT]:
             return lambda text: part in text
     if ANY_CHARACTER in pattern:
-        return _regex_test(_as_regex(pattern), whole=True)
+        try:
+            return _regex_test(_as_regex(pattern), whole=True)
+        except ValueError as error:
+            raise ValueError(f"the pattern with _ cannot be used: {error}") from None
     return _texts_in_order(pattern)
 
 
@@ -106,6 +110,8 @@ def regex_test(pattern: str) -> TextTest:
 
 
 def _regex_test(pattern: str, *, whole: bool) -> TextTest:
+    if len(pattern) > _REGEX_CHARS_MAX:
+        raise ValueError(f"it is longer than {_REGEX_CHARS_MAX} characters")
     options = re2.Options()
     options.max_mem = _REGEX_BYTES_MAX
     options.never_capture = True

@@ -258,7 +258,7 @@ class _Reader:
         try:
             check(text)
         except ValueError as error:
-            raise self._source.error(node, f"the regular expression is none: {error}") from None
+            raise self._source.error(node, f"the regular expression cannot be used: {error}") from None
         return text
 
     def _text(self, node: exp.Expression) -> str:
