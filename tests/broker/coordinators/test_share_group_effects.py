@@ -30,7 +30,7 @@ class Coordinators:
     def time(self) -> float:
         return self.seconds
 
-    async def ask(self, _: object, request: Any) -> None:
+    async def ask(self, request: Any) -> None:
         self.attempts += 1
         self.asked.set()
         self.seconds += 1

@@ -6,7 +6,6 @@ from itertools import count
 from pathlib import Path
 
 from forebay.broker.coordinators.share_coordinator import ShareStates
-from forebay.core.shares.coordinator.key import coordinator_key
 from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.errors import ErrorCode
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
@@ -30,9 +29,9 @@ async def make_topic(cluster: LocalCluster) -> bytes:
 
 
 def key_on(states: ShareStates, index: int, topic_id: bytes) -> ShareKey:
-    """A share partition that is looked after by this partition of the internal topic."""
+    """A share partition that this partition of the internal topic looks after; its group decides."""
     keys = (ShareKey(f"g{n}", topic_id, 0) for n in count())
-    return next(key for key in keys if states.coordinator.partition_for(coordinator_key(key)) == index)
+    return next(key for key in keys if states.coordinator.partition_for(key.group_id) == index)
 
 
 async def test_each_log_is_pruned_up_to_what_its_own_machine_needs(tmp_path: Path) -> None:
@@ -43,10 +42,10 @@ async def test_each_log_is_pruned_up_to_what_its_own_machine_needs(tmp_path: Pat
         keys = [key_on(states, index, topic_id) for index in range(PARTITIONS)]
         writes = [40, 3, 20]
         for key, number in zip(keys, writes, strict=True):
-            await states.ask(key, initialize_request(key, 1, 0))
-            await states.ask(key, read_request(key, 0))
+            await states.ask(initialize_request(key, 1, 0))
+            await states.ask(read_request(key, 0))
             for n in range(1, number + 1):
-                await states.ask(key, write_request(key, 1, 0, n, 0, ()))
+                await states.ask(write_request(key, 1, 0, n, 0, ()))
 
         shards = [states.coordinator.at(index) for index in range(PARTITIONS)]
         await eventually(
@@ -60,4 +59,4 @@ async def test_each_log_is_pruned_up_to_what_its_own_machine_needs(tmp_path: Pat
         states = cluster[1].share_states
         await eventually(lambda: all(states.coordinator.running(index) for index in range(PARTITIONS)))
         for key, number in zip(keys, writes, strict=True):
-            assert (await states.ask(key, read_request(key, 0))).start_offset == number
+            assert (await states.ask(read_request(key, 0))).start_offset == number

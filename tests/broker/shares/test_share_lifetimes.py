@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 
+from forebay.broker.coordinators.share_coordinator import ShareStates
 from forebay.broker.node import Node
 from forebay.broker.shares.live_share import LiveShare
 from forebay.broker.shares.state_store import ShareStateStore
@@ -278,6 +279,36 @@ def test_an_acknowledgement_that_takes_too_long_is_answered_with_an_error(
     assert start_offset(client, topic) == 2  # it did
 
 
+def test_an_acknowledgement_with_a_fetch_that_takes_too_long_does_not_wait_for_messages(
+    local: LocalBroker, client: WireClient, topic: str
+) -> None:
+    topic_id, _ = made(client, topic)
+    append(client, topic, batch(b"a"))
+    member = ShareMember(client, topic, topic_id)
+    member.take()
+    with impatient(local), disk_of(local).held():
+        answer = member.fetch(acks={0: [ack(0)]}, wait_ms=3_600_000)
+        assert parts(answer)[0].acknowledge_error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_what_comes_while_an_acknowledgement_is_persisted_is_in_its_answer(
+    local: LocalBroker, client: WireClient, other: WireClient, topic: str
+) -> None:
+    topic_id, _ = made(client, topic)
+    append(client, topic, batch(b"a"))
+    member = ShareMember(client, topic, topic_id)
+    member.take()
+    with disk_of(local).held():
+        member.post_fetch(acks={0: [ack(0)]})
+        assert client.is_silent()
+        append(other, topic, batch(b"b"))
+        wait_until(lambda: held_records(local) == 1)
+        assert client.is_silent()  # what it acknowledges is not on the disk yet
+    answer = client.read()
+    assert parts(answer)[0].acknowledge_error_code == ErrorCode.NONE
+    assert [(each.offset, each.deliveries) for each in held(answer)] == [(1, 1)]
+
+
 def test_a_redelivery_that_could_not_be_persisted_in_time_is_given_back(
     local: LocalBroker, client: WireClient, other: WireClient, topic: str
 ) -> None:
@@ -389,7 +420,7 @@ def test_a_write_that_fails_keeps_nobody_waiting(
         member.take()
         member.fetch(wait_ms=1)
         with monkeypatch.context() as patch:
-            patch.setattr(ShareStateStore, "write", mistake)
+            patch.setattr(ShareStates, "ask_coordinator", mistake)
             assert member.acknowledge(ack(0)) == ErrorCode.UNKNOWN_SERVER_ERROR
         assert [each.offset for each in member.take()] == [0]
         assert member.acknowledge(ack(0)) == ErrorCode.NONE

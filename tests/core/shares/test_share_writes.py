@@ -8,6 +8,7 @@ import pytest
 
 from forebay.core.shares.partition.acquired_ranges import Acquired
 from forebay.core.shares.partition.description import Holder
+from forebay.core.shares.partition.settings import ShareSettings
 from forebay.core.shares.partition.share_partition import DeadLetters, SharePartition
 from forebay.core.shares.partition.transitions import DeadLetterCause, RecordState
 from forebay.core.shares.partition.writes import StateRange
@@ -86,6 +87,46 @@ def test_a_first_delivery_that_was_not_written_is_forgotten() -> None:
     leader.take()
     leader.change_leader()
     assert leader.take() == [Acquired(0, 9, 1)]
+
+
+def test_the_write_of_a_first_delivery_waits_for_the_next_one() -> None:
+    leader = ShareLeader()
+    leader.take(records_max=20)
+    assert not leader.shares.is_write_due
+    acknowledged(leader, 0, 4, RELEASE)
+    assert not leader.shares.is_write_due
+    acknowledged(leader, 5, 9, ACCEPT)
+    assert leader.shares.is_write_due
+    (write,) = leader.save()
+    assert write.ranges == [
+        StateRange(0, 4, AVAILABLE, 1),
+        StateRange(5, 9, ACKNOWLEDGED, 1),
+        StateRange(10, 19, AVAILABLE, 1),
+    ]
+    assert not leader.shares.is_write_due
+
+
+def test_the_write_of_a_redelivery_is_due_at_once() -> None:
+    leader = ShareLeader()
+    leader.take()
+    leader.acknowledge(0, 9, RELEASE)
+    leader.take()
+    assert leader.shares.is_write_due
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, WITH_DEAD_LETTERS])
+def test_what_is_given_up_at_the_limit_is_due_at_once(settings: ShareSettings) -> None:
+    leader = ShareLeader(replace(settings, delivery_count_limit=1))
+    leader.take()
+    assert not leader.shares.is_write_due
+    leader.shares.release("m", leader.now_ms)
+    assert leader.shares.is_write_due
+
+
+def test_a_start_offset_that_moved_by_itself_is_due_at_once() -> None:
+    leader = ShareLeader()
+    leader.shares.log_start(50)
+    assert leader.shares.is_write_due
 
 
 def test_one_write_is_in_flight_and_what_changes_meanwhile_is_in_the_next() -> None:

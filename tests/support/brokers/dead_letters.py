@@ -64,7 +64,7 @@ class ShareStory:
         states = self.cluster[leader].share_states
 
         async def initialize() -> tuple[None, int]:
-            await states.ask(key, initialize_request(key, 1, 0))
+            await states.ask(initialize_request(key, 1, 0))
             return None, ErrorCode.NONE
 
         await retried(initialize)

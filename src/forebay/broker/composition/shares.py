@@ -19,6 +19,7 @@ from forebay.broker.shares.missing_states import MissingStates
 from forebay.broker.shares.service import ShareService
 from forebay.broker.shares.start_offsets import StartOffsets
 from forebay.broker.shares.state_store import ShareStateStore
+from forebay.broker.shares.state_writes import StateWrites
 from forebay.broker.shares.table import ShareTable
 from forebay.config import ShareGroupSettings
 from forebay.core.shares.sessions import ShareSessions
@@ -64,6 +65,7 @@ class Shares:
         host = ShareHost(
             store=ShareStateStore(coordinators.share_states),
             delays=local.delays,
+            writes=StateWrites(coordinators.share_states, base.background, base.loop),
             resolve_start=StartOffsets(local.offsets_by_time, local.delays, base.time).resolve,
             state_missing=missing.report,
             dead_letters=DeadLetterHost(

@@ -1,14 +1,14 @@
 """The share coordinator on this broker: machines on __share_group_state, and how all brokers reach them.
 
 What is known of a share partition (a partition as a share group has delivered it) is kept by the coordinator
-that its key hashes to, on this broker or on another. The group coordinator and the leader of the partition
-ask it the same way. A request is about share partitions of one group. Each is looked after by a machine of
-its own, so a request is split by machine, and the answers are put together again.
+that its group hashes to, on this broker or on another. The group coordinator and the leader of the partition
+ask it the same way. All share partitions of a group are looked after by one machine, so that what a request
+acknowledges is one batch in one log, whichever partitions it is about. (Kafka hashes the topic and the
+partition too.)
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -20,11 +20,9 @@ from forebay.broker.live_config import LiveConfig
 from forebay.broker.partition.long_polls import release
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.shares.coordinator.answers import failure
-from forebay.core.shares.coordinator.key import coordinator_key
-from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.core.shares.coordinator.shard import DeleteStateRecords, ShareCoordinatorShard, Topics
 from forebay.core.step import Effect, Now, RequestInfo, Step
-from forebay.errors import ErrorCode, KafkaError, known_code
+from forebay.errors import KafkaError, known_code
 from forebay.wire.fields import Request
 from forebay.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest
 from forebay.wire.messages.initialize_share_group_state import InitializeShareGroupStateRequest
@@ -86,48 +84,30 @@ class ShareStates:
     async def answer(self, request: Any, info: RequestInfo) -> Any:
         """The answer to a request of a broker about share partitions that are coordinated here."""
         operation = OPERATIONS[type(request)]
-        parts = self._split(request)
 
-        async def ask(index: int, part: Any) -> Any:
-            def decide(machine: ShareCoordinatorShard, ticket: Ticket) -> Step:
-                return operation(machine, ticket, part, info, self._time.now())
+        def decide(machine: ShareCoordinatorShard, ticket: Ticket) -> Step:
+            return operation(machine, ticket, request, info, self._time.now())
 
-            return await self.coordinator.ask_at(index, part, info, decide)
+        return await self.coordinator.ask(request.group_id, request, info, decide)
 
-        answers = await asyncio.gather(*(ask(index, part) for index, part in parts.items()))
-        first, *others = answers or [failure(request, info, ErrorCode.NONE)]
-        for other in others:
-            first.results += other.results
-        return first
+    async def ask_coordinator(self, request: Any) -> Any:
+        """The answer of the coordinator of a group's share partitions, here or elsewhere.
 
-    async def ask(self, key: ShareKey, request: Any) -> Any:
-        """What the coordinator of a share partition, here or elsewhere, says to a request about it alone.
-
-        Raises KafkaError with the code of the answer. NETWORK_EXCEPTION: nobody knows whether it was done.
+        Raises KafkaError. NETWORK_EXCEPTION: nobody knows whether it was done.
         """
         await self.coordinator.ensure_topic()
-        leader = self.coordinator.leader_of(coordinator_key(key))
+        leader = self.coordinator.leader_of(request.group_id)
         if leader == self._node_id:
-            response = await self.answer(request, RequestInfo(api_version=request.MAX_VERSION))
-        else:
-            response = await self._peers.ask(
-                leader, request, version=request.MAX_VERSION, timeout_s=_TIMEOUT_S
-            )
+            return await self.answer(request, RequestInfo(api_version=request.MAX_VERSION))
+        return await self._peers.ask(leader, request, version=request.MAX_VERSION, timeout_s=_TIMEOUT_S)
+
+    async def ask(self, request: Any) -> Any:
+        """The same for a request about one share partition: the result. Raises KafkaError with its code."""
+        response = await self.ask_coordinator(request)
         ((result,),) = ([*topic.partitions] for topic in response.results)
         if result.error_code:
             raise KafkaError(known_code(result.error_code), result.error_message or "the state was refused")
         return result
-
-    def _split(self, request: Any) -> dict[int, Any]:
-        """A request for each machine that has a part in it."""
-        parts: dict[int, Any] = {}
-        for topic in request.topics:
-            for partition in topic.partitions:
-                key = ShareKey(request.group_id, topic.topic_id, partition.partition)
-                index = self.coordinator.partition_for(coordinator_key(key))
-                part = parts.setdefault(index, type(request)(group_id=request.group_id, topics=[]))
-                part.topics.append(type(topic)(topic_id=topic.topic_id, partitions=[partition]))
-        return parts
 
     def _show_topics(self, machine: ShareCoordinatorShard) -> Step:
         return machine.topics_changed(self._topics, self._time.now())

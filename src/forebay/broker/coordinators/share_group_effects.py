@@ -89,7 +89,7 @@ class ShareGroupEffects:
                 group_id=effect.group_id, topics=[topic]
             )
             try:
-                found = await self._ask(ShareKey(effect.group_id, *at), request, give_up_s, goes_on)
+                found = await self._ask(request, give_up_s, goes_on)
                 return ShareSummary(
                     start_offset=found.start_offset,
                     leader_epoch=found.leader_epoch,
@@ -110,7 +110,7 @@ class ShareGroupEffects:
         turn.effects += 1
         try:
             async with turn.lock:
-                await self._ask(key, request, give_up_s, goes_on)
+                await self._ask(request, give_up_s, goes_on)
         except KafkaError as error:
             return error.code
         finally:
@@ -119,12 +119,12 @@ class ShareGroupEffects:
                 del self._turns[key]
         return ErrorCode.NONE
 
-    async def _ask(self, key: ShareKey, request: Any, give_up_s: float, goes_on: GoesOn) -> Any:
+    async def _ask(self, request: Any, give_up_s: float, goes_on: GoesOn) -> Any:
         """What the coordinator says; in the term it is asked at least once. Raises KafkaError."""
         delay_s = _RETRY_S
         while goes_on():
             try:
-                return await self._states.ask(key, request)
+                return await self._states.ask(request)
             except KafkaError as error:
                 if not error.code.retriable or self._loop.time() + delay_s > give_up_s:
                     raise

@@ -1,4 +1,7 @@
-"""FindCoordinator: the leader of the internal partition that a group id or transactional id hashes to."""
+"""FindCoordinator: the leader of the internal partition that a group id or transactional id hashes to.
+
+A share coordinator is asked for by share partition, and found by the group of that.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ async def handle(
         if not key and key_type != GROUP:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the key of a coordinator may not be empty")
         if key_type == SHARE:
-            parse_coordinator_key(key)  # raises KafkaError if it names no share partition
+            key = parse_coordinator_key(key).group_id  # raises KafkaError if it names no share partition
         await coordinator.ensure_topic()
         return coordinator.leader_of(key)
 

@@ -28,6 +28,7 @@ from forebay.broker.partition.partition import Partition
 from forebay.broker.shares.cold_headers import ColdHeaders
 from forebay.broker.shares.dead_letters.source import DeadLetterHost, DeadLetterSource
 from forebay.broker.shares.state_store import NO_WRITE, ShareStateStore
+from forebay.broker.shares.state_writes import StateWrites
 from forebay.config import ShareGroupSettings
 from forebay.core.moves.move import mover_id
 from forebay.core.shares.coordinator.key import coordinator_key
@@ -46,6 +47,8 @@ NOT_RESOLVED = -1
 
 ResolveStart = Callable[[Partition, ShareGroupSettings], Awaitable[int]]
 """Where a group begins that has read nothing of a partition yet."""
+Written = Callable[[KafkaError | None], None]
+"""Called with what went wrong with a write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,6 +57,7 @@ class ShareHost:
 
     store: ShareStateStore
     delays: TopicDelays
+    writes: StateWrites
     resolve_start: ResolveStart
     state_missing: Callable[[ShareKey], None]
     """To be called with a share partition of which the share coordinator knows nothing."""
@@ -63,14 +67,6 @@ class ShareHost:
     background: Background
     time: BrokerTime
     loop: asyncio.AbstractEventLoop
-
-
-@dataclass(slots=True, eq=False)
-class PendingWrite:
-    """A request that waits until a change of a share partition is persisted."""
-
-    number: int
-    done: Callable[[KafkaError | None], None]
 
 
 class LiveShare:
@@ -103,10 +99,10 @@ class LiveShare:
         """False from when the state may be another until it is known to be the same."""
         self._doubts = 0
         self._is_confirming = False
-        self._pending: list[PendingWrite] = []
+        self._pending: list[tuple[int, Written]] = []
+        """Requests that wait until a change is persisted, by the number of its write."""
         self._timer: asyncio.TimerHandle | None = None
-        self._write_due = False
-        """Whether a write is begun at the end of this turn of the loop."""
+        self._timer_ms: int | None = None
         self._closed = False
         self.mover = LiveMover(
             mover_id("dlq", coordinator_key(key)),
@@ -255,23 +251,16 @@ class LiveShare:
         assert machine is not None
         if self._closed:
             return
-        if not self._write_due:
-            # At the end of this turn: what a request acknowledges and then acquires is one write.
-            self._write_due = True
-            host.loop.call_soon(self._begin_write)
+        if machine.is_write_due:
+            host.writes.soon(self)
+        elif machine.changes != machine.written:
+            host.writes.later(self)
         self._schedule(machine.deadline_ms)
         if self.dead_letters_waiting:
             self.mover.wake()
         if self.waits and self.is_ready and self._may_deliver(machine):
             host.arrivals.note(self, 1)
             host.loop.call_soon(host.arrivals.wake)
-
-    def _begin_write(self) -> None:
-        self._write_due = False
-        machine = self.machine
-        write = None if machine is None or self._closed else machine.take_write()
-        if machine is not None and write is not None:
-            self._spawn(partial(self._write, machine, write), "writing")
 
     def _may_deliver(self, machine: SharePartition) -> bool:
         offset = machine.next_fetch_offset()
@@ -305,24 +294,32 @@ class LiveShare:
             self.machine.acknowledge(member_id, [batch], is_renew_request=False, now_ms=now_ms)
         self.changed()
 
-    def await_write(self, number: int, done: Callable[[KafkaError | None], None]) -> None:
+    def await_write(self, number: int, done: Written) -> None:
         """Call `done` once the write of this number is persisted, at once if it is already."""
         if self.machine is None or self._closed:
             done(self.partition.not_leader())
         elif self.machine.written >= number:
             done(None)
         else:
-            self._pending.append(PendingWrite(number, done))
+            self._pending.append((number, done))
 
-    async def _write(self, machine: SharePartition, write: StateWrite) -> None:
-        await self._persist(write, machine.state_epoch)
-        if self._closed:
+    def take_write(self) -> tuple[StateWrite, int] | None:
+        """The next write and its state epoch; None while one is in flight, and when nothing has changed."""
+        if self.machine is None or self._closed:
+            return None
+        write = self.machine.take_write()
+        return None if write is None else (write, self.machine.state_epoch)
+
+    def write_done(self) -> None:
+        """The write that was taken is persisted."""
+        machine = self.machine
+        if machine is None or self._closed:
             return
         machine.write_done()
-        reached = [each for each in self._pending if each.number <= machine.written]
-        self._pending = [each for each in self._pending if each.number > machine.written]
-        for each in reached:
-            each.done(None)
+        reached = [done for number, done in self._pending if number <= machine.written]
+        self._pending = [each for each in self._pending if each[0] > machine.written]
+        for done in reached:
+            done(None)
         self.changed()
         self.drop_if_unused()
 
@@ -338,6 +335,9 @@ class LiveShare:
     # -- time ------------------------------------------------------------------------------------------
 
     def _schedule(self, deadline_ms: int | None) -> None:
+        if deadline_ms == self._timer_ms:
+            return
+        self._timer_ms = deadline_ms
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -346,7 +346,7 @@ class LiveShare:
             self._timer = self._host.loop.call_later(delay_s, self._expire)
 
     def _expire(self) -> None:
-        self._timer = None
+        self._timer = self._timer_ms = None
         if self.machine is not None and not self._closed:
             self.machine.expire(self._host.time.uptime_ms())
             self.changed()
@@ -375,8 +375,8 @@ class LiveShare:
         if error is not None:
             answer = self.failure = KafkaError(_as_answered(error.code), error.message)
         pending, self._pending = self._pending, []
-        for each in pending:
-            each.done(answer)
+        for _, done in pending:
+            done(answer)
         # Not at once: the fetches that wait have the share made anew, and one of them may have dropped it.
         self._host.loop.call_soon(release, self)
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.net.replies import Reply
-from forebay.broker.shares.live_share import LiveShare
+from forebay.broker.shares.live_share import LiveShare, Written
 from forebay.broker.shares.service import ShareService
 from forebay.core.cluster.image import NO_LEADER
 from forebay.core.shares.sessions import SessionPartition, ShareRequest
@@ -24,9 +24,6 @@ from forebay.wire.fields import Response
 from forebay.wire.messages.share_fetch import AcknowledgementBatch, LeaderIdAndEpoch, NodeEndpoint
 
 log = logging.getLogger(__name__)
-
-Written = Callable[[KafkaError | None], None]
-"""Called with what went wrong with a write."""
 
 _LOOK_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -98,10 +95,15 @@ class ShareCall(ABC):
             if self._pending.pop(token, None) is None:
                 return  # the call was answered without it
             then(error)
-            if self._assembled and not self._pending:
-                self._complete()
+            if not self._pending:
+                self._settled()
 
         return done
+
+    def _settled(self) -> None:
+        """Nothing is left that the response would have to wait for."""
+        if self._assembled:
+            self._complete()
 
     def _answer(self) -> Response | Reply:
         """To be called when everything that the response waits for is known: the response, or its place."""
@@ -113,17 +115,23 @@ class ShareCall(ABC):
         if not self._pending:
             self._complete()
         else:
+            self._limit_wait()
+        return self._reply
+
+    def _limit_wait(self) -> None:
+        """Do not wait for share coordinators for ever."""
+        if self._timer is None:
             timeout_s = self._service.settings.current.share_coordinator.write_timeout_ms / 1000
             self._timer = self._service.loop.call_later(timeout_s, self._give_up)
-        return self._reply
 
     def _give_up(self) -> None:
         """The share coordinator takes too long."""
+        self._timer = None
         pending, self._pending = self._pending, {}
         late = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the share coordinator does not answer")
         for then in pending.values():
             then(late)
-        self._complete()
+        self._settled()
 
     def _complete(self) -> None:
         """Everything that the response waited for is done. Called by others, so it does not raise."""

@@ -2,7 +2,8 @@
 
 Acknowledgements that ride along are applied first. Then the partitions of the session are looked at in turn,
 until the member has as many records as it wants. If there are none, the request waits for an append, for
-records that others give back, or until its time is up. The answer is made of ranges of files.
+records that others give back, or until its acknowledgements are persisted or its time is up. The answer is
+made of ranges of files.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.net.replies import Reply
 from forebay.broker.partition.long_polls import FetchWait, Watched
 from forebay.broker.shares.acquiring import Found, acquire
-from forebay.broker.shares.live_share import LiveShare
+from forebay.broker.shares.live_share import LiveShare, Written
 from forebay.broker.shares.service import ShareService
-from forebay.broker.shares.share_call import ShareCall, Written
+from forebay.broker.shares.share_call import ShareCall
 from forebay.core.shares.partition.acquired_ranges import Acquired, Demand
 from forebay.core.shares.sessions import SessionPartition, ShareRequest
 from forebay.errors import ErrorCode, KafkaError
@@ -76,6 +77,7 @@ class ShareFetch(ShareCall):
         self._errors: dict[SessionPartition, KafkaError] = {}
         self._shares: dict[SessionPartition, LiveShare] = {}
         """Those that were last looked at."""
+        self._wait: FetchWait | None = None
 
     def start(self) -> Response | Reply:
         self._acknowledge_all()
@@ -84,10 +86,10 @@ class ShareFetch(ShareCall):
         wants_records = request.max_records > 0 and request.max_bytes > 0 and not request.is_renew_ack
         if self._seen.session is None or not wants_records:
             return self._answer()
-        if self._fetch() or self._pending or request.max_wait_ms <= 0 or not self._seen.session.partitions:
+        if self._fetch() or request.max_wait_ms <= 0 or not self._seen.session.partitions:
             self._deliver()
             return self._answer()
-        return self._wait()
+        return self._await_records()
 
     # -- looking and waiting ---------------------------------------------------------------------------
 
@@ -139,12 +141,15 @@ class ShareFetch(ShareCall):
     def _max_bytes(self) -> int:
         return min(self._request.max_bytes, self._service.settings.current.fetch.max_bytes)
 
-    def _wait(self) -> Reply:
-        """Nothing was found, so all partitions of the session have been looked at."""
+    def _await_records(self) -> Reply:
+        """Nothing was found, so all partitions of the session have been looked at.
+
+        Acknowledgements are answered when they are persisted: then there is no wait for records any more.
+        """
         self._reply = self._context.defer()
         shares = self._shares.values()
         watched: list[Watched] = [*shares, *(share.partition for share in shares)]
-        wait = FetchWait(
+        self._wait = FetchWait(
             watched,
             bytes_missing=1,
             complete=self._woken,
@@ -152,8 +157,16 @@ class ShareFetch(ShareCall):
             timeout_s=self._request.max_wait_ms / 1000,
             recount=self._missing,
         )
-        self._reply.on_abandoned = wait.finish
+        self._reply.on_abandoned = self._wait.finish
+        if self._pending:
+            self._limit_wait()
         return self._reply
+
+    def _settled(self) -> None:
+        if self._wait is not None and not self._wait.done:
+            self._wait.finish()
+        else:
+            super()._settled()
 
     def _missing(self, arrived: object, *_: object) -> int:
         """Bytes to wait for: none once there is something to answer. Others wait behind it: no exceptions."""

@@ -23,8 +23,8 @@ from forebay.wire.messages import write_share_group_state as write_message
 
 log = logging.getLogger(__name__)
 
-_RETRY_S = 0.05
-_RETRY_S_MAX = 1.0
+RETRY_S = 0.05
+RETRY_S_MAX = 1.0
 
 REFUSED_FOR_GOOD = frozenset(
     {
@@ -39,6 +39,25 @@ REFUSED_FOR_GOOD = frozenset(
 
 NO_WRITE = StateWrite(0, NO_OFFSET, [], UNKNOWN_COUNT)
 """Says nothing of the state, and is refused if any other write would be."""
+
+
+def partition_data(
+    partition: int, write: StateWrite, state_epoch: int, leader_epoch: int
+) -> write_message.PartitionData:
+    """A write as it is told to the share coordinator."""
+    return write_message.PartitionData(
+        partition=partition,
+        state_epoch=state_epoch,
+        leader_epoch=leader_epoch,
+        start_offset=write.start_offset,
+        delivery_complete_count=write.delivery_complete_count,
+        state_batches=[
+            write_message.StateBatch(
+                first_offset=first, last_offset=last, delivery_state=state, delivery_count=count
+            )
+            for first, last, state, count in write.ranges
+        ],
+    )
 
 
 class ShareStateStore:
@@ -67,19 +86,7 @@ class ShareStateStore:
         wanted: Callable[[], bool],
     ) -> None:
         """Raises KafkaError if it is refused for good, or not wanted any more."""
-        partition = write_message.PartitionData(
-            partition=key.partition,
-            state_epoch=state_epoch,
-            leader_epoch=leader_epoch,
-            start_offset=write.start_offset,
-            delivery_complete_count=write.delivery_complete_count,
-            state_batches=[
-                write_message.StateBatch(
-                    first_offset=first, last_offset=last, delivery_state=state, delivery_count=count
-                )
-                for first, last, state, count in write.ranges
-            ],
-        )
+        partition = partition_data(key.partition, write, state_epoch, leader_epoch)
         request = write_message.WriteShareGroupStateRequest(
             group_id=key.group_id,
             topics=[write_message.WriteStateData(topic_id=key.topic_id, partitions=[partition])],
@@ -87,10 +94,10 @@ class ShareStateStore:
         await self._until_answered(key, request, wanted)
 
     async def _until_answered(self, key: ShareKey, request: Any, wanted: Callable[[], bool]) -> Any:
-        delay_s = _RETRY_S
+        delay_s = RETRY_S
         while wanted():
             try:
-                return await self._states.ask(key, request)
+                return await self._states.ask(request)
             except KafkaError as error:
                 if error.code in REFUSED_FOR_GOOD:
                     raise
@@ -99,5 +106,5 @@ class ShareStateStore:
                     extra={"share": coordinator_key(key), "reason": error.message},
                 )
             await asyncio.sleep(delay_s)
-            delay_s = min(2 * delay_s, _RETRY_S_MAX)
+            delay_s = min(2 * delay_s, RETRY_S_MAX)
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition any more")

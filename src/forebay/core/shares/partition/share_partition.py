@@ -7,7 +7,7 @@ What is persisted, and when (writes.py):
 
 | event | the write says | who waits for the write |
 |---|---|---|
-| acquire, first delivery | AVAILABLE, count 1 | nobody |
+| acquire, first delivery | AVAILABLE, count 1 | nobody; it waits for the next write: `is_write_due` |
 | acquire, redelivery | AVAILABLE, count | the delivery itself: `Acquisition.write` |
 | accept | ACKNOWLEDGED | the reply |
 | gap, reject | ARCHIVED, or ARCHIVING with a dead-letter topic | the reply |
@@ -33,7 +33,7 @@ anew. So a lock costs nothing when it is acknowledged in time, and one look at t
 A record is ARCHIVING until it is in the dead-letter topic. It is handed out as a dead letter only once that
 state is persisted, so it cannot be delivered after it was dead-lettered.
 
-The caller looks at `take_write`, `deadline_ms` and `next_fetch_offset` after each operation.
+The caller looks at `is_write_due`, `deadline_ms` and `next_fetch_offset` after each operation.
 """
 
 from __future__ import annotations
@@ -129,6 +129,14 @@ class SharePartition:
     def written(self) -> int:
         """Number of the last write that is done."""
         return self._writes.written
+
+    @property
+    def is_write_due(self) -> bool:
+        """Whether `take_write` should be called as soon as no write is in flight.
+
+        A first delivery can wait a little: its acknowledgement comes soon, and replaces what there is to say.
+        """
+        return self._writes.is_due
 
     def next_fetch_offset(self) -> int | None:
         """Where the next read begins; None while nothing may be acquired."""
@@ -331,7 +339,7 @@ class SharePartition:
         if until_ms and (self.deadline_ms is None or until_ms < self.deadline_ms):
             self.deadline_ms = until_ms
         if transition.is_written:
-            self._writes.mark(span)
+            self._writes.mark(span, can_wait=transition is ACQUIRE and span.count == 1)
         elif transition is LOSE:
             span.write = 0  # the start offset need not wait: a new leader sees the same log
         return transition.is_written

@@ -3,7 +3,7 @@
 There is one write in flight. What changes meanwhile goes into the next one, however much it is. Each write
 has a number; `newest` is that of the write which holds (or will hold) the newest change, `written` that of
 the last one that is done. So whoever made a change waits until `written` has reached the value that `newest`
-had.
+had. A change that nobody waits for need not begin a write: the next one takes it along (`is_due`).
 
 A write holds ranges, not offsets: those marked since the write before, sorted, joined, without what is below
 the write's own start offset. In persisted terms a record only ever goes up, first by count and then by state.
@@ -49,15 +49,19 @@ class Writes:
         self._changed: list[tuple[int, int]] = []
         """Marked ranges; at most one per offset of the window, see `mark`."""
         self._in_flight: StateWrite | None = None
+        self.is_due = False
+        """Whether the next write holds something that should be persisted at once."""
 
     def note_start(self, start_offset: int) -> None:
         """A start offset that no write has told is a change."""
         if start_offset > self._start_offset:
             self._open()
+            self.is_due = True
 
-    def mark(self, span: Span) -> None:
-        """Have the next write say what this span is then."""
+    def mark(self, span: Span, *, can_wait: bool = False) -> None:
+        """Have the next write say what this span is then. It is due now, unless it `can_wait`."""
         self._open()
+        self.is_due = self.is_due or not can_wait
         if span.write != self.newest:  # else the range in which it was marked covers it
             span.write = self.newest
             self._changed.append((span.first, span.last))
@@ -76,6 +80,7 @@ class Writes:
         self._taken = self.newest
         self._start_offset = start
         self._changed = []
+        self.is_due = False
         self._in_flight = StateWrite(self._taken, start, ranges, complete)
         return self._in_flight
 
