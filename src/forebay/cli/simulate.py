@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from forebay.sim.simulation import Ending
 
 _LINES_SHOWN = 60
+_BROKERS_OF_A_PLOT = 3
 
 
 @click.command()
@@ -25,19 +26,25 @@ _LINES_SHOWN = 60
 @click.option(
     "--brokers", type=click.IntRange(1, 9), default=3, show_default=True, help="How large the cluster is."
 )
+@click.option("--plot", help="What the story is about, such as 'lost-power'; everything unless given.")
 @click.option("--trace", is_flag=True, help="Print every event as it happens.")
 @json_option
-def simulate(seed: int, steps: int, brokers: int, trace: bool, as_json: bool) -> None:
+def simulate(seed: int, steps: int, brokers: int, plot: str | None, trace: bool, as_json: bool) -> None:
     """Run a cluster through the faults of a seed and check what it promises.
 
     Kills, power losses, pauses, cut networks, a store and disks that fail, clocks that are set, rude
     clients: all in this process and on virtual time. Exits with 1 if a promise was broken, with the last
     events before it.
     """
+    from forebay.sim.plots import PLOTS
     from forebay.sim.simulation import Story
     from forebay.sim.simulation import simulate as tell
 
-    story = Story(seed=seed, steps=steps, brokers=brokers)
+    if plot is not None and plot not in PLOTS:
+        raise click.BadParameter(f"{plot!r} is none of {', '.join(sorted(PLOTS))}", param_hint="--plot")
+    if plot is not None and brokers < _BROKERS_OF_A_PLOT:
+        raise click.BadParameter(f"{plot!r} needs at least {_BROKERS_OF_A_PLOT} brokers", param_hint="--plot")
+    story = Story(seed=seed, steps=steps, brokers=brokers, plot=plot)
     ending = tell(story, on_line=click.echo if trace else None)
     if as_json:
         print_json(_summary(ending))

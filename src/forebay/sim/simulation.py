@@ -20,12 +20,13 @@ from forebay.sim.actors.final_checks import Found, LastAuditor, LastReader
 from forebay.sim.actors.producers.keyed import KeyedAuditor
 from forebay.sim.actors.shares.auditors import LastWorker
 from forebay.sim.faults.faults import Faults
-from forebay.sim.faults.moves import MoveFaults
+from forebay.sim.faults.moves import ENDING, MoveFaults
 from forebay.sim.faults.scene import Scene
 from forebay.sim.models.broker_invariants import Invariants
 from forebay.sim.models.facts import Counts
 from forebay.sim.models.messages import Model
 from forebay.sim.models.views import wrong_views
+from forebay.sim.plots import ORDINARY, PLOTS
 from forebay.sim.workload import TopicMaker, Workload
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimNode
@@ -44,7 +45,6 @@ from forebay.sim.world.store import CLUSTER, STORE_HOST, SimStore
 from forebay.sim.world.virtual_time import World
 
 _START_S_MAX = 60.0
-_STEP_S = (0.2, 3.0)
 _BURST_S = (0.01, 0.4)
 _BURST_CHANCE = 0.35
 _HEAL_S_MAX = 120.0
@@ -60,6 +60,8 @@ class Story:
     steps: int = 12
     brokers: int = 3
     faults: bool = True
+    plot: str | None = None
+    """A name of PLOTS; or None: about everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +100,8 @@ class Simulation:
         self.story = story
         self.network = SimNetwork(world)
         self.store = SimStore(world, self.network)
-        settings = _settings(world, story)
+        plot = self._plot = ORDINARY if story.plot is None else PLOTS[story.plot]
+        settings = {**_settings(world, story), **plot.settings}
         lasting = (
             [*SURE, LATER, (DEAD_LETTER_TOPIC, 0)]
             if story.brokers > 1 and settings["min.insync.replicas"] != "1"
@@ -106,18 +109,20 @@ class Simulation:
         )
         self.model = Model(world.fail, lasting)
         self.nodes = [
-            SimNode(world, self.network, self.store, number, settings | _own_settings(world, number))
+            SimNode(world, self.network, self.store, number, _own_settings(world, number) | settings)
             for number in range(1, story.brokers + 1)
         ]
         self.invariants = Invariants(world, self.nodes, self.store, lasting)
-        self.workload = Workload(world, self.network, self.model, [node.address for node in self.nodes])
+        bootstrap = [node.address for node in self.nodes]
+        self.workload = Workload(world, self.network, self.model, bootstrap, plot)
         self.workload.on_acknowledged = self.invariants.acknowledged
         self.workload.deafen = self.store.deafen
         self.workload.latest_ms = lambda host: self._node(host).clock.latest_ms()
         self.model.shares.term_of = self.invariants.term
         self.scene = Scene(world, self.network, self.store, self.nodes, self.invariants.in_sync)
         self.scene.one_is_enough = story.brokers > 1 and not lasting
-        self.faults = Faults(self.scene)
+        self.scene.fault_s = plot.fault_s
+        self.faults = Faults(self.scene, plot.faults)
         self._chance = world.chance("story")
 
     def _node(self, host: str) -> SimNode:
@@ -154,10 +159,16 @@ class Simulation:
             view_maker = self.workload.add("view-maker", ViewMaker)
             self._wait("the views are made", _START_S_MAX, lambda: view_maker.done)
         self.workload.start()
-        if self.story.faults and self.workload.has_share_group and self.model.shares.rules.has_dead_letters:
+        if self.story.faults and self._has_moves:
             MoveFaults(self.scene, JOBS, MOVES_TOPIC, (DEAD_LETTER_TOPIC, 0)).begin()
         self.world.after(_CHECK_S, self._check)
         self._live(_PEACE_S)
+
+    @property
+    def _has_moves(self) -> bool:
+        """Whether brokers move dead letters, and may end in the middle of it."""
+        has_letters = self.workload.has_share_group and self.model.shares.rules.has_dead_letters
+        return has_letters and (self._plot.faults is None or ENDING in self._plot.faults)
 
     def _live(self, seconds: float) -> None:
         self.world.run_until(self.world.now + seconds)
@@ -170,7 +181,7 @@ class Simulation:
     def _suffer(self) -> None:
         for _ in range(self.story.steps):
             burst = self._chance.random() < _BURST_CHANCE
-            self._live(self._chance.uniform(*(_BURST_S if burst else _STEP_S)))
+            self._live(self._chance.uniform(*(_BURST_S if burst else self._plot.step_s)))
             if self.world.breach is not None:
                 return
             self.faults.step()

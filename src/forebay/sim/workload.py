@@ -17,17 +17,7 @@ from forebay.sim.actors.consumers.delayed import DelayedReader
 from forebay.sim.actors.consumers.member_protocols import ClassicMember, ConsumerMember
 from forebay.sim.actors.consumers.readers import Consumer, OffsetKeeper, Transformer
 from forebay.sim.actors.consumers.views import ViewReader
-from forebay.sim.actors.dialects import (
-    AIOKAFKA,
-    CONFLUENT,
-    DIALECTS,
-    JAVA,
-    MODERN,
-    POLITE,
-    RUDE,
-    Dialect,
-    Manners,
-)
+from forebay.sim.actors.dialects import CONFLUENT, DIALECTS, JAVA, MODERN, POLITE, RUDE, Dialect, Manners
 from forebay.sim.actors.hostile import Hostile
 from forebay.sim.actors.producers.keyed import KeyedProducer, KeyedTransactions
 from forebay.sim.actors.producers.plain import (
@@ -37,22 +27,16 @@ from forebay.sim.actors.producers.plain import (
     Producer,
     RepeatingProducer,
 )
-from forebay.sim.actors.producers.transactional import (
-    BumpingProducer,
-    ContinuingProducer,
-    TransactionalProducer,
-)
 from forebay.sim.actors.shares.administrators import Deposer, ShareResetter
 from forebay.sim.actors.shares.auditors import ShareAuditor
-from forebay.sim.actors.shares.members import ShareMember
+from forebay.sim.actors.shares.settings import chosen_rules, set_up_shares
 from forebay.sim.models.messages import Model
-from forebay.sim.models.shares import ShareRules
+from forebay.sim.plots import ORDINARY, Plot
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimProcess
 from forebay.sim.world.places import (
     ALL,
     BRIEF,
-    DEAD_LETTER_TOPIC,
     EXACT,
     GROUP_NAME,
     JOBS,
@@ -76,12 +60,6 @@ from forebay.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from forebay.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
 
 MakeActor = Callable[[Client, Model], Actor]
 
@@ -104,18 +82,7 @@ _SETTINGS: dict[str, dict[str, str]] = {
     "keyed": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "500"},
     LATER[0]: {"forebay.delay.ms": str(LATER_DELAY_MS)},
 }
-_SET = 0
-_GROUP_RESOURCE = 32
 _FOR_EVER = str(2**63 - 1)
-
-
-_TRANSACTIONAL: Sequence[tuple[type[TransactionalProducer], Sequence[Dialect], Manners]] = (
-    (TransactionalProducer, DIALECTS, POLITE),
-    (ContinuingProducer, (MODERN, CONFLUENT, AIOKAFKA), RUDE),
-    (BumpingProducer, (MODERN, CONFLUENT), RUDE),
-    (ContinuingProducer, (JAVA,), RUDE),
-)
-"""Kinds of transactional producers, with the dialects that they may speak."""
 
 
 class TopicMaker(Actor):
@@ -131,7 +98,7 @@ class TopicMaker(Actor):
 
     async def act(self) -> None:
         await self.retry(self._make)
-        await self.retry(self._set_up_shares)
+        await self.retry(lambda: set_up_shares(self))
         for name, count in self._topics.items():
             self.model.topics.made(name, count)
 
@@ -149,48 +116,6 @@ class TopicMaker(Actor):
         for result in response.topics:
             if result.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:  # an earlier attempt was not answered
                 check(result.error_code)
-
-    async def _set_up_shares(self) -> None:
-        settings = _share_settings(self.model.shares.rules)
-        configs = [
-            AlterableConfig(name=key, config_operation=_SET, value=value) for key, value in settings.items()
-        ]
-        resource = AlterConfigsResource(
-            resource_type=_GROUP_RESOURCE, resource_name=SHARE_GROUP_NAME, configs=configs
-        )
-        request = IncrementalAlterConfigsRequest(resources=[resource])
-        response = await self.client.ask_any(request, IncrementalAlterConfigsResponse)
-        check(response.responses[0].error_code)
-
-
-def _share_rules(chance: Random) -> ShareRules:
-    return ShareRules(
-        lock_ms=chance.choice((1_000, 2_000, 60_000)),
-        delivery_limit=chance.choice((2, 3, 5)),
-        backoff_ms=chance.choice((0, 200)),
-        begins_at_end=chance.random() < 0.3,
-        is_committed=chance.random() < 0.4,
-        has_dead_letters=chance.random() < 0.5,
-        copies_records=chance.random() < 0.5,
-        has_resets=chance.random() < 0.3,
-    )
-
-
-def _share_settings(rules: ShareRules) -> dict[str, str]:
-    settings = {
-        "share.auto.offset.reset": "latest" if rules.begins_at_end else "earliest",
-        "share.isolation.level": "read_committed" if rules.is_committed else "read_uncommitted",
-        "share.session.timeout.ms": "2000",
-        "share.heartbeat.interval.ms": "700",
-        "share.record.lock.duration.ms": str(rules.lock_ms),
-        "share.delivery.count.limit": str(rules.delivery_limit),
-        "forebay.share.retry.backoff.ms": str(rules.backoff_ms),
-        "forebay.share.retry.backoff.max.ms": str(4 * rules.backoff_ms),
-    }
-    if rules.has_dead_letters:
-        settings["errors.deadletterqueue.topic.name"] = DEAD_LETTER_TOPIC
-        settings["errors.deadletterqueue.copy.record.enable"] = str(rules.copies_records).lower()
-    return settings
 
 
 def _manners(chance: Random) -> Manners:
@@ -224,57 +149,110 @@ def _setting_choices(*, lasting: bool) -> list[tuple[str, str, Sequence[str]]]:
 
 
 class Workload:
-    def __init__(self, world: World, network: SimNetwork, model: Model, bootstrap: Sequence[Address]) -> None:
+    def __init__(
+        self,
+        world: World,
+        network: SimNetwork,
+        model: Model,
+        bootstrap: Sequence[Address],
+        plot: Plot = ORDINARY,
+    ) -> None:
         self._world = world
         self._network = network
         self._model = model
         self._bootstrap = list(bootstrap)
+        self._plot = plot
         self.actors: list[Actor] = []
-        self._value_bytes = world.chance("values").choice(_VALUE_BYTES)
+        chosen = world.chance("values").choice(_VALUE_BYTES)
+        self._value_bytes = chosen if plot.value_bytes is None else plot.value_bytes
         self._shared: list[TopicPartition] = []
         """What the members of the group share, if there is one in this story."""
         self.has_share_group = False
-        self.delayed = [LATER] if world.chance("delays").random() < _DELAY_CHANCE else []
+        self.delayed = [LATER] if self._has("delays", _DELAY_CHANCE) else []
         """Partitions whose messages wait, if there are such in this story."""
-        self.shown = SHOWN if world.chance("views").random() < _VIEWS_CHANCE else []
+        self.shown = SHOWN if self._has("views", _VIEWS_CHANCE) else []
         """Partitions of views, if there are such in this story."""
-        model.shares.rules = _share_rules(world.chance("shares"))
+        model.shares.rules = plot.share_rules or chosen_rules(world.chance("shares"))
         self.on_acknowledged: Callable[[str, float], None] = lambda _host, _asked_at: None
         self.latest_ms: Callable[[str], int] = lambda _host: 0
         """The latest time that the clock of a host has shown."""
         self.deafen: Callable[[str, float], None] = lambda _host, _seconds: None
         """Keep news of the cluster from a host for some seconds."""
 
+    def _has(self, name: str, chance: float) -> bool:
+        """Whether actors take part that need topics of their own."""
+        cast = self._plot.cast
+        return self._world.chance(name).random() < chance if cast is None else name in cast
+
     def start(self) -> None:
-        """Each story has only some of the actors: with all of them less would happen in the same time."""
         chance = self._world.chance("cast")
+        if self._plot.cast is None:
+            self._add_some(chance)
+        else:
+            self._add_named(self._plot.cast, chance)
+
+    def _add_some(self, chance: Random) -> None:
+        """Each story has only some of the actors: with all of them less would happen in the same time."""
         lasting = SOURCE in self._model.lasting
-        ensembles: dict[str, Callable[[Random], None]] = {
-            "exact": self._add_idempotent,
-            "loose": self._add_loose,
-            "transactions": self._add_transactional,
-            "keyed": self._add_writers,
-            "group": self._add_members,
-        }
-        if lasting:  # else messages that it has read may get lost
-            ensembles["transformer"] = self._add_transformer
-        self._add("producer", Producer, [PLAIN, BRIEF], chance.choice(DIALECTS), _manners(chance))
+        ensembles = self._ensembles()
+        if not lasting:  # messages that it has read may get lost
+            del ensembles["transformer"]
+        self._add_plain(chance)
         self.has_share_group = lasting and chance.random() < _SHARE_CHANCE
         if self.has_share_group:
             self._add_share_members(chance)
         for name in chance.sample(sorted(ensembles), _ENSEMBLES - self.has_share_group):
             ensembles[name](chance)
-        self.add("reader", partial(Consumer, partitions=ALL, committed=False))
-        committed = partial(Consumer, partitions=SURE, committed=True)
-        self.add("committed-reader", committed, chance.choice(DIALECTS))
+        self._add_readers(chance)
         if self.delayed:
             self._add_delayed(self._world.chance("delayed"))
         if self.shown:
-            dialects = self._world.chance("view-readers")
-            for name, is_committed in (("view-reader", False), ("committed-view-reader", True)):
-                reader = partial(ViewReader, partitions=self.shown, committed=is_committed)
-                self.add(name, reader, dialects.choice(DIALECTS))
-        self._add_administrators(chance, lasting=lasting)
+            self._add_view_readers(self._world.chance("view-readers"))
+        if self.has_share_group:
+            self.add("deposer", self._deposer())
+        kinds = self._administrators()
+        count = min(_ADMINISTRATORS - self.has_share_group, len(kinds))
+        for name in chance.sample(sorted(kinds), count):
+            self.add(name, kinds[name])
+
+    def _add_named(self, cast: Sequence[str], chance: Random) -> None:
+        self.has_share_group = "shares" in cast
+        ensembles = self._ensembles() | {
+            "plain": self._add_plain,
+            "shares": self._add_share_members,
+            "delays": self._add_delayed,
+            "views": self._add_view_readers,
+        }
+        administrators = self._administrators() | {"deposer": self._deposer()}
+        for name in cast:
+            if name in ensembles:
+                ensembles[name](chance)
+            else:
+                self.add(name, administrators[name])
+        self._add_readers(chance)
+
+    def _ensembles(self) -> dict[str, Callable[[Random], None]]:
+        return {
+            "exact": self._add_idempotent,
+            "loose": self._add_loose,
+            "transactions": self._add_transactional,
+            "transformer": self._add_transformer,
+            "keyed": self._add_writers,
+            "group": self._add_members,
+        }
+
+    def _add_readers(self, chance: Random) -> None:
+        self.add("reader", partial(Consumer, partitions=ALL, committed=False))
+        committed = partial(Consumer, partitions=SURE, committed=True)
+        self.add("committed-reader", committed, chance.choice(DIALECTS))
+
+    def _add_view_readers(self, chance: Random) -> None:
+        for name, is_committed in (("view-reader", False), ("committed-view-reader", True)):
+            reader = partial(ViewReader, partitions=self.shown, committed=is_committed)
+            self.add(name, reader, chance.choice(DIALECTS))
+
+    def _add_plain(self, chance: Random) -> None:
+        self._add("producer", Producer, [PLAIN, BRIEF], chance.choice(DIALECTS), _manners(chance))
 
     def _add_idempotent(self, chance: Random) -> None:
         kind = chance.choice((IdempotentProducer, PipeliningProducer))
@@ -290,7 +268,7 @@ class Workload:
             self._add_transactions(name, partitions, chance)
 
     def _add_transactions(self, name: str, partitions: Sequence[TopicPartition], chance: Random) -> None:
-        kind, dialects, manners = chance.choice(_TRANSACTIONAL)
+        kind, dialects, manners = chance.choice(self._plot.transactional)
         self._add(name, kind, partitions, chance.choice(dialects), manners)
 
     def _add_transformer(self, chance: Random) -> None:
@@ -319,7 +297,7 @@ class Workload:
         if rules.is_committed or chance.random() < _UNCOMMITTED_CHANCE:
             self._add_transactions("employer-tx", JOBS, chance)
         for number in range(_SHARE_MEMBERS):
-            worker = partial(ShareMember, group=SHARE_GROUP_NAME, partitions=JOBS)
+            worker = partial(self._plot.worker, group=SHARE_GROUP_NAME, partitions=JOBS)
             manners = _manners(chance)
             if not rules.locks_run_out:  # a connection left open would keep its locks
                 manners = replace(manners, reconnect_chance=0.0)
@@ -334,8 +312,8 @@ class Workload:
         reader = partial(DelayedReader, latest_ms=self.latest_ms)
         self.add("delayed-reader", reader, chance.choice(DIALECTS))
 
-    def _add_administrators(self, chance: Random, *, lasting: bool) -> None:
-        brokers, sure = len(self._bootstrap), [*SURE, *self.delayed]
+    def _administrators(self) -> dict[str, MakeActor]:
+        brokers, lasting, sure = len(self._bootstrap), SOURCE in self._model.lasting, [*SURE, *self.delayed]
         kinds: dict[str, MakeActor] = {"topic-keeper": TopicKeeper, "deleter": partial(Deleter, at=BRIEF)}
         if brokers > 1:
             kinds |= {
@@ -343,11 +321,15 @@ class Workload:
                 "elector": partial(Elector, partitions=sure, loose=LOOSE),
                 "settings-changer": partial(SettingsChanger, choices=_setting_choices(lasting=lasting)),
             }
-        if self.has_share_group:
-            self.add("deposer", partial(Deposer, partitions=JOBS, deafen=self.deafen))
-        count = _ADMINISTRATORS - self.has_share_group
-        for name in chance.sample(sorted(kinds), min(count, len(kinds))):
-            self.add(name, kinds[name])
+        return kinds
+
+    def _deposer(self) -> MakeActor:
+        return partial(
+            Deposer,
+            partitions=JOBS if self.has_share_group else EXACT,
+            deafen=self.deafen,
+            pause_s=self._plot.deposing_pause_s,
+        )
 
     def _add(
         self,

@@ -6,11 +6,11 @@ import os
 
 import pytest
 
-from support.faults import mutants
+from support.faults import caught
 
 VARIABLE = "FOREBAY_MISTAKE"
 
 
 @pytest.fixture(autouse=True)
 def mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    getattr(mutants, os.environ[VARIABLE])(monkeypatch)
+    getattr(caught, os.environ[VARIABLE])(monkeypatch)

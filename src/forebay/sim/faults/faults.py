@@ -8,10 +8,12 @@ docs/guarantees.md.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from forebay.sim.faults.disks import DiskFaults
 from forebay.sim.faults.links import LinkFaults
 from forebay.sim.faults.machines import MachineFaults
+from forebay.sim.faults.moves import ENDING
 from forebay.sim.faults.scene import LOOK_S, Fault, Scene
 from forebay.sim.world.node import SimNode
 
@@ -19,7 +21,8 @@ _SET_CLOCK_CHANCE = 0.7
 
 
 class Faults:
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, wanted: Sequence[str] | None = None) -> None:
+        """`wanted` are the names of the kinds that the story has; if there are none, chance weighs them."""
         self.counts: Counter[str] = Counter()
         self._scene = scene
         self._machines = MachineFaults(scene)
@@ -28,6 +31,10 @@ class Faults:
             *LinkFaults(scene).kinds(),
             *DiskFaults(scene).kinds(),
         ]
+        if wanted is not None:
+            by_name = {_name(kind): (kind, weight) for kind, weight in kinds}
+            self._kinds = [by_name[name] for name in wanted if name != ENDING]
+            return
         # Every story prefers some faults: two rare ones meet more often among few kinds.
         self._kinds = [(kind, weight * scene.chance.choice((0, 1, 1, 4))) for kind, weight in kinds]
         self._kinds[0] = kinds[0]
@@ -40,7 +47,7 @@ class Faults:
         kinds, weights = zip(*self._kinds, strict=True)
         fault: Fault = scene.chance.choices(kinds, weights)[0]
         undo = fault()
-        self.counts[getattr(fault, "__name__", "").strip("_").replace("_", " ")] += 1
+        self.counts[_name(fault).replace("_", " ")] += 1
         if undo is not None:
             scene.later(scene.a_while(), undo)
 
@@ -88,3 +95,7 @@ class Faults:
                 node.start()
             elif scene.healed and node.lacks_partitions and node is not scene.rotten:
                 self._start_anew(node)
+
+
+def _name(fault: Fault) -> str:
+    return str(getattr(fault, "__name__", "")).strip("_")

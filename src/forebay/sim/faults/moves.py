@@ -10,6 +10,8 @@ from forebay.sim.faults.scene import SHORT_S, Scene
 _LOOK_S = 0.01
 _STEP_S = (0.0, 0.02)
 """A move takes about that long."""
+ENDING = "end_moves"
+"""The name of this fault."""
 _KILLS_MAX = 3
 _KILL_CHANCE = 0.4
 

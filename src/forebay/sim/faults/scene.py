@@ -40,6 +40,8 @@ class Scene:
         """Has lost something that only other replicas have, and may not be back in sync yet."""
         self.rotten: SimNode | None = None
         """Has damaged files, and is the one that was robbed until its disk is replaced."""
+        self.fault_s: tuple[float, float] | None = None
+        """How long faults last; None: some are short and some are long."""
         self.one_is_enough = False
         """Whether messages are acknowledged while only one of several replicas is in sync."""
         self._under_way: dict[int, Undo] = {}
@@ -67,6 +69,8 @@ class Scene:
             self._undo(number)
 
     def a_while(self) -> float:
+        if self.fault_s is not None:
+            return self.chance.uniform(*self.fault_s)
         return self.chance.uniform(*(SHORT_S if self.chance.random() < 0.5 else LONG_S))
 
     # -- victims -----------------------------------------------------------------------------------------

@@ -34,7 +34,6 @@ _END_ATTEMPTS_MAX = 20
 _COMMIT_CHANCE = 0.75
 _NEXT_EPOCH_FROM = 5
 _EXPECTED_EPOCH_FROM = 3
-_GIVE_UP_CHANCE = 0.3
 _GIVE_UP_S = (0.001, 0.03)
 """Long enough for a batch to arrive, often not for its answer."""
 
@@ -175,6 +174,8 @@ class ContinuingProducer(TransactionalProducer):
     """Aborts what went wrong and goes on: same epoch, and the numbers of what it gave up."""
 
     batch_records_max = 2
+    give_up_chance = 0.3
+    """Of aborting a transaction while batches are under way."""
 
     def __init__(self, client: Client, model: Model, partitions: Sequence[TopicPartition]) -> None:
         super().__init__(client, model, partitions)
@@ -209,8 +210,7 @@ class ContinuingProducer(TransactionalProducer):
             await self._next_epoch()
 
     def _time_to_give_up(self) -> float | None:
-        """Sometimes the program aborts while batches are under way."""
-        if self.chance.random() >= _GIVE_UP_CHANCE:
+        if self.chance.random() >= self.give_up_chance:
             return None
         return self.chance.uniform(*_GIVE_UP_S)
 
@@ -256,3 +256,10 @@ class ContinuingProducer(TransactionalProducer):
 class BumpingProducer(ContinuingProducer):
     def wants_next_epoch(self, problem: Exception | None) -> bool:
         return problem is not None
+
+
+class HastyProducer(ContinuingProducer):
+    """Gives most transactions up, and has batches of the same size only."""
+
+    batch_records_max = 1
+    give_up_chance = 0.7

@@ -33,7 +33,6 @@ _NOT_NOW = frozenset(
     }
 )
 
-_DEPOSE_PAUSE_S = 4.0
 _DEAF_S = (0.5, 4.0)
 _HEARD_S = 0.05
 """After this, brokers mostly know of a change."""
@@ -132,15 +131,17 @@ class Deposer(Actor):
         model: Model,
         partitions: Sequence[TopicPartition],
         deafen: Callable[[str, float], None],
+        pause_s: float,
     ) -> None:
         """`deafen` keeps news of the cluster from a host for some seconds."""
         super().__init__(client, model)
         self._partitions = partitions
         self._deafen = deafen
+        self._pause_s = pause_s
 
     async def act(self) -> None:
         while not self.stopping:
-            await self.rest(_DEPOSE_PAUSE_S)
+            await self.rest(self._pause_s)
             if not self.calm:
                 try:
                     await self._depose(self.chance.choice(self._partitions))

@@ -24,7 +24,6 @@ _LATE_S_MAX = 10.0
 _END_CHANCE = 0.05
 _MISCHIEF_CHANCE = 0.12
 _GHOST_CHANCE = 0.5
-_LOOK_AROUND_CHANCE = 0.1
 _POISON = 9
 """One of so many values cannot be worked on: whoever gets it gives it back."""
 _HARD = 4
@@ -32,6 +31,9 @@ _HARD = 4
 
 
 class ShareMember(ShareConsumer):
+    look_around_chance = 0.1
+    """Of asking who leads, as clients do when their metadata is old."""
+
     # -- life --------------------------------------------------------------------------------------------
 
     async def act(self) -> None:
@@ -54,7 +56,7 @@ class ShareMember(ShareConsumer):
         await self.leave()
 
     async def _fetch_and_work(self) -> None:
-        if self.chance.random() < _LOOK_AROUND_CHANCE:  # as clients do when their metadata is old
+        if self.chance.random() < self.look_around_chance:
             await self.client.metadata([self.partitions[0][0]])
         await self.fetch_all(self.assigned)
         for session in list(self.sessions.values()):
@@ -99,13 +101,17 @@ class ShareMember(ShareConsumer):
                 continue  # it takes its time
             if luck < 0.22:
                 session.forget(place)
-            elif luck < 0.75 and crc32(value) % _HARD == 1:
+            elif luck < 0.75 and self.is_hard(value):
                 said.append(Said(place, RENEW))
             elif luck < 0.4 or crc32(value) % _POISON == 0 or not value:
                 said.append(Said(place, RELEASE))
             else:
                 said.append(Said(place, REJECT if luck < 0.45 else ACCEPT))
         return said
+
+    def is_hard(self, value: bytes) -> bool:
+        """Whether it works on it for long, and renews the lock meanwhile."""
+        return crc32(value) % _HARD == 1
 
     # -- mischief ----------------------------------------------------------------------------------------
 
@@ -157,3 +163,12 @@ class ShareMember(ShareConsumer):
     async def _ask_a_stranger(self, _session: Session) -> None:
         """Fetch from a broker that may have led before."""
         await self.fetch(self.chance.choice(self.client.brokers), self.partitions)
+
+
+class PatientMember(ShareMember):
+    """Works on everything for long, often longer than a lock lasts, and looks for new leaders meanwhile."""
+
+    look_around_chance = 0.3
+
+    def is_hard(self, value: bytes) -> bool:
+        return bool(value)

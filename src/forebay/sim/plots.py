@@ -1,0 +1,188 @@
+"""What a story is about, if it is not about everything.
+
+An ordinary story has actors, faults and settings by chance, and most of it has nothing to do with any single
+rule of a broker. A plot has few actors and the faults that put one rule to the test, again and again, so that
+almost every seed does. The mutation tests use them: a mistake is caught in seconds, and whatever changes in
+the brokers, it is caught by most stories of its plot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from forebay.sim.actors.dialects import (
+    AIOKAFKA,
+    CONFLUENT,
+    DIALECTS,
+    JAVA,
+    MODERN,
+    POLITE,
+    RUDE,
+    Dialect,
+    Manners,
+)
+from forebay.sim.actors.producers.transactional import (
+    BumpingProducer,
+    ContinuingProducer,
+    HastyProducer,
+    TransactionalProducer,
+)
+from forebay.sim.actors.shares.members import PatientMember, ShareMember
+from forebay.sim.faults.moves import ENDING
+from forebay.sim.models.shares import ShareRules
+
+TransactionalKind = tuple[type[TransactionalProducer], Sequence[Dialect], Manners]
+"""Of transactional producers: the class, the dialects that they may speak, and their manners."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """What is not said is left to chance."""
+
+    cast: Sequence[str] | None = None
+    """Who takes part beside the readers, by the names that the workload has for them."""
+    faults: Sequence[str] | None = None
+    """What goes wrong, by the names of the faults."""
+    step_s: tuple[float, float] = (0.2, 3.0)
+    """The time between two faults, mostly."""
+    fault_s: tuple[float, float] | None = None
+    """How long each lasts."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of the brokers."""
+    value_bytes: int | None = None
+    transactional: Sequence[TransactionalKind] = (
+        (TransactionalProducer, DIALECTS, POLITE),
+        (ContinuingProducer, (MODERN, CONFLUENT, AIOKAFKA), RUDE),
+        (BumpingProducer, (MODERN, CONFLUENT), RUDE),
+        (ContinuingProducer, (JAVA,), RUDE),
+    )
+    share_rules: ShareRules | None = None
+    worker: type[ShareMember] = ShareMember
+    """What the members of the share group are."""
+    deposing_pause_s: float = 4.0
+
+
+ORDINARY = Plot()
+
+_TWO = {"min.insync.replicas": "2"}
+_ONE = {"min.insync.replicas": "1"}
+
+PLOTS: dict[str, Plot] = {
+    # -- replication -------------------------------------------------------------------------------------
+    # Leaders of large logs do not hear that they were replaced, and have to cut off what they appended.
+    "deposed-leaders": Plot(
+        cast=("exact", "deposer"),
+        faults=("slow_link", "reset"),
+        settings={**_TWO, "log.segment.bytes": "1048576"},
+        value_bytes=4_000,
+        deposing_pause_s=1.0,
+    ),
+    # Leaders are cut off from the others, or end, for longer than a lease lasts.
+    "lonely-leaders": Plot(
+        cast=("exact", "plain"),
+        faults=("isolate", "pause", "kill"),
+        settings={**_ONE, "replica.lag.time.max.ms": "1500"},
+        step_s=(5.0, 10.0),
+        fault_s=(9.0, 14.0),
+    ),
+    # Leaders are cut off from the others, often from the store, too, for longer than a lease lasts.
+    "cut-off-leaders": Plot(
+        cast=("exact", "plain"),
+        faults=("isolate",),
+        settings={**_ONE, "replica.lag.time.max.ms": "1500"},
+        step_s=(6.0, 12.0),
+        fault_s=(9.0, 12.0),
+    ),
+    # Machines lose what they have not synced, often while they are the only ones in sync.
+    "lost-power": Plot(
+        cast=("exact", "plain"),
+        faults=("abandon_and_rob",),
+        step_s=(3.0, 8.0),
+        settings={**_ONE, "replica.lag.time.max.ms": "1500", "log.flush.interval.ms": "10000"},
+    ),
+    # Machines lose what they have not synced, and come back before others have noticed.
+    "power-cuts": Plot(
+        cast=("exact", "plain"),
+        faults=("lose_power",),
+        settings={**_TWO, "log.flush.interval.ms": "10000"},
+    ),
+    # Producers send again what was refused, or answered, while leaders are not sure of their leases.
+    "doubts": Plot(cast=("loose",), faults=("doubt",)),
+    # Brokers copy a compacted log with gaps, and die before the copy is synced.
+    "copied-keys": Plot(
+        cast=("keyed",),
+        faults=("copy_and_crash", "kill_a_newcomer"),
+        settings={**_TWO, "log.cleaner.backoff.ms": "300", "log.flush.interval.ms": "10000"},
+    ),
+    # -- coordinators ------------------------------------------------------------------------------------
+    # Producers give up transactions whose answers are late, and go on with the same numbers.
+    "reused-numbers": Plot(
+        cast=("transactions",),
+        faults=("reset",),
+        settings=_TWO,
+        transactional=((HastyProducer, (MODERN, CONFLUENT), RUDE),),
+    ),
+    # Coordinators end and come back while members of a group come and go, and commit offsets.
+    "coordinators": Plot(
+        cast=("exact", "group", "settings-changer"),
+        faults=("kill", "stop", "pause"),
+        step_s=(1.0, 4.0),
+        fault_s=(2.0, 7.0),
+        settings=_TWO,
+    ),
+    # Wall time is set, forward and back.
+    "clocks": Plot(cast=("group", "transactions"), faults=("set_clock",), settings=_TWO),
+    # Messages wait for their time, which is set, forward and back.
+    "delays": Plot(cast=("delays",), faults=("set_clock",), settings=_TWO),
+    # Views are read from leaders that do not hear that they were replaced.
+    "views": Plot(
+        cast=("exact", "views", "deposer"),
+        faults=("slow_link", "reset"),
+        settings=_TWO,
+        deposing_pause_s=1.0,
+    ),
+    # -- share groups ------------------------------------------------------------------------------------
+    # Members of a share group speak to leaders that do not hear that they were replaced.
+    "deposed-shares": Plot(
+        cast=("shares", "deposer"),
+        faults=("slow_link", "set_clock"),
+        settings=_TWO,
+        share_rules=ShareRules(lock_ms=2_000, delivery_limit=5, backoff_ms=0),
+        worker=PatientMember,
+        deposing_pause_s=1.0,
+    ),
+    # The same, and the group begins where the log ends.
+    "late-shares": Plot(
+        cast=("shares", "deposer"),
+        faults=("kill", "slow_link", "pause"),
+        settings=_TWO,
+        share_rules=ShareRules(
+            lock_ms=2_000, delivery_limit=5, backoff_ms=0, begins_at_end=True, has_resets=True
+        ),
+        deposing_pause_s=1.0,
+    ),
+    # Members work for longer than a lock lasts, and renew it.
+    "long-work": Plot(
+        cast=("shares",),
+        faults=("set_clock",),
+        settings=_TWO,
+        share_rules=ShareRules(lock_ms=1_000, delivery_limit=5, backoff_ms=0),
+        worker=PatientMember,
+    ),
+    # Members go, and locks last for longer than the story. Some records are of transactions.
+    "long-locks": Plot(
+        cast=("shares",),
+        faults=("set_clock", "slow_link"),
+        settings=_TWO,
+        share_rules=ShareRules(lock_ms=60_000, delivery_limit=3, backoff_ms=0, is_committed=True),
+    ),
+    # Dead letters are under way while their leaders end, or do not hear that they were replaced.
+    "dead-letters": Plot(
+        cast=("shares", "deposer"),
+        faults=("pause", "isolate", "slow_link", ENDING),
+        settings=_TWO,
+        share_rules=ShareRules(lock_ms=1_000, delivery_limit=2, backoff_ms=0, has_dead_letters=True),
+        deposing_pause_s=1.0,
+    ),
+}
