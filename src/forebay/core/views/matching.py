@@ -14,7 +14,7 @@ from orjson import JSONEncodeError, loads
 from forebay.core.views.rows import InvalidDocument, Row, Scope
 from forebay.core.views.view import CompiledView
 from forebay.errors import ProtocolError
-from forebay.wire.batch import NO_TIMESTAMP, BatchHeader
+from forebay.wire.batch import NO_TIMESTAMP, TIMESTAMP_MAX, BatchHeader
 from forebay.wire.record_spans import check_place, span_at, with_value
 from forebay.wire.varint import read_varint
 
@@ -28,15 +28,36 @@ _IN_VAIN = 32
 class Matching:
     """What is delivered of a batch, while it is found."""
 
-    def __init__(self, header: BatchHeader) -> None:
+    def __init__(self, payload: bytes, header: BatchHeader) -> None:
         self.records: list[bytes] = []
-        self.largest_timestamp_delta = NO_TIMESTAMP - header.base_timestamp
+        self.largest_timestamp_delta = self._earliest = NO_TIMESTAMP - header.base_timestamp
         self.invalid = 0
+        self._latest = TIMESTAMP_MAX - header.base_timestamp
+        self._payload = payload
         self._header = header
         self._before = -1
 
-    def deliver(self, timestamp_delta: int, offset_delta: int, record: bytes) -> None:
-        check_place(self._header, self._before, offset_delta, timestamp_delta)
+    def deliver(self, body_at: int, record: bytes) -> None:
+        """`record`: what is shown of the one whose fields begin there. Its offset and time are checked."""
+        payload = self._payload
+        raw, at = payload[body_at + 1], body_at + 2
+        if raw < 0x80:
+            timestamp_delta = (raw >> 1) ^ -(raw & 1)
+        else:
+            timestamp_delta, at = read_varint(payload, body_at + 1, 64)
+        raw, more = payload[at], payload[at + 1]
+        if raw < 0x80:
+            offset_delta = (raw >> 1) ^ -(raw & 1)
+        elif more < 0x80:
+            raw = raw & 0x7F | more << 7
+            offset_delta = (raw >> 1) ^ -(raw & 1)
+        else:
+            offset_delta, _ = read_varint(payload, at)
+        if not (
+            self._before < offset_delta <= self._header.last_offset_delta
+            and self._earliest <= timestamp_delta <= self._latest
+        ):
+            check_place(self._header, self._before, offset_delta, timestamp_delta)
         self._before = offset_delta
         if timestamp_delta > self.largest_timestamp_delta:
             self.largest_timestamp_delta = timestamp_delta
@@ -45,7 +66,7 @@ class Matching:
 
 def matching_records(view: CompiledView, payload: bytes, header: BatchHeader, scope: Scope) -> Matching:
     """Raises ProtocolError where the bytes are no records."""
-    found = Matching(header)
+    found = Matching(payload, header)
     candidates = _candidates(payload, header.record_count, view.needles)
     try:
         if view.takes_document:
@@ -61,7 +82,7 @@ def _test_rows(
     view: CompiledView, payload: bytes, candidates: Iterable[_Candidate], row: Row, found: Matching
 ) -> None:
     project = view.project
-    for start, _, end in candidates:
+    for start, body_at, end in candidates:
         span = span_at(payload, start)
         row.move_to(span)
         try:
@@ -71,7 +92,7 @@ def _test_rows(
                 record = payload[start:end]
                 if project is not None and span.has_value:
                     record = with_value(payload, span, project(row))
-                found.deliver(span.timestamp_delta, span.offset_delta, record)
+                found.deliver(body_at, record)
         except (InvalidDocument, JSONEncodeError):
             found.invalid += 1
 
@@ -120,9 +141,7 @@ def _test_documents(
                 record = payload[start:end]
                 if project is not None and not raw & 1:
                     record = with_value(payload, span_at(payload, start), project(document))
-                timestamp_delta, at = read_varint(payload, body_at + 1, 64)
-                offset_delta, _ = read_varint(payload, at)
-                found.deliver(timestamp_delta, offset_delta, record)
+                found.deliver(body_at, record)
         except (InvalidDocument, JSONEncodeError):
             found.invalid += 1
 
