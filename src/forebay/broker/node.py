@@ -32,6 +32,7 @@ from forebay.broker.prometheus.gauges import Gauges
 from forebay.broker.upkeep.compaction import Compactor
 from forebay.broker.upkeep.retention import Retention
 from forebay.broker.upkeep.schedule import Upkeep
+from forebay.broker.views.cache import ViewCache
 from forebay.broker.views.creation import ViewCreation
 from forebay.broker.views.filters import ViewFilters
 from forebay.config import BrokerConfig
@@ -154,6 +155,9 @@ class Node:
             ports.clock,
             ports.executor(_FILTERING_THREADS, "forebay-views"),
             self.metrics,
+            ViewCache(
+                self.disk, self.data.view_cache, ports.clock, lambda: self.config.fetch.view_cache_bytes
+            ),
             lambda: self.config.storage.decompress_max_bytes,
         )
 

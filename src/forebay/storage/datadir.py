@@ -53,6 +53,7 @@ LOCK = ".lock"
 META = "meta.properties"
 BOOT_ID = "boot-id"
 UNCHECKED = ".unchecked"
+VIEW_CACHE = "view-cache"
 
 _PARTITION_NAME = re.compile(r"(.+)-(\d+)")
 _DELETED_SUFFIX = "-delete"
@@ -117,6 +118,8 @@ class DataDir:
         if self.clean:
             self._disk.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
             self._disk.fsync_dir(self.path)
+        if self._disk.exists(self.view_cache):
+            self._disk.remove_tree(self.view_cache)
         for name in self._disk.list(self.path):
             if name.endswith(_DELETED_SUFFIX):
                 self.remove_deleted(f"{self.path}/{name}")
@@ -161,6 +164,11 @@ class DataDir:
         if self._booted_since():
             self._disk.write_atomic(f"{self.path}/{BOOT_ID}", self._disk.boot_id().encode())
         self.power_lost = False
+
+    @property
+    def view_cache(self) -> str:
+        """The directory for what views show of segments. It is not kept from one start to the next."""
+        return f"{self.path}/{VIEW_CACHE}"
 
     def directory(self, topic: str, partition: int) -> str:
         return f"{self.path}/{topic}-{partition}"

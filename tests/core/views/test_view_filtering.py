@@ -228,7 +228,7 @@ def test_batches_outside_of_the_offsets_are_not_looked_at() -> None:
     assert shown.next_offset == 8
     # A batch is one: what reaches beyond the end is not shown in part.
     assert filtered(EU, data, 3, 7).next_offset == 6
-    assert filtered(EU, data, 3, 3) == (b"", 3, 0, 0, 0)
+    assert filtered(EU, data, 3, 3) == (b"", 3, 0, 0, 0, False)
 
 
 @pytest.mark.parametrize("attributes", [LOG_APPEND_TIME, DELETE_HORIZON])

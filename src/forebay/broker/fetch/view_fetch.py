@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 
 from forebay.broker.fetch.consumer_fetch import ConsumerFetch, aborted_between
 from forebay.broker.fetch.service import FetchService
@@ -21,6 +22,7 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.net.replies import Reply
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.partition import Partition
+from forebay.broker.views.cache import Cached
 from forebay.broker.views.filters import Source
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
 from forebay.core.views.catalog import view_named
@@ -37,6 +39,8 @@ _AFTER_A_MATCH_BYTES = 1 << 20
 """Of the source, examined by a fetch that has something to answer."""
 _SCAN_S = 0.2
 """How long a fetch goes on from slice to slice."""
+_CACHED_PARTS_MAX = 32
+"""Parts of the cache that are taken at a time, of partitions with many small segments."""
 _TRIES_MAX = 5
 
 
@@ -50,7 +54,8 @@ class ViewFetch(ConsumerFetch):
     ) -> None:
         super().__init__(service, request, session, version)
         self._reads: dict[FetchTarget, ViewRead] = {}
-        self._pending: list[tuple[ViewRead, Partition, LogSlice]] = []
+        self._pending: list[Coroutine[None, None, None]] = []
+        """What threads have to do before this fetch can go on."""
         self._failures: dict[ViewRead, KafkaError] = {}
         self._scans = True
 
@@ -81,7 +86,7 @@ class ViewFetch(ConsumerFetch):
         scan_until = now() + _SCAN_S
         while not reply.abandoned:
             self._scans = now() < scan_until
-            urgent = self._read_all()
+            urgent = self._read()
             if self._pending:
                 await self._filter()
             elif urgent or self._is_enough() or now() >= deadline:
@@ -89,10 +94,6 @@ class ViewFetch(ConsumerFetch):
             else:
                 await self._wait(reply, deadline)
                 scan_until = now() + _SCAN_S if now() < deadline else 0.0
-
-    def _read_all(self) -> bool:
-        self._pending = []
-        return self._read()
 
     def _is_enough(self) -> bool:
         """Whether there is as much to answer as the client wants. Empty batches do not count."""
@@ -175,10 +176,36 @@ class ViewFetch(ConsumerFetch):
         if is_full or not self._scans or read.examined_bytes >= self._examined_max(read):
             self._urgent = self._urgent or read.next_offset < end
             return nothing
-        found = partition.log.read(read.next_offset, _SLICE_BYTES, upper_offset=end)
-        if found.range is not None:
-            self._pending.append((read, partition, found))
+        room = min(wanted.partition_max_bytes, left)
+        for _ in range(_CACHED_PARTS_MAX):
+            found = partition.log.read(read.next_offset, _SLICE_BYTES, upper_offset=end)
+            if found.range is None:
+                return nothing
+            if not self._take_cached(read, partition, found, room, end):
+                return nothing
+            if read.size >= room:
+                break
+        self._urgent = self._urgent or read.next_offset < end
         return nothing
+
+    def _take_cached(
+        self, read: ViewRead, partition: Partition, found: LogSlice, room: int, end: int
+    ) -> bool:
+        """Take what is in the cache. Otherwise have the source filtered, or the cache read from the disk."""
+        filters, generation = self._service.filters, partition.log.generation
+        cached = filters.cache.find(
+            read.view, found, generation, read.next_offset, max(room - read.size, 0), end
+        )
+        if cached is None:
+            self._pending.append(self._filter_one(read, partition, found))
+            return False
+        part = cached.range
+        if not part.file.cached(part.position, part.length):
+            self._pending.append(self._load_cached(read, cached))
+            return False
+        read.add_cached(cached)
+        self._service.metrics.view_cached_bytes += part.length
+        return True
 
     def _examined_max(self, read: ViewRead) -> int:
         limit = self._service.settings.current.fetch.view_source_max_bytes
@@ -187,10 +214,26 @@ class ViewFetch(ConsumerFetch):
     # -- filtering -----------------------------------------------------------------------------------
 
     async def _filter(self) -> None:
-        await asyncio.gather(*(self._filter_one(*each) for each in self._pending))
+        pending, self._pending = self._pending, []
+        await asyncio.gather(*pending)
+
+    async def _load_cached(self, read: ViewRead, cached: Cached) -> None:
+        try:
+            await self._service.filters.load(cached.range)
+        except OSError as error:
+            self._failures[read] = StorageError(f"what a view shows cannot be read: {error}")
+        else:
+            read.add_cached(cached)
 
     async def _filter_one(self, read: ViewRead, partition: Partition, found: LogSlice) -> None:
-        source = Source(partition.topic, partition.index, partition.log.files, found, read.next_offset)
+        source = Source(
+            topic=partition.topic,
+            partition=partition.index,
+            files=partition.log.files,
+            generation=partition.log.generation,
+            found=found,
+            first_offset=read.next_offset,
+        )
         try:
             filtered = await self._service.filters.run(read.view, source)
         except FileClosed as error:

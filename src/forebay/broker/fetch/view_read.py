@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay.broker.views.cache import Cached
 from forebay.core.cluster.view_image import ViewImage
 from forebay.core.views.filtering import Filtered
 from forebay.wire.batch import HEADER_SIZE, BatchHeader, assemble, read_header
@@ -68,6 +69,14 @@ class ViewRead:
         elif data:
             self._close_gap()
             self._append(data)
+
+    def add_cached(self, cached: Cached) -> None:
+        """The next part has been filtered before."""
+        self.next_offset = cached.next_offset
+        self.delivered += cached.delivers
+        self._close_gap()
+        self._parts.append(cached.range)
+        self._size += cached.range.length
 
     def _widen_gap(self, empty: BatchHeader) -> None:
         gap = self._gap

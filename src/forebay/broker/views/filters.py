@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from typing import NamedTuple
 
 from forebay.broker.telemetry.metrics import Metrics
+from forebay.broker.views.cache import ViewCache
 from forebay.clock import Clock
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.view_image import ViewImage
@@ -23,6 +24,7 @@ from forebay.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from forebay.storage.disk import FileClosed
 from forebay.storage.log.files import LogFiles
 from forebay.storage.log.segment.segment_list import LogSlice
+from forebay.wire.parts import FileRange
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,8 @@ class Source(NamedTuple):
     topic: str
     partition: int
     files: LogFiles
+    generation: int
+    """Of the log: it changes when the log is cut."""
     found: LogSlice
     first_offset: int
     """Where the reader goes on."""
@@ -45,12 +49,14 @@ class ViewFilters:
         clock: Clock,
         pool: Executor,
         metrics: Metrics,
+        cache: ViewCache,
         decompress_max_bytes: Callable[[], int],
     ) -> None:
         self._loop = loop
         self._clock = clock
         self._pool = pool
         self._metrics = metrics
+        self.cache = cache
         self._decompress_max_bytes = decompress_max_bytes
         self._compiled: dict[bytes, CompiledView] = {}
         """By the id of the view: a view is never altered. Threads add, the loop removes."""
@@ -71,10 +77,15 @@ class ViewFilters:
         return filtered
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
-        """Forget the queries of views that are gone."""
+        """Forget the queries of views that are gone, and what they have shown."""
         if after.views is not before.views:
+            self.cache.keep(after.view_names)
             for view_id in [each for each in self._compiled if each not in after.view_names]:
                 self._compiled.pop(view_id, None)
+
+    async def load(self, part: FileRange) -> None:
+        """Bring a part of a file into memory, so that it can be sent without waiting. Raises OSError."""
+        await self._loop.run_in_executor(self._pool, part.file.pread, part.length, part.position)
 
     def close(self) -> None:
         """Blocks until the threads have ended."""
@@ -89,7 +100,7 @@ class ViewFilters:
             compiled = self._compiled[view.view_id] = _compile(view)
         found = source.found
         try:
-            return filter_batches(
+            filtered = filter_batches(
                 compiled,
                 memoryview(source.files.read(found)),
                 source.first_offset,
@@ -99,6 +110,8 @@ class ViewFilters:
                 now_ms=self._clock.now_ms(),
                 decompress_max_bytes=self._decompress_max_bytes(),
             )
+            self.cache.add(view, found, source.generation, filtered)
+            return filtered
         except FileClosed:
             raise
         except ProtocolError as error:

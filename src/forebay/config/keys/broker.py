@@ -138,6 +138,13 @@ class FetchConfig:
         1,
         dynamic=True,
     )
+    view_cache_bytes: int = long_key(
+        "forebay.view.cache.bytes",
+        1024 * 1024 * 1024,
+        "Disk space for what views show of closed segments, which is filtered once and kept; 0 means none.",
+        0,
+        dynamic=True,
+    )
 
 
 @settings_group

@@ -38,6 +38,8 @@ class Filtered(NamedTuple):
     """Records of the batches that were looked at, those delivered included."""
     invalid: int
     """Records that were not delivered because their value is no JSON."""
+    whole: bool
+    """Whether all batches were looked at. Otherwise one of them is damaged, or ends too late."""
 
 
 def filter_batches(
@@ -67,7 +69,9 @@ def filter_batches(
             if work.next_offset == first_offset:
                 raise
             break
-    return work.finish()
+    else:
+        return work.finish(whole=True)
+    return work.finish(whole=False)
 
 
 class _Work:
@@ -96,9 +100,10 @@ class _Work:
         self._examined += 0 if header.is_control else header.record_count
         self.next_offset = header.next_offset
 
-    def finish(self) -> Filtered:
+    def finish(self, *, whole: bool) -> Filtered:
         self._end_gap()
-        return Filtered(b"".join(self._out), self.next_offset, self._delivered, self._examined, self._invalid)
+        data = b"".join(self._out)
+        return Filtered(data, self.next_offset, self._delivered, self._examined, self._invalid, whole)
 
     def _filter(self, batch: memoryview, header: BatchHeader) -> None:
         view = self._view

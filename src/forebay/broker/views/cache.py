@@ -1,0 +1,240 @@
+"""What views show of closed segments, on disk: filtered once, and then sent like any segment.
+
+A closed segment does not change, nor does a view, so the batches that a view shows of it are the same for
+every reader. They are written down while the segment is filtered for a reader that goes through it from its
+beginning, at no further cost than the writing. When its end is reached, others get them from the file.
+
+A cached segment counts for one segment of a log in one state: compaction puts another segment in its place,
+and cutting the log changes the log's generation. The cache is empty at each start (`DataDir`), and has a
+bound; what was not used for longest goes first. Files are removed a while after that: they may be on
+their way to a client.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_right
+from collections import OrderedDict, deque
+from collections.abc import Callable, Container
+from typing import NamedTuple
+
+from forebay.clock import Clock
+from forebay.core.cluster.view_image import ViewImage
+from forebay.core.views.filtering import Filtered
+from forebay.storage.disk import Disk, File
+from forebay.storage.log.segment.batch_file import NO_NEXT
+from forebay.storage.log.segment.segment import Segment
+from forebay.storage.log.segment.segment_list import LogSlice
+from forebay.wire.batch import split
+from forebay.wire.parts import FileRange
+
+log = logging.getLogger(__name__)
+
+_INDEX_BYTES = 4096
+_REMOVE_AFTER_S = 60.0
+
+Key = tuple[bytes, str]
+"""The id of a view, and the path of a segment."""
+
+
+class Cached(NamedTuple):
+    """A part of a cached segment that a reader gets."""
+
+    range: FileRange
+    next_offset: int
+    delivers: bool
+    """False if the view shows nothing of the segment."""
+
+
+class CachedSegment:
+    """What a view shows of one segment, as far as it was written."""
+
+    __slots__ = (
+        "complete",
+        "delivered",
+        "file",
+        "generation",
+        "is_written",
+        "next_position",
+        "offsets",
+        "positions",
+        "segment",
+    )
+
+    def __init__(self, file: File, segment: Segment, generation: int) -> None:
+        self.file = file
+        self.segment = segment
+        self.generation = generation
+        self.complete = False
+        self.is_written = False
+        """Whether a thread appends to the file."""
+        self.delivered = 0
+        self.next_position = 0
+        """Of the segment: everything before it is in the file."""
+        self.offsets = [segment.base_offset]
+        self.positions = [0]
+        """Places in the file where batches begin, a few kilobytes apart, and the end. `offsets` says where a
+        reader goes on that has got everything before such a place."""
+
+    def note(self, filtered: Filtered, source_bytes: int) -> None:
+        """What is shown of the next part of the segment has been appended to the file."""
+        end = self.positions.pop() if len(self.positions) > 1 else 0
+        offset = self.offsets.pop() if len(self.offsets) > 1 else self.offsets[0]
+        for at, header in split(filtered.data):
+            if end + at - self.positions[-1] >= _INDEX_BYTES:
+                self.offsets.append(offset)
+                self.positions.append(end + at)
+            offset = header.next_offset
+        self.offsets.append(filtered.next_offset)
+        self.positions.append(end + len(filtered.data))
+        self.delivered += filtered.delivered
+        self.next_position += source_bytes
+        self.complete = self.next_position == self.segment.size
+
+    @property
+    def size(self) -> int:
+        return self.positions[-1]
+
+    def part(self, offset: int, max_bytes: int) -> Cached | None:
+        """From the batch that holds an offset on, at most that many bytes, but at least one piece."""
+        first = max(bisect_right(self.offsets, offset) - 1, 0)
+        start = self.positions[first]
+        last = max(bisect_right(self.positions, start + max_bytes) - 1, first + 1)
+        if last >= len(self.positions):
+            return None
+        found = FileRange(self.file, start, self.positions[last] - start)
+        return Cached(found, self.offsets[last], self.delivered > 0)
+
+
+class ViewCache:
+    def __init__(self, disk: Disk, directory: str, clock: Clock, bytes_max: Callable[[], int]) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._now = clock.monotonic
+        self._bytes_max = bytes_max
+        self._lock = threading.Lock()
+        """Guards all that follows: the loop looks things up, threads add."""
+        self._entries: OrderedDict[Key, CachedSegment] = OrderedDict()
+        self._bytes = 0
+        self._leaving: deque[tuple[float, File]] = deque()
+        self._made = 0
+
+    def __len__(self) -> int:
+        """How many segments can be read from here."""
+        return sum(entry.complete for entry in self._entries.values())
+
+    @property
+    def size(self) -> int:
+        return self._bytes
+
+    # -- on the loop -----------------------------------------------------------------------------------
+
+    def find(
+        self, view: ViewImage, found: LogSlice, generation: int, offset: int, max_bytes: int, end: int
+    ) -> Cached | None:
+        """What the view shows of the segment that holds an offset, from there on. Reading ends at `end`."""
+        segment = found.segment
+        if segment is None or not self._entries or segment.next_base > end:
+            return None
+        key = (view.view_id, segment.file.path)
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None or not entry.complete:
+                return None
+            if not _is_of(entry, segment, generation):
+                self._drop(key)
+                return None
+            self._entries.move_to_end(key)
+            return entry.part(offset, max_bytes)
+
+    def keep(self, view_ids: Container[bytes]) -> None:
+        """Drop everything of other views."""
+        with self._lock:
+            for key in [each for each in self._entries if each[0] not in view_ids]:
+                self._drop(key)
+
+    # -- in a thread -----------------------------------------------------------------------------------
+
+    def add(self, view: ViewImage, found: LogSlice, generation: int, filtered: Filtered) -> None:
+        """A slice was filtered: write it down if it is the next one of a closed segment."""
+        segment, part = found.segment, found.range
+        if segment is None or part is None or not filtered.whole or not is_constant(view):
+            return
+        if segment.next_base == NO_NEXT or self._bytes_max() <= 0:
+            return
+        key = (view.view_id, segment.file.path)
+        entry = None
+        try:
+            entry = self._claim(key, segment, generation, part.position)
+            if entry is not None:
+                entry.file.appendv([filtered.data])
+                self._note(key, entry, filtered, part.length)
+            self._sweep()
+        except OSError as error:
+            log.warning("a view cannot be cached", extra={"view": view.name, "reason": str(error)})
+            with self._lock:
+                if entry is not None and self._entries.get(key) is entry:
+                    self._drop(key)
+
+    def _claim(self, key: Key, segment: Segment, generation: int, position: int) -> CachedSegment | None:
+        """The cached segment that is to be gone on with at this position, for this thread alone."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None and not _is_of(entry, segment, generation):
+                self._drop(key)
+                entry = None
+        if entry is None and position == 0:
+            made = CachedSegment(self._open(), segment, generation)
+            with self._lock:
+                entry = self._entries.setdefault(key, made)
+        with self._lock:
+            if entry is None or entry.complete or entry.is_written or entry.next_position != position:
+                return None
+            entry.is_written = True
+            return entry
+
+    def _note(self, key: Key, entry: CachedSegment, filtered: Filtered, source_bytes: int) -> None:
+        with self._lock:
+            entry.is_written = False
+            if self._entries.get(key) is not entry:
+                return  # it was dropped meanwhile
+            before = entry.size
+            entry.note(filtered, source_bytes)
+            self._bytes += entry.size - before
+            self._entries.move_to_end(key)
+            while self._bytes > self._bytes_max() and self._entries:
+                self._drop(next(iter(self._entries)))
+
+    def _open(self) -> File:
+        with self._lock:
+            self._made += 1
+            number = self._made
+        self._disk.mkdirs(self._directory)
+        return self._disk.open(f"{self._directory}/{number}.batches", create=True)
+
+    def _sweep(self) -> None:
+        """Remove the files of what was dropped a while ago."""
+        while True:
+            with self._lock:
+                if not self._leaving or self._leaving[0][0] + _REMOVE_AFTER_S > self._now():
+                    return
+                _, file = self._leaving.popleft()
+            file.close()
+            self._disk.remove(file.path)
+
+    def _drop(self, key: Key) -> None:
+        entry = self._entries.pop(key)
+        self._bytes -= entry.size
+        self._leaving.append((self._now(), entry.file))
+
+
+def _is_of(entry: CachedSegment, segment: Segment, generation: int) -> bool:
+    is_same = entry.segment is segment and entry.generation == generation
+    return is_same and entry.next_position <= segment.size
+
+
+def is_constant(view: ViewImage) -> bool:
+    """Whether a view shows the same tomorrow as today. Told by the text, and rather too seldom."""
+    text = f"{view.where or ''} {view.select or ''}".lower()
+    return "now" not in text and "current" not in text
