@@ -144,3 +144,26 @@ def test_a_key_that_is_not_there_is_told_the_nearest(run: Forebay, topic: str) -
     done = run("config", "get", "topic", topic, "retenton.ms")
     assert done.code == 1
     assert "did you mean retention.ms?" in done.err
+
+
+def test_fewer_partitions(run: Forebay, topic: str) -> None:
+    run.ok("topic", "create", topic, "--partitions", "12", "--config", "retention.ms=3600000")
+    run.ok("produce", topic, "--partition", "7", stdin="old\n")
+    refused = run("topic", "alter", topic, "--partitions", "5")
+    assert refused.code == 1 and "--allow-key-moves" in refused.err and "INVALID_PARTITIONS" in refused.err
+    early = run("topic", "alter", topic, "--partitions", "4", "--drop-after", "1m")
+    assert early.code == 1 and "forebay.fold.grace.ms" in early.err
+    assert run("topic", "alter", topic, "--partitions", "4", "--drop-after", "soon").code == 2
+    assert run("topic", "alter", topic, "--drop-after", "1h").code == 2
+    assert "folded" not in run.ok("topic", "describe", topic).out
+    run.ok("topic", "alter", topic, "--partitions", "4", "--drop-after", "2h")
+    run.ok("produce", topic, "--partition", "7", stdin="new\n")
+    described = run.ok("topic", "describe", topic, "--json").json()
+    assert [part["folded_into"] for part in described["partitions"]] == [None] * 4 + [0, 1, 2, 3] * 2
+    assert described["closed"]["drop_ms"] - described["closed"]["since_ms"] == 7_200_000
+    assert [described["partitions"][index]["end_offset"] for index in (3, 7)] == [1, 1]
+    text = run.ok("topic", "describe", topic).out
+    assert "partitions 4 to 11 are folded since" in text and "at the latest" in text
+    assert "FOLDED INTO" in text
+    again = run("topic", "alter", topic, "--partitions", "2")
+    assert again.code == 1 and "being folded already" in again.err

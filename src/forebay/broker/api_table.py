@@ -53,6 +53,7 @@ from forebay.broker.handlers import (
     elect_leaders,
     end_txn,
     find_coordinator,
+    folded_produce,
     group_request,
     incremental_alter_configs,
     init_producer_id,
@@ -154,7 +155,7 @@ def api_table(
         Endpoint(33, 0, 2, partial(alter_configs.handle, topic_changes, settings)),
         Endpoint(34, 1, 2, partial(alter_replica_log_dirs.handle, partitions, settings)),
         Endpoint(35, 1, 4, partial(describe_log_dirs.handle, partitions, metadata, settings, disk)),
-        Endpoint(37, 0, 3, partial(create_partitions.handle, topic_changes)),
+        Endpoint(37, 0, 3, partial(create_partitions.handle, topic_changes, settings, time)),
         Endpoint(42, 0, 2, partial(delete_groups.handle, groups)),
         Endpoint(43, 0, 2, partial(elect_leaders.handle, metadata, settings)),
         Endpoint(44, 0, 1, partial(incremental_alter_configs.handle, node_id, topic_changes, settings)),
@@ -189,6 +190,7 @@ def api_table(
         Endpoint(OWN_KEYS_FROM + 2, 0, 0, partial(describe_share_windows.handle, shares)),
         Endpoint(OWN_KEYS_FROM + 3, 0, 0, partial(describe_delays.handle, delays, background)),
         Endpoint(OWN_KEYS_FROM + 4, 0, 0, partial(alter_delays.handle, delays, background)),
+        Endpoint(OWN_KEYS_FROM + 11, 0, 0, partial(folded_produce.handle, produce)),
     )
     table.update((endpoint.api_key, endpoint) for endpoint in endpoints)
     return table

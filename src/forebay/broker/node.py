@@ -25,11 +25,13 @@ from forebay.broker.net.descriptors import share_descriptors
 from forebay.broker.net.dispatch import Dispatcher, Endpoint
 from forebay.broker.net.server import Server
 from forebay.broker.produce.ack_expiry import AckExpiry
+from forebay.broker.produce.handovers import Handovers
 from forebay.broker.produce.record_checks import Examiner
 from forebay.broker.produce.service import ProduceService
 from forebay.broker.prometheus.exporter import Exporter
 from forebay.broker.prometheus.gauges import Gauges
 from forebay.broker.upkeep.compaction import Compactor
+from forebay.broker.upkeep.folded_partitions import FoldedPartitions
 from forebay.broker.upkeep.retention import Retention
 from forebay.broker.upkeep.schedule import Upkeep
 from forebay.broker.views.cache import ViewCache
@@ -76,6 +78,7 @@ class Node:
             local,
             parts,
             peers=self.peers,
+            handovers=self.handovers,
             topic_changes=self.topic_changes,
             cold_reads=self.cold_reads,
             examiner=self.examiner,
@@ -105,6 +108,7 @@ class Node:
             lease=self.lease,
             network=base.ports.network,
         )
+        self.handovers = Handovers(self.peers, self.background)
         self.membership = Membership(
             node_id=self.node_id,
             settings=base.settings,
@@ -207,11 +211,13 @@ class Node:
 
     def _produce_service(self) -> ProduceService:
         return ProduceService(
+            node_id=self.node_id,
             partitions=self.partitions,
             metadata=self.metadata,
             write_cycle=self.write_cycle,
             examiner=self.examiner,
             verify_transaction=self.transactions.verify,
+            handovers=self.handovers,
             metrics=self.metrics,
             now_ms=self.time.now_ms,
             sync_on_ack=self.config.storage.flush_on_ack,
@@ -247,6 +253,9 @@ class Node:
             write_cycle=self.write_cycle,
             retention=Retention(self.metrics, self.time),
             compactor=self.compactor,
+            folded=FoldedPartitions(
+                self.partitions, self.metadata, base.settings, self.time, node_id=self.node_id
+            ),
             isr=self.replication.isr,
             close_idle=self.server.close_idle,
             disk=self.disk,

@@ -20,6 +20,7 @@ from forebay.cli.client import (
 from forebay.cli.config import alter_configs, read_configs
 from forebay.cli.log_offsets import Place, ends_of
 from forebay.cli.output import json_option, print_json, print_table
+from forebay.cli.partition_counts import Closed, Duration, closed_partitions, closing_note, fold
 from forebay.core.cluster.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def describe(name: str | None, as_json: bool, client: Client) -> None:
     if name is not None and name not in known:
         raise no_topic(name)
     names = [name] if name is not None else sorted(topic for topic in known if topic not in INTERNAL_TOPICS)
-    described = _describe(admin, names)
+    described = _describe(admin, names, closed_partitions(client, names))
     if as_json:
         print_json(described[0] if name is not None else described)
         return
@@ -127,7 +128,16 @@ def describe(name: str | None, as_json: bool, client: Client) -> None:
 
 @topic.command()
 @click.argument("name")
-@click.option("--partitions", metavar="N", type=click.IntRange(min=1), help="The new count.")
+@click.option(
+    "--partitions", metavar="N", type=click.IntRange(min=1), help="The new count: more, or fewer by folding."
+)
+@click.option(
+    "--drop-after",
+    "drop_after_ms",
+    type=Duration(),
+    help="With fewer: after 12h, say, closed partitions go with what they hold. [default: when empty]",
+)
+@click.option("--allow-key-moves", is_flag=True, help="With fewer: N need not divide the old count.")
 @config_option
 @click.option(
     "--delete-config", "deleted", metavar="KEY", multiple=True, help="Back to the default; may be repeated."
@@ -136,6 +146,8 @@ def describe(name: str | None, as_json: bool, client: Client) -> None:
 def alter(
     name: str,
     partitions: int | None,
+    drop_after_ms: int | None,
+    allow_key_moves: bool,
     configs: list[tuple[str, str]],
     deleted: tuple[str, ...],
     client: Client,
@@ -143,12 +155,17 @@ def alter(
     """Change a topic's number of partitions or its settings."""
     if partitions is None and not configs and not deleted:
         raise click.UsageError("nothing to alter: give --partitions, --config or --delete-config")
+    if partitions is None and (drop_after_ms is not None or allow_key_moves):
+        raise click.UsageError("--drop-after and --allow-key-moves belong to --partitions")
     admin = client.admin()
-    if name not in client.metadata(admin).topics:
+    known = client.metadata(admin).topics
+    if name not in known:
         raise no_topic(name)
     if configs or deleted:
         alter_configs(admin, "topic", name, configs, deleted)
-    if partitions is not None:
+    if partitions is not None and partitions < len(known[name].partitions):
+        fold(client, name, partitions, drop_after_ms=drop_after_ms, allow_key_moves=allow_key_moves)
+    elif partitions is not None:
         _set_partitions(admin, name, partitions)
     click.echo(f"altered topic {name}")
 
@@ -223,7 +240,7 @@ def _set_partitions(admin: AdminClient, name: str, count: int) -> None:
     settle(admin.create_partitions([NewPartitions(name, count)], request_timeout=REQUEST_SECONDS)[name])
 
 
-def _describe(admin: AdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
+def _describe(admin: AdminClient, names: Sequence[str], closed: Mapping[str, Closed]) -> list[dict[str, Any]]:
     """Three requests for any number of topics: partitions, offsets at both ends, settings."""
     from confluent_kafka import TopicCollection
 
@@ -240,15 +257,28 @@ def _describe(admin: AdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
             "internal": topic.is_internal,
             "configs": _overrides(settings),
             "min_insync_replicas": _min_insync(settings),
-            "partitions": list(_partition_rows(topic, starts.found, ends.found)),
+            "closed": _closing(closed.get(topic.name), settings),
+            "partitions": list(_partition_rows(topic, starts.found, ends.found, closed.get(topic.name))),
         }
         for topic in topics
         for settings in [read_configs(admin, "topic", topic.name)]
     ]
 
 
+def _closing(closed: Closed | None, entries: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """What there is to say of folded partitions, if the topic has some."""
+    if closed is None:
+        return None
+    retention_ms = next(int(entry["value"]) for entry in entries if entry["name"] == "retention.ms")
+    note = closing_note(closed, retention_ms)
+    return {"since_ms": closed.since_ms, "drop_ms": closed.drop_ms, "note": note}
+
+
 def _partition_rows(
-    topic: TopicDescription, starts: Mapping[Place, int], ends: Mapping[Place, int]
+    topic: TopicDescription,
+    starts: Mapping[Place, int],
+    ends: Mapping[Place, int],
+    closed: Closed | None,
 ) -> Iterable[dict[str, Any]]:
     for part in topic.partitions:
         place = (topic.name, part.id)
@@ -261,6 +291,7 @@ def _partition_rows(
             "start_offset": start,
             "end_offset": end,
             "offsets": None if start is None or end is None else end - start,
+            "folded_into": None if closed is None else closed.into.get(part.id),
         }
 
 
@@ -277,6 +308,8 @@ def _print_description(topic: Mapping[str, Any]) -> None:
         click.echo(f"acks=all needs {topic['min_insync_replicas']} of {replicas} replicas in sync")
     if (note := _stopping_note(replicas, topic["min_insync_replicas"])) is not None:
         click.echo(note, err=True)
+    if topic["closed"] is not None:
+        click.echo(topic["closed"]["note"])
     rows = [
         (
             part["partition"],
@@ -286,8 +319,10 @@ def _print_description(topic: Mapping[str, Any]) -> None:
             part["start_offset"],
             part["end_offset"],
             part["offsets"],
+            *(() if topic["closed"] is None else (part["folded_into"],)),
         )
         for part in topic["partitions"]
     ]
-    print_table(("PARTITION", "LEADER", "REPLICAS", "ISR", "START", "END", "MESSAGES"), rows)
+    headers = ("PARTITION", "LEADER", "REPLICAS", "ISR", "START", "END", "MESSAGES")
+    print_table((*headers, *(() if topic["closed"] is None else ("FOLDED INTO",))), rows)
     click.echo()

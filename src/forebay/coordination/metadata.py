@@ -30,6 +30,7 @@ from forebay.coordination.store import (
 from forebay.coordination.translate import Writes, changes_of_events, changes_of_range
 from forebay.core.cluster.image import BrokerRegistration, Change, ClusterImage, PartitionPut
 from forebay.core.cluster.image_text import encode_broker
+from forebay.core.partition.aliases import PRODUCER_IDS_END
 
 Plan = Callable[[ClusterImage], Sequence[Change]]
 Listener = Callable[[ClusterImage, ClusterImage], None]
@@ -43,7 +44,6 @@ _CHANGE_OPERATIONS_MAX = 4
 _WATCH_LATE_S = 1.0
 _BACKOFF_MIN_S = 0.1
 _BACKOFF_MAX_S = 3.0
-_PRODUCER_ID_MAX = 2**63 - 1
 
 
 class Fenced(StoreError):
@@ -80,7 +80,8 @@ async def allocate_producer_ids(store: Store, keys: Keys, count: int) -> range:
     for _ in range(_ATTEMPTS_MAX):
         item = await store.get(keys.producer_ids)
         first = 0 if item is None else int(item.value)
-        assert first + count <= _PRODUCER_ID_MAX
+        if first + count > PRODUCER_IDS_END:
+            raise StoreError("all producer ids of this cluster are given out")
         guard = Compare.unchanged(keys.producer_ids, 0 if item is None else item.mod_revision)
         put = Put(key=keys.producer_ids, value=str(first + count).encode())
         if (await store.txn([guard], [put])).ok:

@@ -16,6 +16,7 @@ from forebay.core.cluster.image import (
     ConfigOwner,
     ConfigPut,
     ControllerPut,
+    PartitionDeleted,
     PartitionPut,
     PartitionState,
     TopicDeleted,
@@ -128,6 +129,8 @@ class Writes:
                 self.deletes.append(Delete(key=keys.states(topic_id), prefix=True))
             case PartitionPut(topic_id=topic_id, state=state):
                 self._put_state(topic_id, state)
+            case PartitionDeleted(topic_id=topic_id, state=state):
+                self._delete(keys.state(topic_id, state.index), state.partition_epoch)
             case ViewPut(view=view):
                 self._claim(keys.topic(view.name))
                 self._put(keys.view(view.name), image_text.encode_view(view), self._view_revision(view.name))

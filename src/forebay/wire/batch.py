@@ -55,6 +55,8 @@ crc32c: Callable[[Bytes], int] = fastcrc.crc32.iscsi
 
 _CRC = Struct(">I")
 _ATTRIBUTES_TO_MAX_TIMESTAMP = Struct(">hiqq")
+_PRODUCER_ID_AT = 43
+_PRODUCER_ID = Struct(">q")
 
 
 _MARKER_KEY = Struct(">hh")
@@ -150,6 +152,12 @@ def patch_append_time(buf: bytearray | memoryview, position: int, now_ms: int) -
 def _patch_crc(buf: bytearray | memoryview, position: int, size: int) -> None:
     covered = memoryview(buf)[position + CRC_START : position + size]
     _CRC.pack_into(buf, position + CRC_START - _CRC.size, crc32c(covered))
+
+
+def patch_producer_id(batch: bytearray | memoryview, producer_id: int) -> None:
+    """Give a batch another producer, in place."""
+    _PRODUCER_ID.pack_into(batch, _PRODUCER_ID_AT, producer_id)
+    _patch_crc(batch, 0, len(batch))
 
 
 def split(buf: Bytes) -> list[tuple[int, BatchHeader]]:

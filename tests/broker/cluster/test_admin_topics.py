@@ -191,7 +191,6 @@ def test_a_topic_grows(client: WireClient, topic: str, version: int) -> None:
     ("count", "brokers", "code"),
     [
         (2, None, ErrorCode.INVALID_PARTITIONS),
-        (1, None, ErrorCode.INVALID_PARTITIONS),
         (3, [[9]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (3, [[1], [1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (3, [[1]], ErrorCode.NONE),

@@ -10,6 +10,7 @@ from forebay.broker.composition.local_partitions import LocalPartitions
 from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.moves.appends import MoveAppends
 from forebay.broker.moves.live_mover import MoverHost
+from forebay.broker.produce.handovers import Handovers
 from forebay.broker.produce.record_checks import Examiner
 from forebay.broker.shares.dead_letter_watch import DeadLetterWatch
 from forebay.broker.shares.dead_letters.source import DeadLetterHost
@@ -33,6 +34,7 @@ class Shares:
         coordinators: Coordinators,
         *,
         peers: Peers,
+        handovers: Handovers,
         topic_changes: TopicChanges,
         cold_reads: ColdReads,
         examiner: Examiner,
@@ -45,6 +47,7 @@ class Shares:
             base.metadata,
             local.table,
             peers,
+            handovers,
             local.write_cycle,
             examiner,
             base.time,

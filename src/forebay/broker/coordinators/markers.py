@@ -3,30 +3,44 @@
 A marker goes to the leader of its partition: appended here, or sent there, all of one broker in one request.
 The sender does not always learn whether it was written. So markers are written again until that is certain,
 and partitions take the same marker twice.
+
+What a transaction has written to a folded partition may lie in two logs: its own, and under an alias that of
+the partition that takes its batches. Each gets a marker. A coordinator that has not heard of the fold would
+forget the second one, so the folded partition takes no marker from it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
+from typing import TypeAlias
 
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.peers import Peers
+from forebay.broker.partition.fold import FoldedInto
+from forebay.broker.partition.folding import is_settled
+from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged, WriteCycle
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import NO_LEADER
+from forebay.core.partition.aliases import alias_of
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import EndTxnMarker
 from forebay.wire.messages.write_txn_markers import (
+    UNKNOWN_REVISION,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
 
+SUPERSEDED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+"""Refusals of a partition that needs the marker no more."""
+_SILENCE = ErrorCode.UNKNOWN_SERVER_ERROR
 BUMPS_EPOCH_FROM = 2
 """The transaction version whose markers carry the epoch after the transaction's."""
 _TIMEOUT_S = 10.0
@@ -42,12 +56,20 @@ class MarkerWrite:
     marker: EndTxnMarker
     topic: str
     index: int
+    named: int
+    """The partition of the transaction for whose sake it is written: another one, if that is folded."""
     bumps_epoch: bool = False
     """Transaction version 2: the marker carries the epoch after the transaction's."""
+    revision: int = UNKNOWN_REVISION
+    """Of the image in which the coordinator has found the partition. An administrator has none."""
 
     @property
     def at(self) -> TopicPartition:
-        return self.topic, self.index
+        return self.topic, self.named
+
+
+Outcome: TypeAlias = tuple[MarkerWrite, int]
+"""What became of a marker: an error code."""
 
 
 class MarkerAppends:
@@ -70,6 +92,8 @@ class MarkerAppends:
         result = Appended(write.index)
         try:
             partition = self._partitions.get(write.topic, write.index)
+            if partition.fold is not None and not _concerns_closed(partition, partition.fold, write):
+                return result
             result.partition = partition
             if not partition.enough_replicas:
                 raise KafkaError(
@@ -83,6 +107,23 @@ class MarkerAppends:
         result.base_offset = header.base_offset
         self._write_cycle.queued(partition, header.size)
         return result
+
+
+def _concerns_closed(partition: Partition, fold: FoldedInto, write: MarkerWrite) -> bool:
+    """Whether a closed partition needs a marker: if the transaction is open in its log.
+
+    That does not change any more once all of its log is committed. Raises KafkaError for now.
+    """
+    if write.revision != UNKNOWN_REVISION and write.revision < fold.revision:
+        raise KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"{partition} is folded into {fold.index} since revision {fold.revision} of the metadata, "
+            f"the coordinator knows {write.revision}",
+        )
+    if not is_settled(partition):
+        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"not all of {partition} is committed yet")
+    state = partition.producers.find(write.marker.producer_id)
+    return state is not None and state.in_transaction
 
 
 class MarkerWriter:
@@ -125,18 +166,38 @@ class MarkerWriter:
         When its turn comes, a marker that is not `wanted` any more is not written.
         """
         by_leader: dict[int, list[MarkerWrite]] = {}
-        for topic, index in partitions:
-            state = self._metadata.image.partition(topic, index)
-            write = MarkerWrite(marker=marker, topic=topic, index=index, bumps_epoch=bumps_epoch)
-            by_leader.setdefault(NO_LEADER if state is None else state.leader, []).append(write)
+        for at in partitions:
+            for leader, write in self._writes(marker, at, bumps_epoch=bumps_epoch):
+                by_leader.setdefault(leader, []).append(write)
         outcomes = await asyncio.gather(
             *(self._write_at(leader, writes, wanted) for leader, writes in by_leader.items())
         )
-        return {at: code for outcome in outcomes for at, code in outcome.items()}
+        codes: dict[TopicPartition, int] = {}
+        for write, code in chain.from_iterable(outcomes):
+            codes[write.at] = _combined(codes.get(write.at, ErrorCode.NONE), code)
+        return codes
+
+    def _writes(
+        self, marker: EndTxnMarker, at: TopicPartition, *, bumps_epoch: bool
+    ) -> Iterator[tuple[int, MarkerWrite]]:
+        """What a partition of the transaction needs, and the broker to write it: mostly one marker."""
+        image, (topic, named) = self._metadata.image, at
+        for index in image.path(topic, named) or (named,):
+            producer_id = marker.producer_id if index == named else alias_of(marker.producer_id, named)
+            state = image.partition(topic, index)
+            write = MarkerWrite(
+                marker=marker._replace(producer_id=producer_id),
+                topic=topic,
+                index=index,
+                named=named,
+                bumps_epoch=bumps_epoch,
+                revision=image.revision,
+            )
+            yield NO_LEADER if state is None else state.leader, write
 
     async def _write_at(
         self, leader: int, writes: list[MarkerWrite], wanted: Callable[[], bool]
-    ) -> dict[TopicPartition, int]:
+    ) -> list[Outcome]:
         if leader == self._node_id:
             return await self._write_here(writes, wanted)
         if leader == NO_LEADER:
@@ -149,9 +210,7 @@ class MarkerWriter:
             except KafkaError as error:
                 return _all(writes, error.code)
 
-    async def _write_here(
-        self, writes: list[MarkerWrite], wanted: Callable[[], bool]
-    ) -> dict[TopicPartition, int]:
+    async def _write_here(self, writes: list[MarkerWrite], wanted: Callable[[], bool]) -> list[Outcome]:
         outcome: asyncio.Future[list[Appended]] = self._loop.create_future()
 
         def done(results: list[Appended]) -> None:
@@ -165,23 +224,31 @@ class MarkerWriter:
             self._write_cycle.finish_soon()
             await asyncio.sleep(0)  # the next ones come in another turn
         results = await outcome
-        return {write.at: result.error_code for write, result in zip(writes, results, strict=True)}
+        return [(write, result.error_code) for write, result in zip(writes, results, strict=True)]
 
-    async def _write_there(self, leader: int, writes: list[MarkerWrite]) -> dict[TopicPartition, int]:
-        request = WriteTxnMarkersRequest(markers=[_to_send(writes)])
+    async def _write_there(self, leader: int, writes: list[MarkerWrite]) -> list[Outcome]:
+        by_producer: dict[int, list[MarkerWrite]] = {}
+        for write in writes:
+            by_producer.setdefault(write.marker.producer_id, []).append(write)
+        request = WriteTxnMarkersRequest(
+            markers=[_to_send(own) for own in by_producer.values()], revision=writes[0].revision
+        )
         response = await self._peers.ask(leader, request, timeout_s=_TIMEOUT_S)
         assert isinstance(response, WriteTxnMarkersResponse)
         codes = {
-            (topic.name, partition.partition_index): partition.error_code
+            (result.producer_id, topic.name, partition.partition_index): partition.error_code
             for result in response.markers
             for topic in result.topics
             for partition in topic.partitions
         }
-        return {write.at: codes.get(write.at, ErrorCode.UNKNOWN_SERVER_ERROR) for write in writes}
+        return [
+            (write, codes.get((write.marker.producer_id, write.topic, write.index), _SILENCE))
+            for write in writes
+        ]
 
 
 def _to_send(writes: list[MarkerWrite]) -> WritableTxnMarker:
-    """One marker for all of its partitions."""
+    """One marker of one producer, for all of its partitions."""
     marker = writes[0].marker
     topics: dict[str, list[int]] = {}
     for write in writes:
@@ -196,5 +263,10 @@ def _to_send(writes: list[MarkerWrite]) -> WritableTxnMarker:
     )
 
 
-def _all(writes: list[MarkerWrite], code: ErrorCode) -> dict[TopicPartition, int]:
-    return {write.at: code for write in writes}
+def _all(writes: list[MarkerWrite], code: ErrorCode) -> list[Outcome]:
+    return [(write, code) for write in writes]
+
+
+def _combined(one: int, other: int) -> int:
+    """The code for a partition that needs two markers: the one that says most that there is work left."""
+    return max(one, other, key=lambda code: (code != ErrorCode.NONE, code not in SUPERSEDED))

@@ -10,7 +10,7 @@ from typing import Any
 from forebay.broker.cluster.peers import Peers
 from forebay.broker.coordinators.host import CoordinatorHost
 from forebay.broker.coordinators.loaded_shard import Shard
-from forebay.broker.coordinators.markers import BUMPS_EPOCH_FROM, MarkerWriter
+from forebay.broker.coordinators.markers import BUMPS_EPOCH_FROM, SUPERSEDED, MarkerWriter
 from forebay.broker.coordinators.producer_ids import ProducerIds
 from forebay.broker.coordinators.runtime import Coordinator
 from forebay.broker.live_config import LiveConfig
@@ -204,13 +204,13 @@ class Transactions:
         """Whether a partition needs the marker no more: it has it, is gone, or a newer epoch rules there."""
         if error == ErrorCode.NONE:
             return True
-        if error in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED):
+        if error in SUPERSEDED:
             log.warning(
                 "a partition refused the marker of a transaction that has been superseded",
                 extra={"partition": f"{at[0]}-{at[1]}", "transactional_id": effect.transactional_id},
             )
             return True
-        return self._host.metadata.image.partition(*at) is None
+        return not self._host.metadata.image.path(*at)
 
     def _tell(self, effect: WriteMarkers, written: set[TopicPartition]) -> None:
         shard = self._running(effect.transactional_id)

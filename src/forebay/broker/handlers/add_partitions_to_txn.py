@@ -2,6 +2,7 @@
 
 Brokers ask for many transactions at once, and those live on different shards: each is asked for its own, and
 the answers are put together. A transaction that names a partition which does not exist is not begun at all.
+One that was folded and is gone counts as existing: another takes what is sent for it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ async def _add(
     by_shard: dict[int, list[wire.AddPartitionsToTxnTransaction]] = {}
     coordinator = transactions.coordinator
     for each in replies.transactions_of(request, version):
-        if each.verify_only or all(image.partition(*at) for at in replies.partitions_of(each.topics)):
+        if each.verify_only or all(image.path(*at) for at in replies.partitions_of(each.topics)):
             by_shard.setdefault(coordinator.partition_for(each.transactional_id), []).append(each)
         else:
             refused.append(_refused(image, each, version))
@@ -74,7 +75,7 @@ def _refused(
     image: ClusterImage, transaction: wire.AddPartitionsToTxnTransaction, version: int
 ) -> wire.AddPartitionsToTxnResult:
     def error_of(at: tuple[str, int]) -> ErrorCode:
-        if image.partition(*at):
+        if image.path(*at):
             return ErrorCode.OPERATION_NOT_ATTEMPTED
         is_view = at[0] in image.views
         return ErrorCode.POLICY_VIOLATION if is_view else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,16 +1,26 @@
-"""CreatePartitions: more partitions for existing topics."""
+"""CreatePartitions: more partitions for existing topics, or fewer by folding the last ones."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
+from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.topic_changes import TopicChanges, named_twice, repeated
+from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
-from forebay.core.cluster.topics import create_partitions
+from forebay.core.cluster.folding import FoldRequest, set_partitions
+from forebay.core.cluster.image import Change, ClusterImage
 from forebay.errors import KafkaError
 from forebay.wire.messages import create_partitions as wire
 
 
 async def handle(
-    topic_changes: TopicChanges, _context: RequestContext, request: wire.CreatePartitionsRequest
+    topic_changes: TopicChanges,
+    settings: LiveConfig,
+    time: BrokerTime,
+    _context: RequestContext,
+    request: wire.CreatePartitionsRequest,
 ) -> wire.CreatePartitionsResponse:
     twice = named_twice(topic.name for topic in request.topics)
     results: dict[str, wire.CreatePartitionsTopicResult] = {}
@@ -18,7 +28,8 @@ async def handle(
         try:
             if topic.name in twice:
                 raise repeated(topic.name)
-            await _create(topic_changes, topic, validate_only=request.validate_only)
+            plan = partial(_plan, settings, topic, time.now_ms())
+            await topic_changes.carry_out(plan, validate_only=request.validate_only)
             results[topic.name] = wire.CreatePartitionsTopicResult(name=topic.name)
         except KafkaError as error:
             results[topic.name] = wire.CreatePartitionsTopicResult(
@@ -27,11 +38,14 @@ async def handle(
     return wire.CreatePartitionsResponse(results=list(results.values()))
 
 
-async def _create(
-    topic_changes: TopicChanges, topic: wire.CreatePartitionsTopic, *, validate_only: bool
-) -> None:
-    assignment = None if topic.assignments is None else [item.broker_ids for item in topic.assignments]
-    await topic_changes.carry_out(
-        lambda image: create_partitions(image, topic.name, topic.count, assignment),
-        validate_only=validate_only,
+def _plan(
+    settings: LiveConfig, topic: wire.CreatePartitionsTopic, now_ms: int, image: ClusterImage
+) -> Sequence[Change]:
+    fold = FoldRequest(
+        count=topic.count,
+        now_ms=now_ms,
+        drop_after_ms=None if topic.drop_after_ms < 0 else topic.drop_after_ms,
+        allow_key_moves=topic.allow_key_moves,
     )
+    assignment = None if topic.assignments is None else [item.broker_ids for item in topic.assignments]
+    return set_partitions(image, settings.current, topic.name, fold, assignment)

@@ -66,17 +66,22 @@ def _failed(name: str, code: ErrorCode) -> wire.DescribeTopicPartitionsResponseT
 def _topic(
     image: ClusterImage, topic: TopicImage, states: tuple[PartitionState, ...]
 ) -> wire.DescribeTopicPartitionsResponseTopic:
+    folding = topic.record.folding
     return wire.DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[_partition(image, state) for state in states],
+        partitions=[_partition(image, topic, state) for state in states],
         topic_authorized_operations=ON_TOPIC,
+        closed_ms=-1 if folding is None else folding.closed_ms,
+        drop_ms=-1 if folding is None or folding.drop_ms is None else folding.drop_ms,
     )
 
 
-def _partition(image: ClusterImage, state: PartitionState) -> wire.DescribeTopicPartitionsResponsePartition:
-    led = state.leader != NO_LEADER
+def _partition(
+    image: ClusterImage, topic: TopicImage, state: PartitionState
+) -> wire.DescribeTopicPartitionsResponsePartition:
+    led, target = state.leader != NO_LEADER, topic.folded_into(state.index)
     return wire.DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=state.index,
@@ -88,4 +93,5 @@ def _partition(image: ClusterImage, state: PartitionState) -> wire.DescribeTopic
         eligible_leader_replicas=list(state.eligible),
         last_known_elr=[],
         offline_replicas=[replica for replica in state.replicas if replica not in image.brokers],
+        folded_into=-1 if target is None else target,
     )

@@ -12,11 +12,15 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.access import ON_CLUSTER, ON_TOPIC, operations
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState, TopicImage
+from forebay.core.cluster.topic_folds import Folding
 from forebay.core.cluster.topics import INTERNAL_TOPICS
 from forebay.core.views.catalog import readable_topic, readable_topic_by_id, readable_topics
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages import metadata as wire
+
+_NEVER_FORGET = ("librdkafka", "confluent-kafka-")
+"""What clients on librdkafka call themselves."""
 
 
 def handle(
@@ -35,7 +39,7 @@ def handle(
     missing = _missing(image, request)
     if missing and request.allow_auto_topic_creation and settings.current.topics.auto_create:
         return _create_then_describe(metadata, topic_changes, addresses, context, request, missing)
-    return _response(image, addresses, context, request, _described(image, request, {}))
+    return _response(image, addresses, context, request, _described(image, context, request, {}))
 
 
 def _wants_all(context: RequestContext, request: wire.MetadataRequest) -> bool:
@@ -65,14 +69,39 @@ async def _create_then_describe(
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 errors[name] = error.code
     image = metadata.image
-    return _response(image, addresses, context, request, _described(image, request, errors))
+    return _response(image, addresses, context, request, _described(image, context, request, errors))
 
 
 def _described(
-    image: ClusterImage, request: wire.MetadataRequest, errors: dict[str, ErrorCode]
+    image: ClusterImage, context: RequestContext, request: wire.MetadataRequest, errors: dict[str, ErrorCode]
 ) -> list[wire.MetadataResponseTopic]:
     allowed = _allowed(request)
-    return [_wanted_topic(image, topic, errors, allowed) for topic in request.topics or ()]
+    topics = [_wanted_topic(image, topic, errors, allowed) for topic in request.topics or ()]
+    if _never_forgets(context, request):
+        for topic in topics:
+            folded = None if topic.error_code or topic.name is None else image.topics[topic.name]
+            if folded is not None and folded.record.folding is not None:
+                topic.partitions += _gone(image, folded, folded.record.folding)
+    return topics
+
+
+def _never_forgets(context: RequestContext, request: wire.MetadataRequest) -> bool:
+    """Whether a producer on librdkafka asks: it never lowers the number of a topic's partitions.
+
+    When it loses its broker it needs the metadata to go on, also for partitions that were folded and are
+    gone. Only producers ask for topics to be created, unless a consumer's user wants it.
+    """
+    return request.allow_auto_topic_creation and context.connection.software.startswith(_NEVER_FORGET)
+
+
+def _gone(image: ClusterImage, topic: TopicImage, folding: Folding) -> list[wire.MetadataResponsePartition]:
+    """Partitions that are gone, as if they were led where their messages go."""
+    gone = []
+    for index in range(len(topic.partitions), folding.named_end):
+        home = _partition(image, topic.partitions[topic.path(index)[-1]])
+        home.partition_index, home.leader_epoch = index, folding.last_epoch + 1
+        gone.append(home)
+    return gone
 
 
 def _allowed(request: wire.MetadataRequest) -> int:

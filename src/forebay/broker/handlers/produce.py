@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.net.replies import Reply
-from forebay.broker.produce.request import AppendRequest, TransactionalRequest
+from forebay.broker.produce.request import AppendRequest
 from forebay.broker.produce.service import ProduceService
+from forebay.broker.produce.transactional_request import TransactionalRequest
 from forebay.broker.produce.write_cycle import Appended
 from forebay.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -20,9 +21,10 @@ from forebay.wire.messages.produce import (
 
 def handle(service: ProduceService, context: RequestContext, request: ProduceRequest) -> Reply | None:
     service.metrics.produce_requests += 1
+    version = context.api_version
     if request.transactional_id is None or request.acks == 0:
-        return AppendRequest(service, context, request, _response).start()
-    return TransactionalRequest(service, context, request, _response).start()
+        return AppendRequest(service, context, request, _response, version=version).start()
+    return TransactionalRequest(service, context, request, _response, version=version).start()
 
 
 def _response(request: ProduceRequest, results: Iterable[Appended]) -> ProduceResponse:
@@ -44,11 +46,15 @@ def _partition_response(result: Appended) -> PartitionProduceResponse:
         index=result.index,
         error_code=result.error_code,
         error_message=result.error_message,
-        record_errors=[
-            BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=reason)
-            for number, reason in (result.bad_records or {}).items()
-        ],
+        record_errors=record_errors(result),
         base_offset=result.base_offset,
         log_append_time_ms=result.log_append_time_ms,
         log_start_offset=result.log_start_offset,
     )
+
+
+def record_errors(result: Appended) -> list[BatchIndexAndErrorMessage]:
+    return [
+        BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=reason)
+        for number, reason in (result.bad_records or {}).items()
+    ]

@@ -21,7 +21,7 @@ from forebay.wire.messages import write_txn_markers as wire
 def handle(
     marker_appends: MarkerAppends, peers: Peers, context: RequestContext, request: wire.WriteTxnMarkersRequest
 ) -> Reply | wire.WriteTxnMarkersResponse:
-    writes = [write for marker in request.markers for write in _writes(marker)]
+    writes = [write for marker in request.markers for write in _writes(marker, request.revision)]
     if not peers.admit(context.client_id):
         late = [Appended(write.index, error_code=ErrorCode.REQUEST_TIMED_OUT) for write in writes]
         return _response(request, late)
@@ -30,7 +30,7 @@ def handle(
     return reply
 
 
-def _writes(wanted: wire.WritableTxnMarker) -> list[MarkerWrite]:
+def _writes(wanted: wire.WritableTxnMarker, revision: int) -> list[MarkerWrite]:
     marker = EndTxnMarker(
         producer_id=wanted.producer_id,
         producer_epoch=wanted.producer_epoch,
@@ -39,7 +39,14 @@ def _writes(wanted: wire.WritableTxnMarker) -> list[MarkerWrite]:
     )
     bumps_epoch = wanted.transaction_version >= BUMPS_EPOCH_FROM
     return [
-        MarkerWrite(marker=marker, topic=topic.name, index=index, bumps_epoch=bumps_epoch)
+        MarkerWrite(
+            marker=marker,
+            topic=topic.name,
+            index=index,
+            named=index,
+            bumps_epoch=bumps_epoch,
+            revision=revision,
+        )
         for topic in wanted.topics
         for index in topic.partition_indexes
     ]

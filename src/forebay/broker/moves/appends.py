@@ -10,13 +10,16 @@ import asyncio
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.peers import Peers
 from forebay.broker.partition.client_batches import not_enough_replicas
+from forebay.broker.partition.folding import PassedOn, append_passed_on, pass_on, pass_on_removed
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
+from forebay.broker.produce.handovers import Handovers, folded_request
 from forebay.broker.produce.record_checks import Examiner, Outcome
 from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged, WriteCycle
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import NO_LEADER
 from forebay.core.partition.batch_rules import AppendPolicy
+from forebay.core.partition.folded import OUT_OF_PLACE, PassOn
 from forebay.core.partition.record_rules import Examined, Unexamined
 from forebay.errors import ErrorCode, KafkaError, known_code
 from forebay.wire.messages.produce import (
@@ -38,6 +41,7 @@ class MoveAppends:
         metadata: Metadata,
         partitions: PartitionTable,
         peers: Peers,
+        handovers: Handovers,
         write_cycle: WriteCycle,
         examiner: Examiner,
         time: BrokerTime,
@@ -48,6 +52,7 @@ class MoveAppends:
         self._metadata = metadata
         self._partitions = partitions
         self._peers = peers
+        self._handovers = handovers
         self._write_cycle = write_cycle
         self._examiner = examiner
         self._time = time
@@ -60,13 +65,17 @@ class MoveAppends:
         Raises KafkaError. After most errors nobody knows whether it will be committed.
         """
         topic = self._metadata.image.topic_by_id(topic_id)
-        if topic is None or index >= len(topic.partitions):
+        if topic is None or not topic.path(index):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id.hex()}")
+        removed = pass_on_removed(topic, index, memoryview(batch), self._time.now_ms())
+        if removed is not None:
+            await self._pass_on(topic_id, removed)
+            return
         leader = topic.partitions[index].leader
         if leader == NO_LEADER:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic.name}-{index} has no leader now")
         if leader == self._node_id:
-            await self._append_here(self._partitions.get(topic.name, index), batch)
+            await self._append_here(self._partitions.get(topic.name, index), memoryview(batch))
         else:
             await self._append_there(leader, topic_id, index, batch)
 
@@ -83,19 +92,47 @@ class MoveAppends:
         if result.error_code:
             raise KafkaError(known_code(result.error_code), result.error_message or "the batch was refused")
 
-    async def _append_here(self, partition: Partition, batch: bytearray) -> None:
+    async def _append_here(
+        self, partition: Partition, batch: memoryview, known: PassOn | None = None
+    ) -> None:
+        """`known`: it was sent for a folded partition, which knows this of its producer."""
+        if partition.fold is not None:
+            await self._pass_on(partition.topic_id, pass_on(partition, batch, known, self._time.now_ms()))
+            return
+        known = known or PassOn()
         try:
-            self._queue(partition, memoryview(batch))
-        except Unexamined:
-            examined = await self._examine(memoryview(batch), partition.policy)
-            self._queue(partition, memoryview(batch), examined)
+            try:
+                self._queue(partition, batch, known)
+            except Unexamined:
+                examined = await self._examine(batch, partition.policy)
+                self._queue(partition, batch, known, examined)
+        except KafkaError as error:
+            if known.repeats is None or error.code not in OUT_OF_PLACE:
+                raise
         await self._committed(partition)
 
-    def _queue(self, partition: Partition, batch: memoryview, examined: Examined | None = None) -> None:
+    async def _pass_on(self, topic_id: bytes, passed: PassedOn) -> None:
+        """Have a batch for a folded partition appended to the one that takes it."""
+        topic = self._metadata.image.topic_by_id(topic_id)
+        if topic is None or passed.target >= len(topic.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id.hex()}")
+        leader = topic.partitions[passed.target].leader
+        if leader == self._node_id:
+            partition = self._partitions.get(topic.name, passed.target)
+            await self._append_here(partition, passed.records, passed.known)
+            return
+        request = folded_request(passed.records, passed.known, topic_id, passed.target)
+        answer = await self._handovers.ask(leader, request)
+        if answer.error_code and not (passed.known.repeats and answer.error_code in OUT_OF_PLACE):
+            raise KafkaError(known_code(answer.error_code), answer.error_message or "the batch was refused")
+
+    def _queue(
+        self, partition: Partition, batch: memoryview, known: PassOn, examined: Examined | None = None
+    ) -> None:
         if not partition.enough_replicas:
             raise not_enough_replicas(str(partition), partition.producers, batch)
         end_offset = partition.log.end_offset
-        partition.append(batch, self._time.now_ms(), examined=examined)
+        append_passed_on(partition, batch, self._time.now_ms(), known, examined=examined)
         if partition.log.end_offset > end_offset:
             self._write_cycle.queued(partition, len(batch))
 

@@ -24,6 +24,7 @@ from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.departure import Departure
 from forebay.broker.live_config import LiveConfig
+from forebay.broker.partition.folding import follow_fold
 from forebay.broker.partition.log_jobs import LogJobs
 from forebay.broker.partition.long_polls import release
 from forebay.broker.partition.opening import PartitionOpener
@@ -132,7 +133,7 @@ class Assignment:
                 key = (topic.name, state.index)
                 partition = self._table.usable.get(key)
                 if partition is not None:
-                    self._take_role(partition, state)
+                    self._take_role(partition, topic, state)
                 elif key not in self._table.lent:
                     self._unopened[key] = None
             self._open_some()
@@ -207,11 +208,13 @@ class Assignment:
         self._reconfigure_one(partition, image)
         state = image.partition(*key)
         assert state is not None
-        self._take_role(partition, state)
+        self._take_role(partition, image.topics[key[0]], state)
 
     def _still_here(self, image: ClusterImage, partition: Partition) -> bool:
         topic = image.topic_by_id(partition.topic_id)
-        return topic is not None and self._node_id in topic.partitions[partition.index].replicas
+        if topic is None or partition.index >= len(topic.partitions):
+            return False
+        return self._node_id in topic.partitions[partition.index].replicas
 
     def _go_on(self) -> None:
         """Partitions have come into use: open the next, and have what depends on them look again."""
@@ -273,13 +276,15 @@ class Assignment:
                     if self._node_id in state.replicas:
                         yield topic, state
 
-    def _take_role(self, partition: Partition, state: PartitionState) -> None:
-        """Lead or follow, as the image says."""
+    def _take_role(self, partition: Partition, topic: TopicImage, state: PartitionState) -> None:
+        """Lead or follow, as the image says; closed or open to new messages."""
         me = self._node_id
         if state.leader == me:
             partition.lead(me, state, self._uptime_ms())
         else:
             partition.follow(state)
+        if topic.record.folding is not None:
+            follow_fold(partition, topic, self._settings.current.storage.decompress_max_bytes)
         self.role_taken.send(partition, state)
 
     def _drop_gone(self, image: ClusterImage) -> None:

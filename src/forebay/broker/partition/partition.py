@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from forebay.broker.partition.client_batches import HeldBack, as_stored, refusal
+from forebay.broker.partition.fold import FoldedInto
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.pending_acks import PendingAck, PendingDeletions, PendingQueue, complete
 from forebay.broker.partition.topic_policy import append_policy, due_offset, log_config
@@ -24,7 +25,7 @@ from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.config import TopicConfig
 from forebay.core.cluster.image import PartitionState
 from forebay.core.partition import admission
-from forebay.core.partition.admission import APPEND, Decision, Repeats
+from forebay.core.partition.admission import APPEND, Repeats
 from forebay.core.partition.batch_rules import AppendPolicy, patch_place, place, placed, restore, validate
 from forebay.core.partition.commit_rules import commit_rules
 from forebay.core.partition.fetch_session import FetchTarget
@@ -53,6 +54,7 @@ class Partition:
         "due",
         "enough_replicas",
         "epochs",
+        "fold",
         "held_back",
         "high_watermark",
         "index",
@@ -107,6 +109,8 @@ class Partition:
         self.held_back = HeldBack()
         self.config = config
         self.policy = policy
+        self.fold: FoldedInto | None = None
+        """Set while it is closed to new messages, because they go to another partition."""
         self.due = due_offset(config)
         """How far it may be read, if its topic delays all messages."""
         waits = has_notes or policy.delays is not None
@@ -139,7 +143,7 @@ class Partition:
         if config.delay_ms != self.config.delay_ms:
             self.due = due_offset(config)
         self.config = config
-        self.policy = append_policy(config, decompress_max_bytes, self.index)
+        self.policy = append_policy(config, decompress_max_bytes, self.index, closed=self.fold is not None)
         if self.policy.delays is not None and self.waiting is None:
             self.waiting = WaitingMessages(self.leader_epoch, self.log.end_offset)
         self.log.configure(log_config(config))
@@ -310,10 +314,6 @@ class Partition:
                 accepted = accepted._replace(crc=sent.crc)  # a repeat has what was sent, not what is stored
             self.producers.accept(accepted)
         return base_offset, now_ms if policy.log_append_time else NO_TIMESTAMP
-
-    def decide(self, header: BatchHeader) -> Decision:
-        """The decision about a client's batch whose transaction is not verified."""
-        return admission.admit(self.producers.find(header.producer_id), header)
 
     def check_own(self, producer_id: int, producer_epoch: int) -> None:
         """Raise KafkaError unless a coordinator may write for this producer in this epoch."""

@@ -74,6 +74,13 @@ class PartitionTable:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id.hex()}")
         return topic
 
+    def removed_into(self, topic: str, index: int) -> int | None:
+        """Which partition takes the messages for one that was folded and is gone; None if there was none."""
+        image = self._metadata.image.topics.get(topic)
+        if image is None or index < len(image.partitions):
+            return None
+        return image.folded_into(index)
+
     def _absent(self, topic: str, index: int) -> KafkaError:
         """Why there is no such partition to use here."""
         broken = self.broken.get((topic, index))

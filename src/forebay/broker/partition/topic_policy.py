@@ -19,9 +19,12 @@ _CODECS: dict[str, int | None] = {
 }
 
 
-def append_policy(config: TopicConfig, decompress_max_bytes: int, index: int) -> AppendPolicy:
-    """Of the partition with this index."""
+def append_policy(
+    config: TopicConfig, decompress_max_bytes: int, index: int, *, closed: bool = False
+) -> AppendPolicy:
+    """Of the partition with this index. `closed`: it is folded into another."""
     return AppendPolicy(
+        closed=closed,
         max_message_bytes=config.max_message_bytes,
         log_append_time=config.log_append_time,
         timestamp_before_max_ms=config.message_timestamp_before_max_ms,

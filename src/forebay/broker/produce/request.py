@@ -1,9 +1,13 @@
 """A Produce request on its way into the logs of its partitions, until its response can be made.
 
 Two kinds of requests may have to wait before they are appended: requests with a transactional id for the
-transaction coordinator (`transaction_verification.py`), and large batches for topics whose records have to be
+transaction coordinator (`transactional_request.py`), and large batches for topics whose records have to be
 read, for the thread that reads them (`record_checks.py`). Such a wait is not pipelined: the connection is not
 read any further, so that the batches behind it stay behind it.
+
+A batch for a folded partition goes on to the partition that takes it, under the alias of its producer: at
+once if that is led here, else at its leader (`handovers.py`). The answer stands under the partition that the
+client has named.
 """
 
 from __future__ import annotations
@@ -16,20 +20,31 @@ from typing import NamedTuple, TypeAlias
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.net.replies import Reply
 from forebay.broker.partition.client_batches import not_enough_replicas
+from forebay.broker.partition.folding import (
+    PassedOn,
+    append_passed_on,
+    begins_transaction,
+    pass_on,
+    pass_on_removed,
+)
 from forebay.broker.partition.partition import Partition
+from forebay.broker.produce.handovers import folded_request, take_answer
 from forebay.broker.produce.record_checks import Outcome
 from forebay.broker.produce.service import ProduceService
-from forebay.broker.produce.transaction_verification import Admission, find_partition, verify
+from forebay.broker.produce.transaction_verification import Admission, find_partition, folded_meanwhile
 from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged
+from forebay.core.cluster.image import NO_LEADER
 from forebay.core.cluster.topics import INTERNAL_TOPICS
+from forebay.core.partition.folded import OUT_OF_PLACE, PassOn
 from forebay.core.partition.record_rules import Examined, Unexamined, with_records_named
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import HEADER_SIZE, read_header
 from forebay.wire.compression import Codec
+from forebay.wire.fields import Response
+from forebay.wire.messages.folded_produce import FoldedProduceResponse
 from forebay.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
-    ProduceResponse,
     TopicProduceData,
 )
 
@@ -39,51 +54,8 @@ FORMAT_V2_FROM = 3
 ZSTD_FROM = 7
 _ACKS = (ACKS_ALL, 0, 1)
 
-Encode: TypeAlias = Callable[[ProduceRequest, Iterable[Appended]], ProduceResponse]
+Encode: TypeAlias = Callable[[ProduceRequest, Iterable[Appended]], Response]
 """Makes the response of a request, from the result of each of its partitions in their order."""
-
-
-class TransactionalRequest:
-    """A request that is appended when its transaction has been verified: mostly at once."""
-
-    __slots__ = ("_context", "_encode", "_reply", "_request", "_service")
-
-    def __init__(
-        self, service: ProduceService, context: RequestContext, request: ProduceRequest, encode: Encode
-    ) -> None:
-        self._service = service
-        self._context = context
-        self._request = request
-        self._encode = encode
-        self._reply: Reply | None = None
-
-    def start(self) -> Reply:
-        service = self._service
-        done = verify(
-            self._request,
-            self._context.api_version,
-            partitions=service.partitions,
-            ask=service.verify_transaction,
-            proceed=self._proceed,
-        )
-        if not done:
-            self._reply = self._context.defer()
-        assert self._reply is not None
-        return self._reply
-
-    def _proceed(self, admission: Admission) -> None:
-        late = self._reply
-        appending = AppendRequest(self._service, self._context, self._request, self._encode, admission, late)
-        if late is None:
-            self._reply = appending.start()
-            return
-        try:
-            appending.start()
-        except Exception:  # no caller could answer the client
-            log.exception("a request could not be handled")
-            admission.release()
-            late.abort()
-        self._service.write_cycle.finish_soon()
 
 
 class _Entry(NamedTuple):
@@ -92,6 +64,8 @@ class _Entry(NamedTuple):
     topic: TopicProduceData
     data: PartitionProduceData
     result: Appended
+    known: PassOn | None = None
+    """If it was sent for a folded partition: what that one knows of its producer."""
 
 
 class AppendRequest:
@@ -111,6 +85,7 @@ class AppendRequest:
         "_reply",
         "_request",
         "_service",
+        "_version",
     )
 
     def __init__(
@@ -119,18 +94,23 @@ class AppendRequest:
         context: RequestContext,
         request: ProduceRequest,
         encode: Encode,
+        *,
+        version: int,
         admission: Admission | None = None,
         reply: Reply | None = None,
+        known: PassOn | None = None,
     ) -> None:
-        """`reply`: made already, for a request that had to wait before."""
+        """`version`: of Produce, in which the client has sent it. `reply`: made already, for a request that
+        had to wait before. `known`: another broker has handed it over, of a folded partition."""
         self._service = service
         self._context = context
         self._request = request
         self._encode = encode
+        self._version = version
         self._admission = admission
         self._reply = reply
         self._entries = [
-            _Entry(topic, data, Appended(data.index))
+            _Entry(topic, data, Appended(data.index), known)
             for topic in request.topic_data
             for data in topic.partition_data
         ]
@@ -162,19 +142,26 @@ class AppendRequest:
         self._acknowledge([entry.result for entry in entries[first : self._next]])
 
     def _append(self, entry: _Entry, examined: Examined | None) -> None:
-        topic, data, result = entry
+        topic, data, result, known = entry
         service, request = self._service, self._request
         try:
-            _check(self._context.api_version, request, data)
+            _check(self._version, request, data)
             partition = self._find(topic, data)
-            guard = self._admission and self._admission.guard_for((partition.topic, partition.index))
+            if partition.fold is not None:
+                passed = pass_on(partition, data.records, known, service.now_ms())
+                self._pass_on(entry, passed, partition.topic)
+                return
+            guard = self._admission and self._admission.guard_for(result.index, partition)
             result.partition = partition
             if request.acks == ACKS_ALL and not partition.enough_replicas:
                 raise not_enough_replicas(str(partition), partition.producers, data.records)
             end_offset = partition.log.end_offset
-            result.base_offset, result.log_append_time_ms = partition.append(
-                data.records, service.now_ms(), guard=guard, examined=examined
-            )
+            if known is None:
+                result.base_offset, result.log_append_time_ms = partition.append(
+                    data.records, service.now_ms(), guard=guard, examined=examined
+                )
+            else:
+                self._append_passed_on(entry, partition, guard, examined)
             result.log_start_offset = partition.log.start_offset
         except Unexamined:
             raise
@@ -188,10 +175,15 @@ class AppendRequest:
             service.metrics.duplicates_dropped += 1
 
     def _refuse(self, entry: _Entry, error: KafkaError) -> None:
-        _, data, result = entry
+        _, data, result, known = entry
         partition = result.partition
         if partition is None:
-            result.fail(error)
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not self._find_removed(entry):
+                result.fail(error)
+            return
+        if known is not None and known.repeats is not None and error.code in OUT_OF_PLACE:
+            result.base_offset, result.log_append_time_ms = known.repeats
+            self._service.metrics.duplicates_dropped += 1
             return
         result.fail(with_records_named(error, data.records, partition.policy, self._service.now_ms()))
         if error.code == ErrorCode.UNKNOWN_PRODUCER_ID:
@@ -199,13 +191,98 @@ class AppendRequest:
             result.log_start_offset = partition.log.start_offset
 
     def _find(self, topic: TopicProduceData, data: PartitionProduceData) -> Partition:
-        partition = find_partition(self._service.partitions, self._context.api_version, topic, data)
+        partition = find_partition(self._service.partitions, self._version, topic, data)
         if partition.topic in INTERNAL_TOPICS:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"only brokers write to {partition.topic}; use another topic",
             )
         return partition
+
+    # -- folded partitions -----------------------------------------------------------------------------
+
+    def _append_passed_on(
+        self, entry: _Entry, partition: Partition, guard: object | None, examined: Examined | None
+    ) -> None:
+        """Append a batch that was sent for a partition which is folded into this one."""
+        records, result = entry.data.records, entry.result
+        assert records is not None and entry.known is not None
+        asks = guard is None and self._admission is not None
+        if asks and begins_transaction(partition, read_header(records), entry.known):
+            raise folded_meanwhile(partition)
+        result.base_offset, result.log_append_time_ms = append_passed_on(
+            partition, records, self._service.now_ms(), entry.known, guard=guard, examined=examined
+        )
+
+    def _find_removed(self, entry: _Entry) -> bool:
+        """Pass on a batch for a partition that was folded and is gone; False if there was none."""
+        image = self._service.metadata.image
+        name = image.topic_names.get(entry.topic.topic_id, entry.topic.name)
+        topic = image.topics.get(name)
+        if topic is None:
+            return False
+        try:
+            passed = pass_on_removed(topic, entry.data.index, entry.data.records, self._service.now_ms())
+            if passed is None:
+                return False
+            self._pass_on(entry, passed, name)
+        except KafkaError as error:
+            if isinstance(error, Unexamined):
+                raise
+            entry.result.fail(error)
+        return True
+
+    def _pass_on(self, entry: _Entry, passed: PassedOn, topic: str) -> None:
+        """Go on with a batch in the partition that takes it: here, or at its leader."""
+        service, index = self._service, passed.target
+        state = service.metadata.image.partition(topic, index)
+        if state is None or state.leader == NO_LEADER:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} has no leader now")
+        service.metrics.folded_batches += 1
+        data = PartitionProduceData(index=index, records=passed.records)
+        onward = self._entries[self._next] = _Entry(entry.topic, data, entry.result, passed.known)
+        if state.leader == service.node_id:
+            self._append(onward, None)
+        else:
+            self._hand_over(onward, state.leader, service.metadata.image.topics[topic].topic_id)
+
+    def _hand_over(self, entry: _Entry, leader: int, topic_id: bytes) -> None:
+        request, known = self._request, entry.known
+        assert known is not None
+        self._parts_left += 1
+        self._service.handovers.send(
+            leader,
+            folded_request(
+                entry.data.records,
+                known,
+                topic_id,
+                entry.data.index,
+                version=self._version,
+                acks=request.acks,
+                timeout_ms=request.timeout_ms,
+                transactional_id=request.transactional_id,
+            ),
+            partial(self._handed_over, entry),
+        )
+
+    def _handed_over(self, entry: _Entry, answer: FoldedProduceResponse) -> None:
+        result, known = entry.result, entry.known
+        try:
+            assert known is not None
+            if answer.error_code in OUT_OF_PLACE and known.repeats is not None:
+                result.base_offset, result.log_append_time_ms = known.repeats
+                self._service.metrics.duplicates_dropped += 1
+            else:
+                take_answer(result, answer)
+            if result.error_code:
+                self._service.metrics.produce_failures += 1
+                if self._request.acks == 0:
+                    self._close_unheard([result])
+            self._settle()
+        except Exception:
+            log.exception("a request could not be handled")
+            if self._reply is not None:
+                self._reply.abort()
 
     def _examine(self, entry: _Entry) -> None:
         """Have a batch examined, then go on with it."""
@@ -251,9 +328,12 @@ class AppendRequest:
             Unacknowledged(results, request.acks, self._settle, max(request.timeout_ms, 0))
         )
         if failures and request.acks == 0:
-            # There is no response that could carry the error; closing is how the producer learns of it.
-            _log_unheard(self._context, failures)
-            self._context.connection.close()
+            self._close_unheard(failures)
+
+    def _close_unheard(self, failures: list[Appended]) -> None:
+        """There is no response that could carry the error; closing is how the producer learns of it."""
+        _log_unheard(self._context, failures)
+        self._context.connection.close()
 
     def _settle(self) -> None:
         self._parts_left -= 1

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from forebay.broker.partition.table import PartitionTable
+from forebay.broker.produce.handovers import Handovers
 from forebay.broker.produce.record_checks import Examiner
 from forebay.broker.produce.transaction_verification import VerifyTransaction
 from forebay.broker.produce.write_cycle import WriteCycle
@@ -15,12 +16,15 @@ from forebay.coordination.metadata import Metadata
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceService:
+    node_id: int
     partitions: PartitionTable
     metadata: Metadata
     write_cycle: WriteCycle
     examiner: Examiner
     verify_transaction: VerifyTransaction
     """Asks the transaction coordinator whether partitions take part in a producer's transaction."""
+    handovers: Handovers
+    """Takes batches of folded partitions to the leaders of those that take them."""
     metrics: Metrics
     now_ms: Callable[[], int]
     """Wall time, for the timestamps of messages."""

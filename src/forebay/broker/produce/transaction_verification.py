@@ -15,9 +15,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from forebay.broker.partition.folding import begins_transaction
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
-from forebay.core.partition.admission import VERIFY
+from forebay.core.partition.admission import Refused
+from forebay.core.partition.aliases import named_by
+from forebay.core.partition.folded import PassOn, aliased, decide_closed
 from forebay.core.partition.transaction_verification import Verifications
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
@@ -60,14 +63,19 @@ VerifyTransaction: TypeAlias = Callable[[Verification, Callable[[Verdict], None]
 class Admission:
     """Which partitions of a request may begin a transaction: guards to show, or errors to answer with."""
 
-    producer_id: int = -1
-    guards: dict[TopicPartition, object] = field(default_factory=dict)
+    guards: dict[TopicPartition, tuple[object, Partition]] = field(default_factory=dict)
+    """By the partition of the request; each counts for the partition that the batch goes to."""
     errors: Verdict = field(default_factory=dict)
-    _asking: list[tuple[Verifications, object]] = field(default_factory=list)
+    named: dict[TopicPartition, TopicPartition] = field(default_factory=dict)
+    """Which partition of the request the coordinator is asked about under another name, if it is folded."""
+    _asking: list[tuple[Verifications, int, object]] = field(default_factory=list)
 
-    def begin(self, partition: Partition, header: BatchHeader) -> None:
-        """Get a guard for a partition that will be asked about."""
-        key, verifications = (partition.topic, partition.index), partition.verifications
+    def begin(self, index: int, partition: Partition, header: BatchHeader) -> None:
+        """Get a guard for a partition that will be asked about.
+
+        `index` is that of the request; the batch goes to `partition`.
+        """
+        key, verifications = (partition.topic, index), partition.verifications
         if key in self.guards:
             return
         try:
@@ -75,19 +83,25 @@ class Admission:
         except KafkaError as error:
             self.errors[key] = error
         else:
-            self.guards[key] = guard
-            self._asking.append((verifications, guard))
+            self.guards[key] = guard, partition
+            self.named[partition.topic, named_by(header.producer_id, index).partition] = key
+            self._asking.append((verifications, header.producer_id, guard))
 
-    def guard_for(self, key: TopicPartition) -> object | None:
+    def guard_for(self, index: int, partition: Partition) -> object | None:
+        """What to show a partition, for the batch that the request has for the partition `index`."""
+        key = (partition.topic, index)
         error = self.errors.get(key)
         if error is not None:
             raise error
-        return self.guards.get(key)
+        guard, asked = self.guards.get(key, (None, partition))
+        if asked is not partition:
+            raise folded_meanwhile(partition)
+        return guard
 
     def release(self) -> None:
         """Every batch of the request has been appended or refused."""
-        for verifications, guard in self._asking:
-            verifications.release(self.producer_id, guard)
+        for verifications, producer_id, guard in self._asking:
+            verifications.release(producer_id, guard)
         self._asking.clear()
 
 
@@ -95,33 +109,40 @@ def verify(
     request: ProduceRequest,
     version: int,
     *,
+    known: PassOn | None = None,
     partitions: PartitionTable,
     ask: VerifyTransaction,
     proceed: Callable[[Admission], None],
 ) -> bool:
-    """Find out what may be appended, then `proceed`; returns whether that has happened already."""
+    """Find out what may be appended, then `proceed`; returns whether that has happened already.
+
+    `known`: the request was handed over by another broker, with what a folded partition knows.
+    """
     assert request.transactional_id is not None
-    unverified = list(_unverified(partitions, version, request))
+    unverified = list(_unverified(partitions, version, request, known))
     if not unverified:
         proceed(Admission())
         return True
-    producers = {(header.producer_id, header.producer_epoch) for _, header in unverified}
+    producers = {
+        (named_by(header.producer_id, index).producer_id, header.producer_epoch)
+        for index, _, header in unverified
+    }
     if len(producers) > 1:
-        proceed(Admission(errors=_mixed([partition for partition, _ in unverified])))
+        proceed(Admission(errors=_mixed([(partition.topic, index) for index, partition, _ in unverified])))
         return True
     ((producer_id, epoch),) = producers
-    admission = Admission(producer_id=producer_id)
-    for partition, header in unverified:
-        admission.begin(partition, header)
+    admission = Admission()
+    for index, partition, header in unverified:
+        admission.begin(index, partition, header)
     question = Verification(
-        request.transactional_id, producer_id, epoch, list(admission.guards), version >= _IMPLICIT_ADD_FROM
+        request.transactional_id, producer_id, epoch, list(admission.named), version >= _IMPLICIT_ADD_FROM
     )
     answered = False
 
     def answer(verdict: Verdict) -> None:
         nonlocal answered
         answered = True
-        errors = {**admission.errors, **verdict}
+        errors = {**admission.errors, **{admission.named[at]: error for at, error in verdict.items()}}
         admission.errors = {key: _for_client(error, version) for key, error in errors.items()}
         proceed(admission)
 
@@ -135,20 +156,37 @@ def verify(
 
 
 def _unverified(
-    partitions: PartitionTable, version: int, request: ProduceRequest
-) -> Iterator[tuple[Partition, BatchHeader]]:
-    """Partitions where a transaction would begin. What cannot be appended anyway is refused later."""
+    partitions: PartitionTable, version: int, request: ProduceRequest, known: PassOn | None
+) -> Iterator[tuple[int, Partition, BatchHeader]]:
+    """Partitions where a transaction would begin. What cannot be appended anyway is refused later.
+
+    A batch for a folded partition begins it in the one that takes it, which its leader finds out.
+    """
     for topic in request.topic_data:
         for data in topic.partition_data:
             header = _header(data)
             if header is None or not header.is_transactional:
                 continue
             try:
-                partition = find_partition(partitions, version, topic, data)
+                taking = _find_taking(partitions, version, topic, data, header)
+                partition, header, decided = _follow_folds(partitions, *taking, known)
             except KafkaError:
                 continue
-            if partition.decide(header) is VERIFY:
-                yield partition, header
+            if begins_transaction(partition, header, decided):
+                yield data.index, partition, header
+
+
+def _follow_folds(
+    partitions: PartitionTable, partition: Partition, header: BatchHeader, known: PassOn | None
+) -> tuple[Partition, BatchHeader, PassOn | None]:
+    """The partition that takes a batch, if it is led here, and what closed ones on the way know of it."""
+    while partition.fold is not None:
+        decision = decide_closed(partition.producers.find(header.producer_id), header, known)
+        if isinstance(decision, Refused):
+            raise decision.error()
+        known, header = decision, aliased(header, partition.index)
+        partition = partitions.get(partition.topic, partition.fold.index)
+    return partition, header, known
 
 
 def find_partition(
@@ -158,6 +196,31 @@ def find_partition(
     if version >= TOPIC_IDS_FROM:
         return partitions.by_id(topic.topic_id, data.index)
     return partitions.get(topic.name, data.index)
+
+
+def _find_taking(
+    partitions: PartitionTable,
+    version: int,
+    topic: TopicProduceData,
+    data: PartitionProduceData,
+    header: BatchHeader,
+) -> tuple[Partition, BatchHeader]:
+    """The partition that a request names, or the one that takes its messages since it is gone."""
+    try:
+        return find_partition(partitions, version, topic, data), header
+    except KafkaError:
+        name = partitions.name_of(topic.topic_id) if version >= TOPIC_IDS_FROM else topic.name
+        target = partitions.removed_into(name, data.index)
+        if target is None:
+            raise
+        return partitions.get(name, target), aliased(header, data.index)
+
+
+def folded_meanwhile(partition: Partition) -> KafkaError:
+    """The error for a batch whose partition was folded while the coordinator was asked about it."""
+    return KafkaError(
+        ErrorCode.NOT_ENOUGH_REPLICAS, f"{partition} takes the batch now, and has to verify its transaction"
+    )
 
 
 def _header(data: PartitionProduceData) -> BatchHeader | None:
@@ -172,12 +235,12 @@ def _own_batches(request: ProduceRequest) -> None:
                 data.records = memoryview(bytearray(data.records))
 
 
-def _mixed(partitions: list[Partition]) -> Verdict:
+def _mixed(partitions: list[TopicPartition]) -> Verdict:
     error = KafkaError(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         "one request carries transactional batches of several producers",
     )
-    return {(partition.topic, partition.index): error for partition in partitions}
+    return dict.fromkeys(partitions, error)
 
 
 def _for_client(error: KafkaError, version: int) -> KafkaError:

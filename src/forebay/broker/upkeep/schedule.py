@@ -20,6 +20,7 @@ from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.replication.isr import InSyncReplicas
 from forebay.broker.upkeep.compaction import Compactor
+from forebay.broker.upkeep.folded_partitions import FoldedPartitions
 from forebay.broker.upkeep.offline_logs import bring_back, may_come_back
 from forebay.broker.upkeep.retention import Retention
 from forebay.broker.worker_threads import WorkerThreads
@@ -30,6 +31,7 @@ _IDLE_CHECKS_PER_LIMIT = 4
 _IDLE_CHECK_MS_MAX = 60_000
 _REAP_INTERVAL_MS = 5_000
 _OFFLINE_CHECK_MS = 1_000
+_FOLDED_CHECK_MS = 1_000
 _PARTITIONS_PER_STEP = 50
 """After this many partitions a duty lets the loop serve requests."""
 
@@ -46,6 +48,7 @@ class Upkeep:
         write_cycle: WriteCycle,
         retention: Retention,
         compactor: Compactor,
+        folded: FoldedPartitions,
         isr: InSyncReplicas,
         close_idle: Callable[[], None],
         disk: Disk,
@@ -60,6 +63,7 @@ class Upkeep:
         self._write_cycle = write_cycle
         self._retention = retention
         self._compactor = compactor
+        self._folded = folded
         self._isr = isr
         self._close_idle = close_idle
         self._disk = disk
@@ -81,6 +85,7 @@ class Upkeep:
             (_REAP_INTERVAL_MS, self.reap),
             (_CHECKPOINT_INTERVAL_MS, self.checkpoint),
             (_OFFLINE_CHECK_MS, self.bring_back),
+            (_FOLDED_CHECK_MS, self.remove_folded),
             (idle_check_ms, self.close_idle),
             (storage.producer_id_expiration_check_interval_ms, self.expire_producers),
         ]
@@ -119,6 +124,9 @@ class Upkeep:
 
     async def apply_retention(self) -> None:
         await self._for_each("apply_retention", self._retention.apply)
+
+    async def remove_folded(self) -> None:
+        await self._folded.remove_over()
 
     async def compact(self) -> None:
         await self._compactor.run()

@@ -205,6 +205,14 @@ class StorageConfig:
         "How often to look for producers that are to be forgotten.",
         1,
     )
+    fold_grace_ms: int = long_key(
+        "forebay.fold.grace.ms",
+        600_000,
+        "How long a folded partition stays at least, even if it is empty: for this long it recognises what "
+        "producers send again that they have sent before the fold. Longer than their delivery timeouts.",
+        0,
+        dynamic=True,
+    )
 
     @property
     def flush_on_ack(self) -> bool:

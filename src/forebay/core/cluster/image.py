@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from forebay.core.cluster.topic_folds import Folding
 from forebay.core.cluster.view_image import ViewDeleted, ViewImage, ViewPut, ViewsDraft
 
 NO_LEADER = -1
@@ -88,6 +89,8 @@ class TopicRecord:
     topic_id: bytes
     assignment: tuple[tuple[int, ...], ...]
     """The replicas of each partition, as assigned when the partition was made."""
+    folding: Folding | None = None
+    """If partitions were folded: which, and into which others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +105,28 @@ class TopicImage:
     @property
     def replication_factor(self) -> int:
         return len(self.partitions[0].target)
+
+    @property
+    def closed_from(self) -> int:
+        """The first partition that is closed, because it is folded; how many there are if none is."""
+        count, folding = len(self.partitions), self.record.folding
+        return count if folding is None else min(count, folding.closed_from)
+
+    def folded_into(self, index: int) -> int | None:
+        """Which partition takes the messages for one that is closed, or was taken away; None for others."""
+        folding = self.record.folding
+        if folding is None:
+            return None
+        target = folding.target(index)
+        while target is not None and target >= len(self.partitions):
+            target = folding.target(target)
+        return target
+
+    def path(self, index: int) -> tuple[int, ...]:
+        """The partitions that may hold messages which clients have sent for this one; empty if unknown."""
+        folding = self.record.folding
+        steps = (index,) if folding is None else folding.path(index)
+        return tuple(step for step in steps if 0 <= step < len(self.partitions))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +156,15 @@ class TopicDeleted:
 class PartitionPut:
     topic_id: bytes
     state: PartitionState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDeleted:
+    """What is stored of a partition goes. The topic's record, in the same transaction, has it no more."""
+
+    topic_id: bytes
+    state: PartitionState
+    """As it was: if it has changed since, nothing is written."""
 
 
 class ConfigOwner(Enum):
@@ -172,6 +206,7 @@ Change = (
     TopicPut
     | TopicDeleted
     | PartitionPut
+    | PartitionDeleted
     | ConfigPut
     | BrokerPut
     | BrokerDeleted
@@ -206,6 +241,11 @@ class ClusterImage:
         if image is None or not 0 <= index < len(image.partitions):
             return None
         return image.partitions[index]
+
+    def path(self, topic: str, index: int) -> tuple[int, ...]:
+        """The partitions of a topic that may hold messages sent for one of them; empty if there are none."""
+        image = self.topics.get(topic)
+        return () if image is None else image.path(index)
 
     def topic_config(self, name: str) -> ConfigImage:
         return self.topic_configs.get(name, _NO_CONFIG)
@@ -254,6 +294,8 @@ class _Draft:
                 self._put_topic(change)
             case TopicDeleted(name=name):
                 self._delete_topic(name)
+            case PartitionDeleted():
+                pass  # the record of its topic says that it is gone
             case ConfigPut():
                 self._put_config(change)
             case BrokerPut(registration=registration):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from forebay.core.cluster.image import BrokerRegistration, PartitionState, TopicRecord
+from forebay.core.cluster.topic_folds import Fold, Folding
 from forebay.core.cluster.view_image import ViewImage
 from forebay.errors import ProtocolError
 
@@ -35,14 +36,19 @@ def parse_topic_id(text: str) -> bytes:
 
 def encode_topic(record: TopicRecord) -> bytes:
     replicas = max((len(replicas) for replicas in record.assignment), default=0)
-    return _dump(
-        {
-            "id": topic_id_text(record.topic_id),
-            "partitions": len(record.assignment),
-            "replication_factor": replicas,
-            "assignment": record.assignment,
-        }
-    )
+    fields: dict[str, Any] = {
+        "id": topic_id_text(record.topic_id),
+        "partitions": len(record.assignment),
+        "replication_factor": replicas,
+        "assignment": record.assignment,
+    }
+    if record.folding is not None:
+        fields |= {"folds": record.folding.folds, "closed_ms": record.folding.closed_ms}
+        if record.folding.drop_ms is not None:
+            fields |= {"drop_ms": record.folding.drop_ms}
+        if record.folding.last_epoch >= 0:
+            fields |= {"last_epoch": record.folding.last_epoch}
+    return _dump(fields)
 
 
 def decode_topic(name: str, value: bytes) -> TopicRecord:
@@ -50,9 +56,27 @@ def decode_topic(name: str, value: bytes) -> TopicRecord:
         assignment = tuple(_ids(replicas) for replicas in fields["assignment"])
         if not assignment or not all(assignment):
             raise ValueError("a partition without replicas")
-        return TopicRecord(name=name, topic_id=parse_topic_id(fields["id"]), assignment=assignment)
+        return TopicRecord(
+            name=name,
+            topic_id=parse_topic_id(fields["id"]),
+            assignment=assignment,
+            folding=_folding(fields) if "folds" in fields else None,
+        )
 
     return _load(f"topic {name}", value, read)
+
+
+def _folding(fields: Mapping[str, Any]) -> Folding:
+    folds = tuple(Fold(*_ids(fold)) for fold in fields["folds"])
+    if not folds or not all(0 < divisor <= first < end for first, end, divisor in folds):
+        raise ValueError("a fold into nothing")
+    drop_ms = fields.get("drop_ms")
+    return Folding(
+        folds=folds,
+        closed_ms=int(fields["closed_ms"]),
+        drop_ms=None if drop_ms is None else int(drop_ms),
+        last_epoch=int(fields.get("last_epoch", -1)),
+    )
 
 
 def encode_partition(state: PartitionState) -> bytes:

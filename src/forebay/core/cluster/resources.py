@@ -13,6 +13,7 @@ from enum import IntEnum
 from forebay.config import (
     BrokerConfig,
     Definition,
+    TopicConfig,
     broker_definition,
     check_group_overrides,
     format_value,
@@ -22,7 +23,7 @@ from forebay.config import (
 )
 from forebay.core.cluster.image import ALL_BROKERS, Change, ClusterImage, ConfigOwner, ConfigPut
 from forebay.core.cluster.topics import existing_topic, validate_topic_name
-from forebay.errors import ErrorCode, KafkaError
+from forebay.errors import ConfigError, ErrorCode, KafkaError
 
 _ID_DIGITS_MAX = 10
 
@@ -60,8 +61,10 @@ class Kind(ABC):
         """Raises ConfigError for a value that is not allowed."""
         self.definition(key).parse(value)
 
-    def check(self, config: BrokerConfig, overrides: Mapping[str, str], /) -> None:  # noqa: B027 most need none
-        """Raises ConfigError when values do not go together."""
+    def check(  # noqa: B027 most need none
+        self, image: ClusterImage, name: str, config: BrokerConfig, overrides: Mapping[str, str], /
+    ) -> None:
+        """Raises ConfigError when values do not go together, or not with what the owner is."""
 
 
 class TopicKind(Kind):
@@ -79,6 +82,15 @@ class TopicKind(Kind):
         if not found.fallbacks:
             return format_value(found.definition.default) or ""
         return _of_all_brokers(image, broker_definition(found.fallbacks[0][0]))
+
+    def check(
+        self, image: ClusterImage, name: str, config: BrokerConfig, overrides: Mapping[str, str], /
+    ) -> None:
+        topic = image.topics[name]
+        if topic.closed_from < len(topic.partitions) and TopicConfig.resolve(config, overrides).compacted:
+            raise ConfigError(
+                f"partitions of {name!r} are being folded; it can be compacted when they are gone"
+            )
 
 
 class BrokerKind(Kind):
@@ -118,7 +130,7 @@ class GroupKind(Kind):
     def inherited(self, _: ClusterImage, __: str, key: str, /) -> str:
         return format_value(self.definition(key).default) or ""
 
-    def check(self, config: BrokerConfig, overrides: Mapping[str, str], /) -> None:
+    def check(self, _: ClusterImage, __: str, config: BrokerConfig, overrides: Mapping[str, str], /) -> None:
         check_group_overrides(config.groups, overrides)
 
 

@@ -161,7 +161,7 @@ def _difference(
     if wanted == kind.overrides(image, name):
         return []
     try:
-        kind.check(broker, wanted)
+        kind.check(image, name, broker, wanted)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
     return [kind.put(name, wanted)]

@@ -33,6 +33,7 @@ PARTITIONS_MAX = 10_000
 DEFAULT = -1
 """Asks for the broker's default count."""
 _REPLICAS_WANTED = 3
+KEEPS_COUNT = "keeps its number of partitions: brokers find by it what they have stored"
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -92,7 +93,7 @@ def create_topic(image: ClusterImage, broker: BrokerConfig, new: NewTopic) -> li
 def delete_topic(image: ClusterImage, broker: BrokerConfig, name: str) -> list[Change]:
     check_deletion(broker)
     topic = existing_topic(image, name)
-    _check_own(name, "cannot be deleted: brokers keep the state of groups or transactions there")
+    check_own(name, "cannot be deleted: brokers keep the state of groups or transactions there")
     _check_unseen(image, topic)
     changes: list[Change] = [TopicDeleted(name=name, topic_id=topic.topic_id)]
     if image.topic_config(name).overrides:
@@ -121,9 +122,9 @@ def create_partitions(
 ) -> list[Change]:
     """More partitions, up to `count` in all; `assignment` gives the replicas of the new ones."""
     topic = existing_topic(image, name)
-    _check_own(name, "keeps its number of partitions: brokers find by it what they have stored")
+    check_own(name, KEEPS_COUNT)
     current = len(topic.partitions)
-    _check_count(current, count)
+    _check_count(topic, count)
     if assignment is None:
         added = _place_more(image, topic, count - current)
     else:
@@ -148,7 +149,7 @@ def existing_partition(image: ClusterImage, topic: str, index: int) -> tuple[Top
     return owner, state
 
 
-def _check_own(name: str, problem: str) -> None:
+def check_own(name: str, problem: str) -> None:
     """Refuse what would break one of the brokers' own topics. (Of Kafka, only the tools refuse it.)"""
     if name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} {problem}")
@@ -239,13 +240,15 @@ def _check_replicas(image: ClusterImage, replicas: Sequence[int], expected: int)
     return tuple(replicas)
 
 
-def _check_count(current: int, count: int) -> None:
+def _check_count(topic: TopicImage, count: int) -> None:
+    open_count, closed_count = topic.closed_from, len(topic.partitions) - topic.closed_from
     if count > PARTITIONS_MAX:
         problem = f"a topic has at most {PARTITIONS_MAX} partitions, {count} were asked for"
-    elif count == current:
-        problem = f"the topic has {current} partition(s) already"
-    elif count < current:
-        problem = f"the topic has {current} partitions: fewer ({count}) are not supported yet"
+    elif count <= open_count:
+        closed = f" and {closed_count} that are being folded" if closed_count else ""
+        problem = f"the topic has {open_count} partition(s){closed} already"
+    elif topic.record.folding is not None:
+        problem = f"partitions of {topic.name!r} were folded; such a topic cannot get more yet"
     else:
         return
     raise KafkaError(ErrorCode.INVALID_PARTITIONS, problem)

@@ -56,6 +56,13 @@ _new_header = tuple.__new__
 _pack_owned = Struct(">qii").pack_into
 
 
+class ClosedPartition(KafkaError):
+    """The partition is folded into another, which takes its batches. Clients may try again at once."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition takes no more messages; try again")
+
+
 @dataclass(slots=True, frozen=True, kw_only=True)
 class AppendPolicy:
     """What a topic's configuration says about batches; made anew when the configuration changes."""
@@ -69,6 +76,8 @@ class AppendPolicy:
     compression_level: int | None = None
     """For batches that the broker compresses; None is the codec's default."""
     compacted: bool = False
+    closed: bool = False
+    """The partition is folded: it takes no batch of clients, of whatever size."""
     max_output_bytes: int = MAX_OUTPUT_BYTES
     """Bound of a batch's records when they have to be decompressed."""
     delays: DelayPolicy | None = None
@@ -79,6 +88,8 @@ class AppendPolicy:
     """Whether batches are stored as they came: no record is looked at and nothing is changed."""
 
     def __post_init__(self) -> None:
+        if self.closed:
+            object.__setattr__(self, "max_message_bytes", -1)  # so that `validate` needs no test for it
         looks = self.compacted or self.delays is not None
         most = EXAMINED_RECORDS_MAX if looks else _RECORDS_MAX
         most_packed = min(most, self.max_output_bytes // _RECORD_BYTES_MIN)
@@ -169,6 +180,8 @@ def restore(view: memoryview, header: BatchHeader) -> None:
 
 def _refuse(view: memoryview, policy: AppendPolicy, now_ms: int) -> None:
     """Raise for the first rule that is broken. Returns when what looked odd is allowed after all."""
+    if policy.closed:
+        raise ClosedPartition
     header = read_header(view)
     _refuse_frame(view, header, policy)
     _refuse_content(header)

@@ -227,6 +227,23 @@ class ProducerTable:
             self._producers.move_to_end(producer_id)
             state.was_heard = True
 
+    def assume(self, state: ProducerState) -> None:
+        """Take over what another partition knows of a producer whose numbers are unknown here.
+
+        The caller appends the producer's next batch at once, or takes it back.
+        """
+        if state.producer_id in self._producers:
+            self._producers[state.producer_id] = state
+        else:
+            self._add(state)
+
+    def take_back(self, producer_id: int, state: ProducerState | None) -> None:
+        """Undo `assume`: what was known before."""
+        if state is None:
+            self._producers.pop(producer_id, None)
+        else:
+            self._producers[producer_id] = state
+
     def expire(self, now_ms: int, expiration_ms: int, high_watermark: int) -> int:
         """Forget producers that were silent for this long and have no open transaction; how many.
 

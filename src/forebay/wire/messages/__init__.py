@@ -104,6 +104,7 @@ _MODULES |= {
     OWN_KEYS_FROM + 2: "describe_share_windows",
     OWN_KEYS_FROM + 3: "describe_delays",
     OWN_KEYS_FROM + 4: "alter_delays",
+    OWN_KEYS_FROM + 11: "folded_produce",
 }
 
 _UNDECLARED = {

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from forebay.wire.fields import Request, Response, Struct, array, boolean, int16, int32, string
+from forebay.wire.fields import (
+    OWN_TAGS_FROM,
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    string,
+)
 
 
 class CreatePartitionsAssignment(Struct):
@@ -13,6 +24,10 @@ class CreatePartitionsTopic(Struct):
     name: str = string()
     count: int = int32()
     assignments: list[CreatePartitionsAssignment] | None = array(CreatePartitionsAssignment, nullable="0+")
+    drop_after_ms: int = int64("2+", default=-1, tag=OWN_TAGS_FROM)
+    """Ours, for a smaller count: after this time closed partitions go with what they hold; -1: when empty."""
+    allow_key_moves: bool = boolean("2+", tag=OWN_TAGS_FROM + 1)
+    """Ours, for a smaller count: it need not divide the old one."""
 
 
 class CreatePartitionsRequest(Request, api_key=37, versions=(0, 3), flexible=2):

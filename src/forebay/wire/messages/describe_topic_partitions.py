@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from forebay.wire.fields import Request, Response, Struct, array, boolean, int16, int32, string, struct, uuid
+from forebay.wire.fields import (
+    OWN_TAGS_FROM,
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    string,
+    struct,
+    uuid,
+)
 
 
 class TopicRequest(Struct):
@@ -30,6 +43,8 @@ class DescribeTopicPartitionsResponsePartition(Struct):
     eligible_leader_replicas: list[int] | None = array(int32, nullable="0+", default=None)
     last_known_elr: list[int] | None = array(int32, nullable="0+", default=None)
     offline_replicas: list[int] = array(int32)
+    folded_into: int = int32(default=-1, tag=OWN_TAGS_FROM)
+    """Ours: the partition that takes the messages for this one, if it is closed."""
 
 
 class DescribeTopicPartitionsResponseTopic(Struct):
@@ -41,6 +56,10 @@ class DescribeTopicPartitionsResponseTopic(Struct):
         DescribeTopicPartitionsResponsePartition
     )
     topic_authorized_operations: int = int32(default=-2147483648)
+    closed_ms: int = int64(default=-1, tag=OWN_TAGS_FROM)
+    """Ours: when partitions were folded."""
+    drop_ms: int = int64(default=-1, tag=OWN_TAGS_FROM + 1)
+    """Ours: when they go with what they hold; -1: when they are empty."""
 
 
 class DescribeTopicPartitionsResponse(Response, api_key=75, versions=(0, 0), flexible=0):

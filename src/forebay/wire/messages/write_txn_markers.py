@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from forebay.wire.fields import Request, Response, Struct, array, boolean, int8, int16, int32, int64, string
+from forebay.wire.fields import (
+    OWN_TAGS_FROM,
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    string,
+)
+
+UNKNOWN_REVISION = -1
 
 
 class WritableTxnMarkerTopic(Struct):
@@ -21,6 +35,8 @@ class WritableTxnMarker(Struct):
 
 class WriteTxnMarkersRequest(Request, api_key=27, versions=(1, 2), flexible=1):
     markers: list[WritableTxnMarker] = array(WritableTxnMarker)
+    revision: int = int64(default=UNKNOWN_REVISION, tag=OWN_TAGS_FROM)
+    """Ours: the revision of the metadata in which the coordinator has found the partitions."""
 
 
 class WritableTxnMarkerPartitionResult(Struct):

@@ -54,7 +54,7 @@ class DeadLetterTargets:
                 ErrorCode.POLICY_VIOLATION,
                 f"the topic {name!r} is compacted, which deletes dead letters; set cleanup.policy=delete",
             )
-        index = source_partition % len(topic.partitions)
+        index = source_partition % topic.closed_from
         return Target(topic.topic_id, index, image.revision, config.max_message_bytes)
 
     async def _create(self, name: str, *, may_create: bool) -> None:

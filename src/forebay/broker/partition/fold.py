@@ -1,0 +1,21 @@
+"""What a partition knows of its own fold, while it is closed to new messages (`core/cluster/folding.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, kw_only=True)
+class FoldedInto:
+    index: int
+    """The partition of the same topic that takes the messages sent for this one."""
+    revision: int
+    """Of the topic's record that says so."""
+    closed_ms: int
+    """When it was closed, in wall time."""
+    drop_ms: int | None
+    """When it goes with whatever it holds; None: when it is empty."""
+    leader_epoch: int
+    """The term in which its end was looked at."""
+    end_offset: int
+    """Where its log ended when this term found it closed. Below it is all that clients have written."""

@@ -1,0 +1,78 @@
+"""A Produce request of a transaction: appended when the coordinator has agreed, mostly at once."""
+
+from __future__ import annotations
+
+import logging
+
+from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.net.replies import Reply
+from forebay.broker.produce.request import AppendRequest, Encode
+from forebay.broker.produce.service import ProduceService
+from forebay.broker.produce.transaction_verification import Admission, verify
+from forebay.core.partition.folded import PassOn
+from forebay.wire.messages.produce import ProduceRequest
+
+log = logging.getLogger(__name__)
+
+
+class TransactionalRequest:
+    """A request that is appended when its transaction has been verified: mostly at once."""
+
+    __slots__ = ("_context", "_encode", "_known", "_reply", "_request", "_service", "_version")
+
+    def __init__(
+        self,
+        service: ProduceService,
+        context: RequestContext,
+        request: ProduceRequest,
+        encode: Encode,
+        *,
+        version: int,
+        known: PassOn | None = None,
+    ) -> None:
+        """As for `AppendRequest`."""
+        self._service = service
+        self._context = context
+        self._request = request
+        self._encode = encode
+        self._version = version
+        self._known = known
+        self._reply: Reply | None = None
+
+    def start(self) -> Reply:
+        service = self._service
+        done = verify(
+            self._request,
+            self._version,
+            known=self._known,
+            partitions=service.partitions,
+            ask=service.verify_transaction,
+            proceed=self._proceed,
+        )
+        if not done:
+            self._reply = self._context.defer()
+        assert self._reply is not None
+        return self._reply
+
+    def _proceed(self, admission: Admission) -> None:
+        late = self._reply
+        appending = AppendRequest(
+            self._service,
+            self._context,
+            self._request,
+            self._encode,
+            version=self._version,
+            admission=admission,
+            reply=late,
+            known=self._known,
+        )
+        if late is None:
+            self._reply = appending.start()
+            return
+        try:
+            appending.start()
+        except Exception:  # no caller could answer the client
+            log.exception("a request could not be handled")
+            admission.release()
+            late.abort()
+        self._service.write_cycle.finish_soon()

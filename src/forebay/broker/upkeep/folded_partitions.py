@@ -1,0 +1,72 @@
+"""Taking away folded partitions that have had their time. Their leaders do it, from the last one on."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from forebay.broker.broker_time import BrokerTime
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.partition.folding import is_settled
+from forebay.broker.partition.partition import Partition
+from forebay.broker.partition.table import PartitionTable
+from forebay.coordination.metadata import Metadata
+from forebay.coordination.store import StoreError
+from forebay.core.cluster.folding import remove_closed
+
+log = logging.getLogger(__name__)
+
+
+class FoldedPartitions:
+    def __init__(
+        self,
+        partitions: PartitionTable,
+        metadata: Metadata,
+        settings: LiveConfig,
+        time: BrokerTime,
+        *,
+        node_id: int,
+    ) -> None:
+        self._partitions = partitions
+        self._metadata = metadata
+        self._settings = settings
+        self._time = time
+        self._node_id = node_id
+
+    async def remove_over(self) -> None:
+        """Take away what is over and at the end of its topic. What lies before it comes when it is last."""
+        over: dict[bytes, set[int]] = {}
+        for partition in self._partitions.all():
+            if partition.fold is not None and self._is_over(partition):
+                over.setdefault(partition.topic_id, set()).add(partition.index)
+        for topic_id, indexes in over.items():
+            await self._remove(topic_id, indexes)
+
+    def _is_over(self, partition: Partition) -> bool:
+        """Whether it may go: it is empty and nobody sends again what it had, or its time has come."""
+        fold, log_ = partition.fold, partition.log
+        if fold is None or partition.closed or not is_settled(partition):
+            return False
+        now_ms = self._time.trusted_ms()
+        if fold.drop_ms is not None and now_ms >= fold.drop_ms:
+            return True
+        grace_ms = self._settings.current.storage.fold_grace_ms
+        is_empty = log_.start_offset == log_.end_offset and not len(partition.producers.transactions)
+        return is_empty and now_ms >= fold.closed_ms + grace_ms
+
+    async def _remove(self, topic_id: bytes, indexes: set[int]) -> None:
+        topic = self._metadata.image.topic_by_id(topic_id)
+        plan = partial(remove_closed, topic_id=topic_id, over=indexes, node_id=self._node_id)
+        if topic is None or not plan(self._metadata.image):
+            return
+        try:
+            image = await self._metadata.change(plan)
+        except StoreError as error:
+            log.info("folded partitions stay for now", extra={"topic": topic.name, "reason": error.message})
+            return
+        left = image.topic_by_id(topic_id)
+        if left is not None:
+            log.info(
+                "folded partitions are gone",
+                extra={"topic": left.name, "before": len(topic.partitions), "now": len(left.partitions)},
+            )

@@ -1,0 +1,108 @@
+"""Fewer partitions: folding them, and what is to be said of those that are folded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import click
+
+from forebay.cli.client import Client, CommandError
+from forebay.cli.wire import WireConnection, check
+from forebay.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from forebay.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
+_TIMEOUT_MS = 30_000
+_PAGE = 2000
+
+
+class Closed(NamedTuple):
+    """What is known of a topic's folded partitions."""
+
+    into: Mapping[int, int]
+    """Which of the others takes the messages for each of them."""
+    since_ms: int
+    drop_ms: int | None
+
+
+class Duration(click.ParamType[int]):
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        parts = _DURATION.fullmatch(value)
+        if parts is None:
+            self.fail(f"{value!r} is no time: write 30m, 12h or 7d", param, ctx)
+        return int(parts[1]) * _UNITS_MS[parts[2]]
+
+
+def fold(client: Client, name: str, count: int, *, drop_after_ms: int | None, allow_key_moves: bool) -> None:
+    """Close the partitions from `count` on."""
+    wanted = CreatePartitionsTopic(
+        name=name,
+        count=count,
+        assignments=None,
+        drop_after_ms=-1 if drop_after_ms is None else drop_after_ms,
+        allow_key_moves=allow_key_moves,
+    )
+    with WireConnection.open(client) as connection:
+        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=_TIMEOUT_MS)
+        (result,) = connection.ask(request, CreatePartitionsResponse).results
+    check(result.error_code, result.error_message)
+
+
+def closed_partitions(client: Client, names: Iterable[str]) -> dict[str, Closed]:
+    """Of topics with folded partitions. A broker that knows nothing of them says nothing."""
+    found: dict[str, Closed] = {}
+    request = DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name=name) for name in names], response_partition_limit=_PAGE
+    )
+    try:
+        with WireConnection.open(client) as connection:
+            while True:
+                response = connection.ask(request, DescribeTopicPartitionsResponse)
+                for topic in response.topics:
+                    into = {
+                        part.partition_index: part.folded_into
+                        for part in topic.partitions
+                        if part.folded_into >= 0
+                    }
+                    if into:
+                        before = found.get(topic.name or "")
+                        drop_ms = None if topic.drop_ms < 0 else topic.drop_ms
+                        into = {**(before.into if before else {}), **into}
+                        found[topic.name or ""] = Closed(into, topic.closed_ms, drop_ms)
+                if response.next_cursor is None:
+                    return found
+                request.cursor = response.next_cursor
+    except CommandError:
+        return found  # the rest of the description still helps
+
+
+def closing_note(closed: Closed, retention_ms: int) -> str:
+    """When folded partitions will be gone."""
+    first, last = min(closed.into), max(closed.into)
+    which = f"partition {first} is" if first == last else f"partitions {first} to {last} are"
+    text = f"{which} folded since {_time(closed.since_ms)}: new messages go to others, old ones stay readable"
+    if closed.drop_ms is not None:
+        return f"{text} until {_time(closed.drop_ms)} at the latest"
+    if retention_ms < 0:
+        return f"{text} until they are deleted: retention.ms=-1 never empties them"
+    return f"{text} until retention has deleted them, by {_time(closed.since_ms + retention_ms)} or so"
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(" ", "seconds")

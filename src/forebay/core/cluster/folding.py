@@ -1,0 +1,155 @@
+"""Fewer partitions: the last ones of a topic are *folded* into the others, decided on an image.
+
+No client can be told to forget a partition: librdkafka never lowers its count, and a batch of the Java client
+never changes its partition. So a folded partition stays in the metadata, closed to new messages. What clients
+send for partition p is stored in p modulo n, where n partitions stay open. When p is empty it is taken away,
+from the end, since partitions are numbered without gaps. What clients still send for it goes the same way,
+for ever.
+
+A topic may be folded several times. Each fold covers a range of partitions, and the ranges do not overlap;
+from 12 to 4 and later to 2 makes (4 to 11, modulo 4) and (2 to 3, modulo 2). Messages for 7 go to 3, where
+their producer's numbers are known, and from there to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from forebay.config import BrokerConfig, TopicConfig
+from forebay.core.cluster.image import Change, ClusterImage, PartitionDeleted, TopicImage, TopicPut
+from forebay.core.cluster.topic_folds import Fold, Folding
+from forebay.core.cluster.topics import KEEPS_COUNT, check_own, create_partitions, existing_topic
+from forebay.errors import ErrorCode, KafkaError
+
+REMOVED_AT_ONCE_MAX = 32
+"""Partitions that one transaction of the store takes away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldRequest:
+    """What an administrator asks for."""
+
+    count: int
+    """How many partitions stay open."""
+    now_ms: int
+    drop_after_ms: int | None = None
+    """After this time closed partitions go with whatever they hold; None: when retention has emptied them."""
+    allow_key_moves: bool = False
+    """Fold although some keys get another partition."""
+
+
+def fold_topic(
+    image: ClusterImage, broker: BrokerConfig, topic: TopicImage, request: FoldRequest
+) -> list[Change]:
+    """Close the partitions from `request.count` on. Raises KafkaError INVALID_PARTITIONS."""
+    count, current = request.count, len(topic.partitions)
+    check_own(topic.name, KEEPS_COUNT)
+    _check(topic, request)
+    _check_settings(
+        topic,
+        request,
+        TopicConfig.resolve(broker, image.topic_config(topic.name).overrides),
+        grace_ms=broker.storage.fold_grace_ms,
+    )
+    before = topic.record.folding
+    fold = Fold(first=count, end=current, divisor=count)
+    drop_ms = None if request.drop_after_ms is None else request.now_ms + request.drop_after_ms
+    folding = Folding(
+        folds=(fold, *(before.folds if before is not None else ())),
+        closed_ms=request.now_ms,
+        drop_ms=drop_ms,
+        last_epoch=before.last_epoch if before is not None else -1,
+    )
+    return [TopicPut(record=replace(topic.record, folding=folding))]
+
+
+def _check(topic: TopicImage, request: FoldRequest) -> None:
+    count, current = request.count, len(topic.partitions)
+    if count < 1:
+        raise _refused(f"a topic has at least 1 partition, not {count}")
+    if topic.closed_from < current:
+        raise _refused(
+            f"partitions {topic.closed_from} to {current - 1} of {topic.name!r} are being folded already; "
+            "wait until they are gone"
+        )
+    if current % count and not request.allow_key_moves:
+        raise _refused(
+            f"{count} does not divide {current}: some keys would get another partition, now and again when "
+            f"clients learn the new count; choose {_divisors(current)}, or use "
+            f"`forebay topic alter {topic.name} --partitions {count} --allow-key-moves`"
+        )
+
+
+def _check_settings(topic: TopicImage, request: FoldRequest, config: TopicConfig, *, grace_ms: int) -> None:
+    if config.compacted:
+        raise _refused(
+            f"{topic.name!r} is compacted, and partitions of such a topic cannot be folded yet: "
+            "the keys of the closed ones would have to be copied"
+        )
+    if config.delay_enable:
+        raise _refused(
+            f"{topic.name!r} has forebay.delay.enable, and partitions of such a topic cannot be folded yet: "
+            "messages that wait there would be delivered to closed partitions"
+        )
+    drop_after_ms = request.drop_after_ms
+    if drop_after_ms is not None and drop_after_ms < grace_ms:
+        raise _refused(
+            f"closed partitions stay for at least {grace_ms} ms (forebay.fold.grace.ms), not for "
+            f"{drop_after_ms}: producers may still send again what is in them"
+        )
+
+
+def _divisors(count: int) -> str:
+    return ", ".join(str(n) for n in range(1, count) if count % n == 0)
+
+
+def set_partitions(
+    image: ClusterImage,
+    broker: BrokerConfig,
+    name: str,
+    request: FoldRequest,
+    assignment: Sequence[Sequence[int]] | None = None,
+) -> list[Change]:
+    """As many partitions as an administrator asks for: more, or fewer by folding."""
+    topic = existing_topic(image, name)
+    if request.count >= topic.closed_from:
+        return create_partitions(image, name, request.count, assignment)
+    if assignment is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no partitions are added that could be assigned"
+        )
+    return fold_topic(image, broker, topic, request)
+
+
+def remove_closed(image: ClusterImage, topic_id: bytes, over: Container[int], node_id: int) -> list[Change]:
+    """Take away the last partitions of a topic, as far as they are over and led by this broker."""
+    topic = image.topic_by_id(topic_id)
+    if topic is None:
+        return []
+    going = list(_last_ones(topic, over, node_id))
+    if not going:
+        return []
+    left = topic.record.assignment[: going[-1]]
+    states = [topic.partitions[index] for index in going]
+    folding = topic.record.folding
+    assert folding is not None
+    last_epoch = max(folding.last_epoch, *(state.leader_epoch for state in states))
+    return [
+        TopicPut(
+            record=replace(topic.record, assignment=left, folding=replace(folding, last_epoch=last_epoch))
+        ),
+        *(PartitionDeleted(topic_id=topic_id, state=state) for state in states),
+    ]
+
+
+def _last_ones(topic: TopicImage, over: Container[int], node_id: int) -> Iterator[int]:
+    last = len(topic.partitions) - 1
+    for index in range(last, max(topic.closed_from - 1, last - REMOVED_AT_ONCE_MAX), -1):
+        if index not in over or topic.partitions[index].leader != node_id:
+            return
+        yield index
+
+
+def _refused(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_PARTITIONS, message)

@@ -1,0 +1,270 @@
+"""Fewer partitions in a cluster: any broker leads closed ones, and those that take their messages."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay.broker.cluster.peer_connection import PeerConnection
+from forebay.broker.net.sockets import SocketNetwork
+from forebay.clock import SystemClock
+from forebay.errors import ErrorCode
+from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster, retried
+from support.clients.transacting import MOVED, TRANSACTIONS, Producer, make_topic, read_committed
+from support.clients.wire_client import batch, fetch, only_partition, produce, values_of
+
+SETTINGS = {"transaction.state.log.num.partitions": "4", "offsets.topic.num.partitions": "4"}
+PASSING = (*MOVED, ErrorCode.REQUEST_TIMED_OUT)
+PRODUCER = 4711
+NOW_MS = SystemClock().now_ms()
+
+
+async def fold(cluster: LocalCluster, topic: str, count: int, *, node: int = 1, **how: Any) -> None:
+    wanted = CreatePartitionsTopic(name=topic, count=count, assignments=None, **how)
+    response = await cluster.ask(node, CreatePartitionsRequest(topics=[wanted], timeout_ms=60_000), 3)
+    assert response.results[0].error_code == ErrorCode.NONE, response.results[0].error_message
+
+
+async def known(cluster: LocalCluster, topic: str, closed_from: int, *nodes: int) -> None:
+    await eventually(
+        lambda: all(cluster[node].image.topics[topic].closed_from == closed_from for node in nodes)
+    )
+
+
+def numbered(sequence: int, *, of: int) -> bytes:
+    return batch(
+        b"%d:%d" % (of, sequence),
+        producer_id=PRODUCER,
+        producer_epoch=0,
+        base_sequence=sequence,
+        timestamp=NOW_MS,
+    )
+
+
+async def send(
+    cluster: LocalCluster, topic: str, partition: int, data: bytes, *passing: int, node: int | None = None
+) -> tuple[int, int]:
+    async def attempt() -> tuple[Any, int]:
+        leader = cluster.leader(topic, partition) if node is None else node
+        answer = only_partition(
+            await cluster.ask(leader, produce(topic, data, partition=partition, acks=-1), 9)
+        )
+        return answer, answer.error_code
+
+    answer = await retried(attempt, *(passing or PASSING))
+    assert answer.index == partition
+    return answer.error_code, answer.base_offset
+
+
+async def values(cluster: LocalCluster, topic: str, partition: int) -> list[bytes]:
+    async def attempt() -> tuple[Any, int]:
+        leader = cluster.leader(topic, partition)
+        data = only_partition(await cluster.ask(leader, fetch(topic, partitions=[partition]), 12))
+        behind = data.high_watermark < cluster[leader].partitions.get(topic, partition).log.end_offset
+        return data, data.error_code or (ErrorCode.OFFSET_NOT_AVAILABLE if behind else 0)
+
+    data = await retried(attempt, *PASSING, ErrorCode.OFFSET_NOT_AVAILABLE)
+    return [value for _, value in values_of(data.records) if value is not None]
+
+
+async def lead_apart(cluster: LocalCluster, topic: str) -> None:
+    """Partition 3 is folded into 1: let two brokers lead them, none of them the first."""
+    await cluster.lead(topic, 1, 2)
+    await cluster.lead(topic, 3, 3)
+
+
+async def test_a_batch_reaches_the_leader_of_the_partition_that_takes_it(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, SETTINGS) as cluster:
+        topic = await make_topic(cluster, 4)
+        await lead_apart(cluster, topic)
+        for sequence in range(3):
+            assert await send(cluster, topic, 3, numbered(sequence, of=3)) == (0, sequence)
+        await fold(cluster, topic, 2)
+        await known(cluster, topic, 2, 1, 2, 3)
+        assert await send(cluster, topic, 3, numbered(2, of=3)) == (0, 2)
+        code, _ = await send(cluster, topic, 3, numbered(4, of=3))
+        assert code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await send(cluster, topic, 3, numbered(3, of=3)) == (0, 0)
+        assert await send(cluster, topic, 3, batch(b"plain")) == (0, 1)
+        assert await send(cluster, topic, 3, numbered(3, of=3)) == (0, 0)
+        assert await values(cluster, topic, 1) == [b"3:3", b"plain"]
+        assert await values(cluster, topic, 3) == [b"3:0", b"3:1", b"3:2"]
+
+
+async def test_pipelined_batches_keep_their_order_over_the_fold_and_moves_of_both_leaders(
+    tmp_path: Path,
+) -> None:
+    """An idempotent producer keeps five batches in flight and sends again, in order, what was refused."""
+    async with local_cluster(tmp_path, SETTINGS) as cluster:
+        topic = await make_topic(cluster, 4)
+        await lead_apart(cluster, topic)
+        total, acknowledged, step = 120, 0, asyncio.Event()
+
+        async def one(sequence: int) -> bool:
+            leader = cluster.leader(topic, 3)
+            request = produce(topic, numbered(sequence, of=3), partition=3, acks=-1)
+            try:
+                code = only_partition(await cluster.ask(leader, request, 9)).error_code
+            except Exception:
+                return False
+            assert code in (0, *PASSING, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), ErrorCode(code)
+            return bool(code == ErrorCode.NONE)
+
+        async def produce_all() -> None:
+            nonlocal acknowledged
+            while acknowledged < total:
+                window = range(acknowledged, min(acknowledged + 5, total))
+                outcomes = await asyncio.gather(*(one(sequence) for sequence in window))
+                for is_there in outcomes:
+                    if not is_there:
+                        await asyncio.sleep(0.01)
+                        break
+                    acknowledged += 1
+                step.set()
+
+        async def reach(count: int) -> None:
+            while acknowledged < count:
+                step.clear()
+                await step.wait()
+
+        producing = asyncio.create_task(produce_all())
+        await reach(20)
+        await fold(cluster, topic, 2)
+        for number, (index, leader) in enumerate(((1, 3), (3, 1), (3, 2), (1, 1), (1, 2))):
+            await reach(35 + number * 15)
+            await cluster.lead(topic, index, leader)
+        await asyncio.wait_for(producing, 120)
+        old, new = await values(cluster, topic, 3), await values(cluster, topic, 1)
+        assert old + new == [b"3:%d" % sequence for sequence in range(total)]
+        assert len(old) >= 20 and len(new) >= 60
+
+
+async def test_nothing_is_passed_on_before_all_of_the_closed_log_is_committed(tmp_path: Path) -> None:
+    """Otherwise a next leader without the last batches would have them sent again, behind later ones."""
+    settings = SETTINGS | {"replica.lag.time.max.ms": "300000"}
+    async with local_cluster(tmp_path, settings) as cluster:
+        topic = await make_topic(cluster, 4)
+        await lead_apart(cluster, topic)
+        await cluster.in_sync(topic, 3)
+        partition = cluster[3].partitions.get(topic, 3)
+        other = await PeerConnection.open(
+            SocketNetwork().connect, *cluster.address(3), client_id="test", response_bytes_max=1 << 20
+        )
+        with cluster.deaf(topic, 1, 2, index=3), cluster.uninformed(1), cluster.uninformed(2):
+            late = asyncio.create_task(send(cluster, topic, 3, numbered(0, of=3)))
+            await eventually(lambda: partition.log.end_offset == 1)
+            wanted = CreatePartitionsTopic(name=topic, count=2, assignments=None)
+            await other.ask(CreatePartitionsRequest(topics=[wanted], timeout_ms=60_000), 3)
+            assert cluster[3].image.topics[topic].closed_from == 2
+            request = produce(topic, numbered(1, of=3), partition=3, acks=-1)
+            answer = only_partition(await other.ask(request, 9))
+            assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+            assert not late.done()
+        other.close()
+        assert await late == (0, 0)
+        assert await send(cluster, topic, 3, numbered(1, of=3)) == (0, 0)
+
+
+@pytest.mark.parametrize("adds_itself", [False, True])
+@pytest.mark.parametrize("commit", [False, True])
+async def test_a_transaction_over_the_fold_ends_in_both_logs(
+    tmp_path: Path, adds_itself: bool, commit: bool
+) -> None:
+    async with local_cluster(tmp_path, SETTINGS) as cluster:
+        topic = await make_topic(cluster, 4)
+        await lead_apart(cluster, topic)
+        producer = Producer(cluster, topic, adds_itself=adds_itself)
+        await producer.begin()
+        if not adds_itself:
+            await producer.add(3, 1)
+        assert await producer.send(3, b"before") == ErrorCode.NONE
+        assert await producer.send(1, b"beside") == ErrorCode.NONE
+        await fold(cluster, topic, 2)
+        await known(cluster, topic, 2, 1, 2, 3)
+        assert await producer.send(3, b"after") == ErrorCode.NONE
+        await producer.end(commit=commit)
+        old, new = ([b"before"], [b"beside", b"after"]) if commit else ([], [])
+        assert await read_committed(cluster, topic, 3) == old
+        assert await read_committed(cluster, topic, 1) == new
+        for value in (b"next", b"last"):  # and the next transactions, with the same numbers or new ones
+            if not adds_itself:
+                await producer.add(3)
+            assert await producer.send(3, value) == ErrorCode.NONE
+            await producer.end()
+        assert await read_committed(cluster, topic, 1) == [*new, b"next", b"last"]
+        assert await read_committed(cluster, topic, 3) == old
+
+
+async def test_a_coordinator_that_has_not_heard_of_the_fold_does_not_end_half_a_transaction(
+    tmp_path: Path,
+) -> None:
+    async with local_cluster(tmp_path, SETTINGS) as cluster:
+        topic = await make_topic(cluster, 4)
+        producer = Producer(cluster, topic)
+        await producer.begin()
+        for index in range(4):
+            await cluster.lead(TRANSACTIONS, index, 1)
+        await lead_apart(cluster, topic)
+        await producer.add(3)
+        assert await producer.send(3, b"before") == ErrorCode.NONE
+        with cluster.uninformed(1):
+            await fold(cluster, topic, 2, node=2)
+            await known(cluster, topic, 2, 2, 3)
+            assert await producer.send(3, b"after") == ErrorCode.NONE
+            await producer.end(commit=False)
+            taking = cluster[2].partitions.get(topic, 1)
+            assert taking.producers.transactions, "the transaction is open there"
+            assert cluster[3].partitions.get(topic, 3).producers.transactions
+        assert await read_committed(cluster, topic, 1) == []
+        assert await read_committed(cluster, topic, 3) == []
+
+
+async def test_transactions_for_a_partition_that_is_gone(tmp_path: Path) -> None:
+    """A client that never learns the new count goes on for ever, through brokers that never led it."""
+    async with local_cluster(tmp_path, SETTINGS | {"forebay.fold.grace.ms": "0"}) as cluster:
+        topic = await make_topic(cluster, 4)
+        await lead_apart(cluster, topic)
+        assert await send(cluster, topic, 3, numbered(0, of=3)) == (0, 0)
+        await fold(cluster, topic, 2, drop_after_ms=500)
+        await eventually(
+            lambda: all(len(cluster[node].image.topics[topic].partitions) == 2 for node in (1, 2, 3))
+        )
+        for node in (1, 2, 3):
+            assert await send(cluster, topic, 3, batch(b"by %d" % node), node=node) == (0, node - 1)
+
+        producer = Producer(cluster, topic)
+        await producer.begin()
+        for commit in (True, False, True):
+            await producer.add(3, 0)
+            producer_of_3 = _named(producer, node=1 + commit)
+            assert await producer_of_3(3, b"%d" % commit) == ErrorCode.NONE
+            assert await producer.send(0, b"%d" % commit) == ErrorCode.NONE
+            await producer.end(commit=commit)
+        plain = [b"by 1", b"by 2", b"by 3"]
+        assert await read_committed(cluster, topic, 1) == [*plain, b"1", b"1"]
+        assert await read_committed(cluster, topic, 0) == [b"1", b"1"]
+
+
+def _named(producer: Producer, node: int) -> Any:
+    """Its `send`, to a broker that the producer believes to lead."""
+    cluster = producer.cluster
+
+    class Believing:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(cluster, name)
+
+        def leader(self, _topic: str, _index: int = 0) -> int:
+            return node
+
+    async def send_there(partition: int, value: bytes) -> int:
+        producer.cluster = Believing()  # type: ignore[assignment]
+        try:
+            return await producer.send(partition, value)
+        finally:
+            producer.cluster = cluster
+
+    return send_there
