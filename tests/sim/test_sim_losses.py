@@ -9,8 +9,8 @@ from itertools import count
 import pytest
 
 from forebay.core.cluster.image import PartitionState
+from forebay.sim.actors.topic_maker import TopicMaker
 from forebay.sim.simulation import Simulation, Story
-from forebay.sim.workload import TopicMaker
 from forebay.sim.world.node import SimNode
 from forebay.sim.world.places import SURE
 from forebay.sim.world.store import STORE_HOST

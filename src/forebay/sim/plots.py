@@ -135,6 +135,13 @@ PLOTS: dict[str, Plot] = {
     "clocks": Plot(cast=("group", "transactions"), faults=("set_clock",), settings=_TWO),
     # Messages wait for their time, which is set, forward and back.
     "delays": Plot(cast=("delays",), faults=("set_clock",), settings=_TWO),
+    # Messages wait, each for its own time, while leaders do not hear that they were replaced, or lose power.
+    "alarms": Plot(
+        cast=("alarms", "deposer"),
+        faults=("kill", "slow_link", "lose_power", "set_clock"),
+        settings=_TWO,
+        deposing_pause_s=1.0,
+    ),
     # Views are read from leaders that do not hear that they were replaced.
     "views": Plot(
         cast=("exact", "views", "deposer"),

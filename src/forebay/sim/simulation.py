@@ -19,6 +19,7 @@ from forebay.sim.actors.consumers.views import ViewMaker
 from forebay.sim.actors.final_checks import Found, LastAuditor, LastReader
 from forebay.sim.actors.producers.keyed import KeyedAuditor
 from forebay.sim.actors.shares.auditors import LastWorker
+from forebay.sim.actors.topic_maker import TopicMaker
 from forebay.sim.faults.faults import Faults
 from forebay.sim.faults.moves import ENDING, MoveFaults
 from forebay.sim.faults.scene import Scene
@@ -27,10 +28,11 @@ from forebay.sim.models.facts import Counts
 from forebay.sim.models.messages import Model
 from forebay.sim.models.views import wrong_views
 from forebay.sim.plots import ORDINARY, PLOTS
-from forebay.sim.workload import TopicMaker, Workload
+from forebay.sim.workload import Workload
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimNode
 from forebay.sim.world.places import (
+    ALARMS,
     ALL,
     DEAD_LETTER_TOPIC,
     JOBS,
@@ -103,7 +105,7 @@ class Simulation:
         plot = self._plot = ORDINARY if story.plot is None else PLOTS[story.plot]
         settings = {**_settings(world, story), **plot.settings}
         lasting = (
-            [*SURE, LATER, (DEAD_LETTER_TOPIC, 0)]
+            [*SURE, LATER, ALARMS, (DEAD_LETTER_TOPIC, 0)]
             if story.brokers > 1 and settings["min.insync.replicas"] != "1"
             else []
         )
@@ -152,6 +154,8 @@ class Simulation:
         self._wait("all brokers are ready", _START_S_MAX, lambda: all(node.ready for node in self.nodes))
         factor = min(3, self.story.brokers)
         topics = TOPICS | {topic: 1 for topic, _ in self.workload.delayed}
+        if self.workload.has_alarms:
+            topics |= {ALARMS[0]: 1}
         make = partial(TopicMaker, replication_factor=factor, topics=topics)
         maker = self.workload.add("maker", make)
         self._wait("the topics are made", _START_S_MAX, lambda: maker.done)
@@ -193,14 +197,27 @@ class Simulation:
         self._live(_PEACE_S)
         self.faults.set_clocks()
         self._wait("every partition has a member", _HEAL_S_MAX, lambda: not self.workload.unshared())
-        if self.workload.delayed:
+        if self.workload.delayed or self.workload.has_alarms:
             self.faults.set_clocks_right()
         self.workload.stop()
         self._wait("every client has finished", _HEAL_S_MAX, lambda: self.workload.done)
         if self.workload.delayed:
             self._live(LATER_DELAY_MS / 1000)  # so that the messages that nobody waited for are due, too
+        if self.workload.has_alarms:
+            self._wait("nothing waits any more", _HEAL_S_MAX, self._all_rang)
         self._wait("every replica has the same end", _HEAL_S_MAX, self.invariants.settled)
         self._wait("every compacted log is clean", _HEAL_S_MAX, self.invariants.compacted)
+
+    def _all_rang(self) -> bool:
+        """Whether the index of every replica has all of the log, and nothing waits by it."""
+        held = [partition for node in self.nodes if (partition := node.partition(ALARMS)) is not None]
+        return all(
+            partition.waiting is not None
+            and partition.waiting.index is not None
+            and partition.waiting.index.position >= partition.high_watermark
+            and partition.waiting.pending == 0
+            for partition in held
+        )
 
     def _recovered(self) -> bool:
         return self.faults.over and self.invariants.converged()

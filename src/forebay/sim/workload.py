@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
 
 from forebay.broker.ports import Address
 from forebay.core.topic_partition import TopicPartition
-from forebay.errors import ErrorCode
 from forebay.sim.actors.actor import Actor
 from forebay.sim.actors.administrators import Deleter, Elector, Mover, SettingsChanger, TopicKeeper
-from forebay.sim.actors.client import Client, check
+from forebay.sim.actors.client import Client
+from forebay.sim.actors.consumers.alarms import AlarmReader
 from forebay.sim.actors.consumers.delayed import DelayedReader
 from forebay.sim.actors.consumers.member_protocols import ClassicMember, ConsumerMember
 from forebay.sim.actors.consumers.readers import Consumer, OffsetKeeper, Transformer
 from forebay.sim.actors.consumers.views import ViewReader
 from forebay.sim.actors.dialects import CONFLUENT, DIALECTS, JAVA, MODERN, POLITE, RUDE, Dialect, Manners
 from forebay.sim.actors.hostile import Hostile
+from forebay.sim.actors.producers.alarms import AlarmSetter, AlarmTransactions
 from forebay.sim.actors.producers.keyed import KeyedProducer, KeyedTransactions
 from forebay.sim.actors.producers.plain import (
     IdempotentProducer,
@@ -29,12 +30,13 @@ from forebay.sim.actors.producers.plain import (
 )
 from forebay.sim.actors.shares.administrators import Deposer, ShareResetter
 from forebay.sim.actors.shares.auditors import ShareAuditor
-from forebay.sim.actors.shares.settings import chosen_rules, set_up_shares
+from forebay.sim.actors.shares.settings import chosen_rules
 from forebay.sim.models.messages import Model
 from forebay.sim.plots import ORDINARY, Plot
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimProcess
 from forebay.sim.world.places import (
+    ALARMS,
     ALL,
     BRIEF,
     EXACT,
@@ -42,7 +44,6 @@ from forebay.sim.world.places import (
     JOBS,
     KEYED,
     LATER,
-    LATER_DELAY_MS,
     LOOSE,
     PLAIN,
     SHARE_GROUP_NAME,
@@ -51,15 +52,8 @@ from forebay.sim.world.places import (
     SOURCE,
     SURE,
     TARGET,
-    TOPICS,
 )
 from forebay.sim.world.virtual_time import World
-from forebay.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
 
 MakeActor = Callable[[Client, Model], Actor]
 
@@ -71,59 +65,19 @@ _ADMINISTRATORS = 3
 _SHARE_MEMBERS = 3
 _SHARE_CHANCE = 0.67
 """Of a share group in a story in which messages last."""
+_ALARMS_CHANCE = 0.3
+"""Of messages that each wait for their own time."""
 _DELAY_CHANCE = 0.25
 """Of a topic whose messages wait."""
 _VIEWS_CHANCE = 0.25
 _UNCOMMITTED_CHANCE = 0.3
 """Of transactions for a share group that gets all messages, aborted ones, too."""
 
-_SETTINGS: dict[str, dict[str, str]] = {
-    "brief": {"segment.bytes": "1024", "retention.bytes": "2048"},
-    "keyed": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "500"},
-    LATER[0]: {"forebay.delay.ms": str(LATER_DELAY_MS)},
-}
 _FOR_EVER = str(2**63 - 1)
-
-
-class TopicMaker(Actor):
-    """Makes the topics that the others use."""
-
-    def __init__(
-        self, client: Client, model: Model, replication_factor: int, topics: Mapping[str, int] = TOPICS
-    ) -> None:
-        super().__init__(client, model)
-        self._replication_factor = replication_factor
-        self._topics = topics
-        self._settings = {"keyed": {"segment.bytes": self.chance.choice(("130", "400", "1000"))}}
-
-    async def act(self) -> None:
-        await self.retry(self._make)
-        await self.retry(lambda: set_up_shares(self))
-        for name, count in self._topics.items():
-            self.model.topics.made(name, count)
-
-    async def _make(self) -> None:
-        topics = [
-            CreatableTopic(
-                name=name,
-                num_partitions=count,
-                replication_factor=self._replication_factor,
-                configs=_configs(_SETTINGS.get(name, {}) | self._settings.get(name, {})),
-            )
-            for name, count in self._topics.items()
-        ]
-        response = await self.client.ask_any(CreateTopicsRequest(topics=topics), CreateTopicsResponse)
-        for result in response.topics:
-            if result.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:  # an earlier attempt was not answered
-                check(result.error_code)
 
 
 def _manners(chance: Random) -> Manners:
     return chance.choice((POLITE, RUDE))
-
-
-def _configs(settings: Mapping[str, str]) -> list[CreatableTopicConfig]:
-    return [CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
 
 
 def _setting_choices(*, lasting: bool) -> list[tuple[str, str, Sequence[str]]]:
@@ -172,6 +126,8 @@ class Workload:
         """Partitions whose messages wait, if there are such in this story."""
         self.shown = SHOWN if self._has("views", _VIEWS_CHANCE) else []
         """Partitions of views, if there are such in this story."""
+        self.has_alarms = self._has("alarms", _ALARMS_CHANCE)
+        """Whether there are messages that each wait for their own time."""
         model.shares.rules = plot.share_rules or chosen_rules(world.chance("shares"))
         self.on_acknowledged: Callable[[str, float], None] = lambda _host, _asked_at: None
         self.latest_ms: Callable[[str], int] = lambda _host: 0
@@ -208,6 +164,8 @@ class Workload:
             self._add_delayed(self._world.chance("delayed"))
         if self.shown:
             self._add_view_readers(self._world.chance("view-readers"))
+        if self.has_alarms:
+            self._add_alarms(self._world.chance("alarm cast"))
         if self.has_share_group:
             self.add("deposer", self._deposer())
         kinds = self._administrators()
@@ -222,6 +180,7 @@ class Workload:
             "shares": self._add_share_members,
             "delays": self._add_delayed,
             "views": self._add_view_readers,
+            "alarms": self._add_alarms,
         }
         administrators = self._administrators() | {"deposer": self._deposer()}
         for name in cast:
@@ -250,6 +209,19 @@ class Workload:
         for name, is_committed in (("view-reader", False), ("committed-view-reader", True)):
             reader = partial(ViewReader, partitions=self.shown, committed=is_committed)
             self.add(name, reader, chance.choice(DIALECTS))
+
+    def _add_alarms(self, chance: Random) -> None:
+        for name in ("alarmer-a", "alarmer-b"):
+            setter = partial(AlarmSetter, latest_ms=self.any_latest_ms)
+            self.add(name, setter, chance.choice(DIALECTS), _manners(chance))
+        setter_tx = partial(AlarmTransactions, latest_ms=self.any_latest_ms)
+        self.add("alarmer-tx", setter_tx, chance.choice((MODERN, CONFLUENT, JAVA)), RUDE)
+        reader = partial(AlarmReader, latest_ms=self.any_latest_ms)
+        self.add("alarm-reader", reader, chance.choice(DIALECTS))
+
+    def any_latest_ms(self) -> int:
+        """The latest time that any broker's clock has shown."""
+        return max(self.latest_ms(host) for host, _ in self._bootstrap)
 
     def _add_plain(self, chance: Random) -> None:
         self._add("producer", Producer, [PLAIN, BRIEF], chance.choice(DIALECTS), _manners(chance))
@@ -313,7 +285,8 @@ class Workload:
         self.add("delayed-reader", reader, chance.choice(DIALECTS))
 
     def _administrators(self) -> dict[str, MakeActor]:
-        brokers, lasting, sure = len(self._bootstrap), SOURCE in self._model.lasting, [*SURE, *self.delayed]
+        brokers, lasting = len(self._bootstrap), SOURCE in self._model.lasting
+        sure = [*SURE, *self.delayed, *([ALARMS] if self.has_alarms else [])]
         kinds: dict[str, MakeActor] = {"topic-keeper": TopicKeeper, "deleter": partial(Deleter, at=BRIEF)}
         if brokers > 1:
             kinds |= {
@@ -323,10 +296,15 @@ class Workload:
             }
         return kinds
 
+    def _deposed(self) -> list[TopicPartition]:
+        if self.has_share_group:
+            return JOBS
+        return [ALARMS] if self.has_alarms and self._plot.cast is not None else EXACT
+
     def _deposer(self) -> MakeActor:
         return partial(
             Deposer,
-            partitions=JOBS if self.has_share_group else EXACT,
+            partitions=self._deposed(),
             deafen=self.deafen,
             pause_s=self._plot.deposing_pause_s,
         )

@@ -121,6 +121,32 @@ def test_an_index_made_anew_from_a_compacted_log_is_the_same(tmp_path: Path) -> 
         assert b"far" not in values(client, "t")
 
 
+def test_compaction_keeps_the_notes_that_something_needs(tmp_path: Path) -> None:
+    """Too much waits to be carried on, so it stays where it is, and with it what others have ended."""
+    with local_broker(tmp_path, EAGER) as broker, WireClient(broker.bootstrap) as client:
+        create(client, "t", 1, **COMPACTED)
+        kept = []
+        for number in range(10):
+            kept.append(send(client, "t", b"x" * 3_000, after("1h")))
+            send(client, "t", b"%d" % number, at(now_ms() + 50, schedule_key="k"))
+            send(client, "t", b"cancelled", after("1h", schedule_key="gone"))
+        send(client, "t", b"", named(schedule_key="gone"))
+        eventually(lambda: pending(client, "t") == len(kept), "not all were delivered")
+        partition = led(broker, "t")
+        broker.on_loop(lambda _: partition.log.roll())
+        end = partition.log.end_offset
+        eventually(
+            lambda: broker.on_loop(lambda node: node.data.first_dirty_offset("t", 0)) >= end,
+            "the log is not cleaned",
+        )
+    for file in tmp_path.glob("t-0/delays.sqlite*"):
+        file.unlink()
+    with local_broker(tmp_path, EAGER) as broker, WireClient(broker.bootstrap) as client:
+        eventually(lambda: describe(client, "t").error_code == 0, "the index is not ready")
+        assert [each.id for each in describe(client, "t").messages] == kept
+        assert values(client, "t") == [b"9"]
+
+
 def test_a_delayed_tombstone_removes_its_key(broker: LocalBroker, client: WireClient) -> None:
     create(client, "t", 1, **COMPACTED)
     append(client, "t", batch_of((b"value", ()), key=b"expires"))

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from support.faults.alarm_mutants import (
+    compact_notes_that_are_needed,
+    count_notes_without_their_batches,
+    delete_what_waits,
+    deliver_before_the_index_knows_the_term_before,
+    deliver_early,
+    forget_cancellations_that_are_not_indexed,
+    forget_transactions_that_were_open,
+    schedule_what_is_not_committed,
+)
 from support.faults.delay_mutants import (
     forget_delayed_messages,
     hide_messages_until_the_clock_is_as_late_again,
@@ -99,6 +109,10 @@ MUTANTS: dict[Mutant, str] = {
     hide_messages_until_the_clock_is_as_late_again: "delays",
     move_readers_of_views_past_a_message: "views",
     show_in_views_what_is_not_committed: "views",
+    deliver_early: "alarms",
+    schedule_what_is_not_committed: "alarms",
+    forget_transactions_that_were_open: "alarms",
+    deliver_before_the_index_knows_the_term_before: "alarms",
 }
 """Each with the plot whose stories show it."""
 
@@ -111,6 +125,13 @@ CAUGHT_BY_TESTS: dict[Mutant, str] = {
     "test_a_clean_stop_forgets_nothing_of_a_partition_that_could_not_be_opened",
     leave_out_a_batch_whose_beginning_was_deleted: "broker/replication/test_delete_records_replicated.py::"
     "test_a_new_replica_has_the_rest_of_a_batch_whose_beginning_was_deleted",
+    count_notes_without_their_batches: "broker/delays/test_note_reading.py::"
+    "test_a_note_that_was_left_alone_does_not_count",
+    forget_cancellations_that_are_not_indexed: "core/delays/test_unindexed.py::"
+    "test_what_a_note_ends_is_known_until_the_index_has_it",
+    delete_what_waits: "broker/delays/test_delays_upkeep.py::test_retention_by_size_carries_on_what_waits",
+    compact_notes_that_are_needed: "broker/delays/test_delays_upkeep.py::"
+    "test_compaction_keeps_the_notes_that_something_needs",
     do_not_fence_states_that_were_reset: "core/shares/test_share_coordinator.py::TestWrite::"
     "test_only_to_the_state_that_was_read",
     drop_dead_letters_that_cannot_be_written: "broker/shares/test_dead_letters.py::"

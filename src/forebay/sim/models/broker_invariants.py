@@ -80,7 +80,7 @@ class Invariants:
         key = (partition.topic_id, partition.index)
         place = (node.node_id, node.starts, *key)
         start = max(self._checked.get(place, 0), partition.log.start_offset)
-        if start >= partition.high_watermark:
+        if start >= partition.high_watermark or partition.config.compacted:
             return
         committed = self._committed.setdefault(key, {})
         try:

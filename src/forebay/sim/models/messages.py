@@ -13,6 +13,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
 from forebay.core.topic_partition import TopicPartition
+from forebay.sim.models.alarms import Alarms
 from forebay.sim.models.dead_letters import Letter, wrong_letters
 from forebay.sim.models.delays import TopicDelay
 from forebay.sim.models.facts import Content, Counts, Outcome, Sent, Transaction, name_of
@@ -43,6 +44,7 @@ class Model:
         self.topics = Topics()
         self.topic_delay = TopicDelay(fail)
         self.views = Views(fail)
+        self.alarms = Alarms(fail)
 
     @property
     def counts(self) -> Counts:

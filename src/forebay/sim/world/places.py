@@ -46,3 +46,5 @@ VIEWS = {"shown-exact": "exact", "shown-plain": "plain"}
 SHOWN: list[TopicPartition] = [("shown-exact", 0), ("shown-exact", 1), ("shown-plain", 0)]
 SHOWN_EVERY = 3
 """A view shows the offsets that this number divides."""
+ALARMS: TopicPartition = ("alarms", 0)
+"""Only in some stories: its messages wait, each for its own time."""

@@ -1,0 +1,74 @@
+"""Producers of messages that wait for their time, which they replace and cancel before it has come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from forebay.core.delays.headers import DELIVER_AT, SCHEDULE_KEY
+from forebay.core.topic_partition import TopicPartition
+from forebay.sim.actors.client import Client
+from forebay.sim.actors.producers.plain import Batch, IdempotentProducer, Producer
+from forebay.sim.actors.producers.transactional import ContinuingProducer
+from forebay.sim.models.alarms import Alarm
+from forebay.sim.models.facts import Transaction
+from forebay.sim.models.messages import Model
+from forebay.sim.world.places import ALARMS
+from forebay.wire.records import Header, Record
+
+_AHEAD_MS = (-300, 4_000)
+_KEYS = 3
+_KEY_CHANCE = 0.5
+_CANCEL_CHANCE = 0.15
+
+
+class _SetsAlarms(Producer):
+    latest_ms: Callable[[], int]
+    """The latest time that any broker's clock has shown."""
+
+    def __init__(self, client: Client, model: Model, latest_ms: Callable[[], int]) -> None:
+        super().__init__(client, model, [ALARMS])
+        self.latest_ms = latest_ms
+        self._ends: dict[bytes, list[Alarm]] = {}
+        """By batch: what it ends."""
+
+    def make(
+        self, at: TopicPartition, values: Sequence[bytes], transaction: Transaction | None = None
+    ) -> Batch:
+        ends: list[Alarm] = []
+        made: list[Record] = []
+        for value in values:
+            self.count(at)
+            made.append(self._record(len(made), value, transaction, ends))
+        batch = self.number(at, made, [record.value or b"" for record in made], transaction)
+        self._ends[batch.data] = ends if transaction is None else []
+        return batch
+
+    def _record(
+        self, number: int, value: bytes, transaction: Transaction | None, ends: list[Alarm]
+    ) -> Record:
+        now_ms, key = self.now_ms(), None
+        headers: list[Header] = []
+        if self.chance.random() < _KEY_CHANCE:
+            key = b"%s/%d" % (self.name.encode(), self.chance.randrange(_KEYS))
+            headers.append((SCHEDULE_KEY, key))
+        if key is not None and self.chance.random() < _CANCEL_CHANCE:
+            ends += self.model.alarms.end(key)
+            return Record(number, now_ms, value, None, headers)
+        due_ms = now_ms + self.chance.randint(*_AHEAD_MS)
+        headers.append((DELIVER_AT, str(due_ms).encode()))
+        ends += self.model.alarms.schedule(value, due_ms, key, transaction)
+        return Record(number, now_ms, value, value, headers)
+
+    def settled(self, batch: Batch, offset: int) -> None:  # noqa: ARG002 - where it waits does not matter
+        for value in batch.values:
+            if value:
+                self.model.alarms.acknowledge(value)
+        self.model.alarms.ended(self._ends.pop(batch.data), self.latest_ms())
+
+
+class AlarmSetter(_SetsAlarms, IdempotentProducer):
+    pause_s = 0.4
+
+
+class AlarmTransactions(_SetsAlarms, ContinuingProducer):
+    """The same in transactions."""

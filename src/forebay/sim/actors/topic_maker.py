@@ -1,0 +1,77 @@
+"""The topics of a story, and their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from forebay.errors import ErrorCode
+from forebay.sim.actors.actor import Actor
+from forebay.sim.actors.client import Client, check
+from forebay.sim.actors.shares.settings import set_up_shares
+from forebay.sim.models.messages import Model
+from forebay.sim.world.places import (
+    ALARMS,
+    LATER,
+    LATER_DELAY_MS,
+    TOPICS,
+)
+from forebay.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+_CLEAN_SOON = {"min.cleanable.dirty.ratio": "0.01"}
+_SETTINGS: dict[str, dict[str, str]] = {
+    "brief": {"segment.bytes": "1024", "retention.bytes": "2048"},
+    "keyed": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "500"},
+    LATER[0]: {"forebay.delay.ms": str(LATER_DELAY_MS)},
+    ALARMS[0]: {"forebay.delay.enable": "true", "forebay.delay.max.ms": str(2**63 - 1)},
+}
+_ALARM_SETTINGS: tuple[dict[str, str], ...] = (
+    {},
+    {"segment.bytes": "1000", "cleanup.policy": "compact", "delete.retention.ms": "0", **_CLEAN_SOON},
+    {"segment.bytes": "4000", "cleanup.policy": "compact", "delete.retention.ms": "500", **_CLEAN_SOON},
+)
+"""Each message has a key of its own, so compaction takes nothing but notes."""
+
+
+class TopicMaker(Actor):
+    """Makes the topics that the others use."""
+
+    def __init__(
+        self, client: Client, model: Model, replication_factor: int, topics: Mapping[str, int] = TOPICS
+    ) -> None:
+        super().__init__(client, model)
+        self._replication_factor = replication_factor
+        self._topics = topics
+        self._settings = {
+            "keyed": {"segment.bytes": self.chance.choice(("130", "400", "1000"))},
+            ALARMS[0]: self.world.chance("alarm settings").choice(_ALARM_SETTINGS),
+        }
+
+    async def act(self) -> None:
+        await self.retry(self._make)
+        await self.retry(lambda: set_up_shares(self))
+        for name, count in self._topics.items():
+            self.model.topics.made(name, count)
+
+    async def _make(self) -> None:
+        topics = [
+            CreatableTopic(
+                name=name,
+                num_partitions=count,
+                replication_factor=self._replication_factor,
+                configs=_configs(_SETTINGS.get(name, {}) | self._settings.get(name, {})),
+            )
+            for name, count in self._topics.items()
+        ]
+        response = await self.client.ask_any(CreateTopicsRequest(topics=topics), CreateTopicsResponse)
+        for result in response.topics:
+            if result.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:  # an earlier attempt was not answered
+                check(result.error_code)
+
+
+def _configs(settings: Mapping[str, str]) -> list[CreatableTopicConfig]:
+    return [CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]

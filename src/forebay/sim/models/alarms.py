@@ -1,0 +1,98 @@
+"""The model of messages that each wait for their own time: delivered once, not early, none lost.
+
+A producer may replace or cancel what it has scheduled. Whether that was in time is certain only if it was
+acknowledged while the clocks of all brokers showed less than the time of the message. Else the message may
+have been delivered or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from forebay.sim.models.facts import Outcome, Transaction, name_of
+from forebay.sim.world.places import ALARMS
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Alarm:
+    """A message, and what its producer knows of it."""
+
+    due_ms: int
+    key: bytes | None
+    transaction: Transaction | None
+    acknowledged: bool = False
+    may_be_ended: bool = False
+    """Another was sent that takes its place, or ends it."""
+    ended: bool = False
+    """And that was acknowledged in time."""
+    rang_at: int | None = None
+    """The offset at which it was read."""
+
+
+class Alarms:
+    def __init__(self, fail: Callable[[str], None]) -> None:
+        self._fail = fail
+        self._alarms: dict[bytes, Alarm] = {}
+        self._by_key: dict[bytes, list[Alarm]] = {}
+
+    # -- what producers do -------------------------------------------------------------------------------
+
+    def schedule(
+        self, value: bytes, due_ms: int, key: bytes | None, transaction: Transaction | None
+    ) -> list[Alarm]:
+        """A message is going to be sent; those before it that it may end."""
+        ends = [] if key is None else self.end(key)
+        alarm = self._alarms[value] = Alarm(due_ms=due_ms, key=key, transaction=transaction)
+        if key is not None:
+            self._by_key.setdefault(key, []).append(alarm)
+        return ends
+
+    def end(self, key: bytes) -> list[Alarm]:
+        """What waits under a key is going to be ended: what is known to be scheduled, and may wait."""
+        before = self._by_key.pop(key, [])
+        for alarm in before:
+            alarm.may_be_ended = True
+        return [alarm for alarm in before if alarm.acknowledged and alarm.transaction is None]
+
+    def acknowledge(self, value: bytes) -> None:
+        self._alarms[value].acknowledged = True
+
+    def ended(self, alarms: list[Alarm], clock_ms: int) -> None:
+        """What ends these was acknowledged. `clock_ms`: the latest time that any broker has shown."""
+        for alarm in alarms:
+            alarm.ended = alarm.ended or clock_ms < alarm.due_ms
+
+    # -- what readers see --------------------------------------------------------------------------------
+
+    def read(self, reader: str, value: bytes, offset: int, clock_ms: int) -> None:
+        alarm, place = self._alarms.get(value), name_of(ALARMS, offset)
+        if alarm is None:
+            self._fail(f"{reader} read {value!r} at {place}, which nobody sent")
+            return
+        what = f"{reader} read {value!r} at {place}"
+        if clock_ms < alarm.due_ms:
+            self._fail(f"{what} {alarm.due_ms - clock_ms} ms before its time")
+        if alarm.rang_at not in (None, offset):
+            self._fail(f"{what}, which it had read at {alarm.rang_at} already")
+        if alarm.ended:
+            self._fail(f"{what}, which was replaced or cancelled in time")
+        alarm.rang_at = offset
+
+    def saw_uncommitted(self, reader: str, value: bytes) -> None:
+        """It was delivered: its transaction must have been committed."""
+        alarm = self._alarms.get(value)
+        transaction = None if alarm is None else alarm.transaction
+        if transaction is not None and transaction.outcome in (Outcome.ABORTED, Outcome.OPEN):
+            self._fail(f"{reader} read {value!r} of a transaction that is {transaction.outcome.value}")
+
+    def missing(self) -> list[bytes]:
+        """What is certain to be delivered, and was not read yet."""
+        return [
+            value
+            for value, alarm in self._alarms.items()
+            if alarm.rang_at is None
+            and alarm.acknowledged
+            and not alarm.may_be_ended
+            and (alarm.transaction is None or alarm.transaction.outcome is Outcome.COMMITTED)
+        ]

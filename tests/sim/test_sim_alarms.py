@@ -1,0 +1,70 @@
+"""The model of messages that each wait for their own time."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.sim.models.alarms import Alarms
+from forebay.sim.models.facts import Outcome, Transaction
+
+DUE = 1_000
+
+
+@pytest.fixture
+def breaches() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def model(breaches: list[str]) -> Alarms:
+    return Alarms(breaches.append)
+
+
+def test_a_message_is_read_once_and_not_before_its_time(model: Alarms, breaches: list[str]) -> None:
+    model.schedule(b"a", DUE, None, None)
+    model.acknowledge(b"a")
+    assert model.missing() == [b"a"]
+    model.read("reader", b"a", 7, DUE)
+    model.read("reader", b"a", 7, DUE)
+    assert not breaches and not model.missing()
+    model.read("reader", b"a", 8, DUE)
+    model.read("reader", b"x", 9, DUE)
+    model.schedule(b"b", DUE, None, None)
+    model.read("reader", b"b", 10, DUE - 1)
+    twice, unknown, early = breaches
+    assert "already" in twice and "nobody" in unknown and "1 ms before" in early
+
+
+def test_what_was_cancelled_in_time_is_not_read(model: Alarms, breaches: list[str]) -> None:
+    model.schedule(b"early", DUE, b"k", None)
+    model.acknowledge(b"early")
+    model.ended(model.schedule(b"late", DUE, b"k", None), DUE - 1)
+    model.acknowledge(b"late")
+    model.ended(model.end(b"k"), DUE)
+    assert model.missing() == [], "both may be ended"
+    model.read("reader", b"late", 1, DUE)
+    assert not breaches
+    model.read("reader", b"early", 2, DUE)
+    assert "in time" in breaches[0]
+
+
+def test_what_was_not_acknowledged_may_come_after_what_ends_it(model: Alarms, breaches: list[str]) -> None:
+    model.schedule(b"lost", DUE, b"k", None)
+    model.ended(model.end(b"k"), DUE - 1)
+    model.read("reader", b"lost", 1, DUE)
+    assert not breaches
+
+
+@pytest.mark.parametrize(("outcome", "must"), [(Outcome.COMMITTED, True), (Outcome.COMMIT_ASKED, False)])
+def test_a_transaction_counts_when_it_is_committed(
+    model: Alarms, breaches: list[str], outcome: Outcome, must: bool
+) -> None:
+    transaction = Transaction("t")
+    model.schedule(b"a", DUE, None, transaction)
+    model.acknowledge(b"a")
+    model.saw_uncommitted("reader", b"a")
+    assert "open" in breaches[0]
+    transaction.outcome = outcome
+    assert bool(model.missing()) is must
+    model.saw_uncommitted("reader", b"a")
+    assert len(breaches) == 1

@@ -1,0 +1,77 @@
+"""Mistakes with messages that each wait for their own time; see mutants.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from forebay.broker.delays import note_reading
+from forebay.broker.partition.waiting_messages import WaitingMessages
+from forebay.broker.upkeep import retention
+from forebay.core.delays.unindexed import UnindexedNotes
+from forebay.core.partition.compaction.batch_filter import BatchFilter
+from forebay.storage.delay_index import Entry, SqliteDelayIndex, Undecided
+from forebay.wire.state.delay_notes import Waiting
+
+
+def count_notes_without_their_batches(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(note_reading, "binds", lambda _note, _after: True)
+
+
+def deliver_before_the_index_knows_the_term_before(patch: pytest.MonkeyPatch) -> None:
+    """What a leader before has delivered is not known yet."""
+    begin_term = WaitingMessages.begin_term
+
+    def at_once(self: WaitingMessages, leader_epoch: int, _start_offset: int) -> None:
+        begin_term(self, leader_epoch, 0)
+
+    patch.setattr(WaitingMessages, "begin_term", at_once)
+
+
+def forget_cancellations_that_are_not_indexed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(UnindexedNotes, "ends", lambda _self, _message: False)
+    patch.setattr(UnindexedNotes, "ended_names", lambda _self: (frozenset(), frozenset()))
+
+
+def deliver_early(patch: pytest.MonkeyPatch) -> None:
+    due = SqliteDelayIndex.due
+
+    def early(self: SqliteDelayIndex, now_ms: int, **how: int) -> list[Waiting]:
+        return due(self, now_ms + 300, **how)
+
+    patch.setattr(SqliteDelayIndex, "due", early)
+
+
+def schedule_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
+    """Notes of transactions count at once."""
+    settle = note_reading._settle
+
+    def at_once(read: note_reading.NotesRead, bound: Any, after: Any) -> None:
+        settle(read, bound, after._replace(attributes=after.attributes & ~0x10))
+
+    patch.setattr(note_reading, "_settle", at_once)
+
+
+def forget_transactions_that_were_open(patch: pytest.MonkeyPatch) -> None:
+    take = SqliteDelayIndex._take
+
+    def drop(self: SqliteDelayIndex, db: Any, entry: Entry) -> None:
+        if not isinstance(entry, Undecided):
+            take(self, db, entry)
+
+    patch.setattr(SqliteDelayIndex, "_take", drop)
+
+
+def delete_what_waits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(retention, "_without_waiting", lambda _partition, plan: plan)
+
+
+def compact_notes_that_are_needed(patch: pytest.MonkeyPatch) -> None:
+    clean_note = BatchFilter._clean_note
+
+    def clean(self: BatchFilter, batch: Any, header: Any) -> Any:
+        self.notes_below = 2**63
+        return clean_note(self, batch, header)
+
+    patch.setattr(BatchFilter, "_clean_note", clean)
