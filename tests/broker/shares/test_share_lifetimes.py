@@ -291,6 +291,18 @@ def test_an_acknowledgement_with_a_fetch_that_takes_too_long_does_not_wait_for_m
         assert parts(answer)[0].acknowledge_error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
+def test_an_acknowledgement_with_a_fetch_is_answered_though_no_message_comes(
+    client: WireClient, topic: str
+) -> None:
+    topic_id, _ = made(client, topic)
+    append(client, topic, batch(b"a"))
+    member = ShareMember(client, topic, topic_id)
+    member.take()
+    answer = member.fetch(acks={0: [ack(0)]}, wait_ms=3_600_000)
+    assert parts(answer)[0].acknowledge_error_code == ErrorCode.NONE
+    assert start_offset(client, topic) == 1
+
+
 def test_what_comes_while_an_acknowledgement_is_persisted_is_in_its_answer(
     local: LocalBroker, client: WireClient, other: WireClient, topic: str
 ) -> None:

@@ -30,6 +30,9 @@ class Found(NamedTuple):
 
 class _Batch(NamedTuple):
     position: int
+    size: int
+    first: int
+    last: int
     header: BatchHeader
 
 
@@ -50,7 +53,7 @@ def acquire(share: LiveShare, member_id: str, demand: Demand, *, max_bytes: int,
         records_max = min(demand.records_max, share.settings.partition_max_record_locks)
         batches, last = _batches(partition, part, offset + records_max - 1)
         visible = _visible(partition, batches, share.settings.is_read_committed, offset, last + 1)
-        read = LogRead(offset, last, [(each.header.base_offset, each.header.last_offset) for each in visible])
+        read = LogRead(offset, last, [(each.first, each.last) for each in visible])
         ranges, write = machine.acquire(member_id, read, demand, now_ms=now_ms)
         share.changed()
         if ranges:
@@ -69,11 +72,10 @@ def _batches(partition: Partition, part: LogSlice, upto: int) -> tuple[list[_Bat
     batches: list[_Batch] = []
     last = part.next_offset - 1
     for position, header in partition.log.headers(part):
-        if header.last_offset > last:
-            header = header._replace(last_offset_delta=last - header.base_offset)
-        batches.append(_Batch(position, header))
-        if header.last_offset >= upto:
-            return batches, header.last_offset
+        batch_last = min(header.last_offset, last)
+        batches.append(_Batch(position, header.size, header.base_offset, batch_last, header))
+        if batch_last >= upto:
+            return batches, batch_last
     return batches, last
 
 
@@ -92,7 +94,7 @@ def _visible(
             each.header.is_transactional
             and any(
                 txn.producer_id == each.header.producer_id
-                and txn.first_offset <= each.header.base_offset <= txn.last_offset
+                and txn.first_offset <= each.first <= txn.last_offset
                 for txn in aborted
             )
         )
@@ -103,6 +105,6 @@ def _cut(part: LogSlice, batches: list[_Batch], ranges: list[Acquired]) -> LogSl
     """The part of a slice from the first acquired record to the last."""
     assert part.range is not None
     first, last = ranges[0].first, ranges[-1].last
-    acquired = [b for b in batches if first <= b.header.last_offset and b.header.base_offset <= last]
-    begin, end = acquired[0].position, acquired[-1].position + acquired[-1].header.size
+    acquired = [each for each in batches if first <= each.last and each.first <= last]
+    begin, end = acquired[0].position, acquired[-1].position + acquired[-1].size
     return part._replace(range=FileRange(part.range.file, begin, end - begin))

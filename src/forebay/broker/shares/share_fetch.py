@@ -2,8 +2,8 @@
 
 Acknowledgements that ride along are applied first. Then the partitions of the session are looked at in turn,
 until the member has as many records as it wants. If there are none, the request waits for an append, for
-records that others give back, or until its acknowledgements are persisted or its time is up. The answer is
-made of ranges of files.
+records that others give back, or until its time is up. If it has acknowledged something, that is a moment
+after this is persisted. The answer is made of ranges of files.
 """
 
 from __future__ import annotations
@@ -36,6 +36,10 @@ log = logging.getLogger(__name__)
 
 RECORD_LIMIT = 1
 """The acquire mode in which max_records is not exceeded."""
+_GRACE_S = 0.02
+"""How long the answer to acknowledgements waits for records that could go with it. Where there is work, some
+come soon. Without the wait there would be two answers instead of one, and a record that comes in between
+would find nobody who waits for it."""
 _NO_RECORDS = b""
 _KNOWN_TO_CLIENTS = frozenset(
     {
@@ -144,7 +148,7 @@ class ShareFetch(ShareCall):
     def _await_records(self) -> Reply:
         """Nothing was found, so all partitions of the session have been looked at.
 
-        Acknowledgements are answered when they are persisted: then there is no wait for records any more.
+        Once acknowledgements are persisted, their answer does not wait for records for longer than _GRACE_S.
         """
         self._reply = self._context.defer()
         shares = self._shares.values()
@@ -163,10 +167,10 @@ class ShareFetch(ShareCall):
         return self._reply
 
     def _settled(self) -> None:
-        if self._wait is not None and not self._wait.done:
-            self._wait.finish()
-        else:
+        if self._wait is None or self._wait.done:
             super()._settled()
+        else:
+            self._service.loop.call_later(_GRACE_S, self._wait.finish)
 
     def _missing(self, arrived: object, *_: object) -> int:
         """Bytes to wait for: none once there is something to answer. Others wait behind it: no exceptions."""

@@ -66,35 +66,52 @@ class BatchFile:
 
     def hops(self, position: int = 0, min_offset: int | None = None) -> Iterator[Hop]:
         """Batch after batch to the written end, headers only. Raises CorruptBatch where they do not fit."""
-        for hop, _, _ in self._walk(position, self.base_offset if min_offset is None else min_offset):
-            yield hop
-
-    def headers(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch from here to `end`. Raises CorruptBatch like `hops`."""
-        for hop, chunk, at in self._walk(position, 0):
-            if hop.position >= end:
-                return
-            yield hop.position, read_header(chunk, at)
-
-    def _walk(self, position: int, expected: int) -> Iterator[tuple[Hop, bytes, int]]:
-        """Each batch, and where its header is in which bytes."""
-        end = self.size
+        expected = self.base_offset if min_offset is None else min_offset
         chunk, chunk_start = b"", position
-        while position < end:
+        while position < self.size:
             at = position - chunk_start
             if at + HEADER_SIZE > len(chunk):
                 chunk, chunk_start, at = self._pread(_HOP_CHUNK_BYTES, position), position, 0
             hop = self.hop_at(chunk, at, position, expected)
-            yield hop, chunk, at
+            yield hop
             position += hop.size
             expected = hop.last_offset + 1
 
+    def headers(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch from here to `end`. Raises CorruptBatch like `hops`.
+
+        Large batches are passed over without reading more than their headers.
+        """
+        chunk, chunk_start, wanted, expected = b"", position, _HOP_CHUNK_BYTES, 0
+        while position < end:
+            at = position - chunk_start
+            if at + HEADER_SIZE > len(chunk):
+                chunk, chunk_start, at = self._pread(wanted, position), position, 0
+                self._check_length(chunk, 0, position)
+            header = read_header(chunk, at)
+            size = self._check(position, header[0], header[1], header[3], header[6], expected)
+            yield position, header
+            position += size
+            expected = header[0] + header[6] + 1
+            wanted = _HOP_CHUNK_BYTES if size < _HOP_CHUNK_BYTES else HEADER_SIZE
+
     def hop_at(self, chunk: bytes | memoryview, at: int, position: int, expected: int) -> Hop:
-        if len(chunk) - at < HEADER_SIZE:
-            raise CorruptBatch(self.file.path, position, "a batch header is cut short")
+        self._check_length(chunk, at, position)
         base_offset, length, _, magic, _, _, last_offset_delta, base_timestamp, max_timestamp = (
             _PREFIX.unpack_from(chunk, at)
         )
+        size = self._check(position, base_offset, length, magic, last_offset_delta, expected)
+        last_offset = base_offset + last_offset_delta
+        return Hop(position, size, base_offset, last_offset, base_timestamp, max_timestamp)
+
+    def _check_length(self, chunk: bytes | memoryview, at: int, position: int) -> None:
+        if len(chunk) - at < HEADER_SIZE:
+            raise CorruptBatch(self.file.path, position, "a batch header is cut short")
+
+    def _check(
+        self, position: int, base_offset: int, length: int, magic: int, last_offset_delta: int, expected: int
+    ) -> int:
+        """The size of a batch whose header says this, if it can be there; else CorruptBatch is raised."""
         size = length + _LENGTH_PREFIX
         if magic != MAGIC or size < HEADER_SIZE or last_offset_delta < 0 or position + size > self.size:
             raise CorruptBatch(self.file.path, position, "this is not the header of a whole batch")
@@ -102,7 +119,7 @@ class BatchFile:
         too_far = last_offset >= self.next_base or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
         if base_offset < expected or too_far:
             raise CorruptBatch(self.file.path, position, f"offset {base_offset} does not belong here")
-        return Hop(position, size, base_offset, last_offset, base_timestamp, max_timestamp)
+        return size
 
     def batches(
         self, position: int = 0, *, end: int | None = None, min_offset: int | None = None
