@@ -242,6 +242,8 @@ class ShareFetch(ShareCall):
             self._keep_held()
         topics: dict[bytes, list[PartitionData]] = {}
         for at, is_due in self._answered_partitions().items():
+            if not (is_due or at in self._deliveries or at in self._errors or at in self._acknowledged):
+                continue  # a session may have many partitions, most of them without news
             data = self._partition(at)
             says_something = data.acquired_records or data.error_code or at in self._acknowledged
             if says_something or is_due:
