@@ -146,7 +146,7 @@ PLOTS: dict[str, Plot] = {
     "views": Plot(
         cast=("exact", "views", "deposer"),
         faults=("slow_link", "reset"),
-        settings=_TWO,
+        settings=_TWO | {"log.segment.bytes": "4096"},
         deposing_pause_s=1.0,
     ),
     # -- share groups ------------------------------------------------------------------------------------

@@ -64,6 +64,7 @@ from support.faults.share_mutants import (
     renew_locks_without_effect,
 )
 from support.faults.view_mutants import (
+    begin_too_late_in_the_cache_of_views,
     move_readers_of_views_past_a_message,
     show_in_views_what_is_not_committed,
 )
@@ -113,6 +114,7 @@ MUTANTS: dict[Mutant, str] = {
     schedule_what_is_not_committed: "alarms",
     forget_transactions_that_were_open: "alarms",
     deliver_before_the_index_knows_the_term_before: "alarms",
+    begin_too_late_in_the_cache_of_views: "views",
 }
 """Each with the plot whose stories show it."""
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import pytest
 
 from forebay.broker.fetch.view_fetch import ViewFetch
 from forebay.broker.fetch.view_read import ViewRead
 from forebay.broker.partition.partition import Partition
+from forebay.broker.views import cache
+from forebay.broker.views.cache import Cached, CachedSegment
 from forebay.core.partition.fetch_session import FetchTarget
 from forebay.storage.log.segment.segment_list import LogSlice
 from forebay.wire.batch import BatchHeader
@@ -29,3 +33,15 @@ def show_in_views_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
         return take_slice(self, partition, target, left, partition.log.end_offset)
 
     patch.setattr(ViewFetch, "_slice", to_the_end)
+
+
+def begin_too_late_in_the_cache_of_views(patch: pytest.MonkeyPatch) -> None:
+    """The batch that holds the offset asked for is left out."""
+    part = CachedSegment.part
+
+    def later(self: CachedSegment, offset: int, max_bytes: int) -> Cached | None:
+        after = bisect_right(self.offsets, offset)
+        return part(self, self.offsets[after] if after < len(self.offsets) else offset, max_bytes)
+
+    patch.setattr(CachedSegment, "part", later)
+    patch.setattr(cache, "_INDEX_BYTES", 1)

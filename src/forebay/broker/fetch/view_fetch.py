@@ -39,6 +39,8 @@ _AFTER_A_MATCH_BYTES = 1 << 20
 """Of the source, examined by a fetch that has something to answer."""
 _SCAN_S = 0.2
 """How long a fetch goes on from slice to slice."""
+_PENDING_MAX = 16
+"""Slices that a fetch of many partitions has filtered at a time: what they become is held in memory."""
 _CACHED_PARTS_MAX = 32
 """Parts of the cache that are taken at a time, of partitions with many small segments."""
 _TRIES_MAX = 5
@@ -176,6 +178,8 @@ class ViewFetch(ConsumerFetch):
         if is_full or not self._scans or read.examined_bytes >= self._examined_max(read):
             self._urgent = self._urgent or read.next_offset < end
             return nothing
+        if len(self._pending) >= _PENDING_MAX:
+            return nothing  # its turn comes when those before it are done
         room = min(wanted.partition_max_bytes, left)
         for _ in range(_CACHED_PARTS_MAX):
             found = partition.log.read(read.next_offset, _SLICE_BYTES, upper_offset=end)

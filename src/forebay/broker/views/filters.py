@@ -1,7 +1,7 @@
 """Filtering in threads: batches of a source become batches of a view.
 
-A thread that filters shares the interpreter with the event loop. So it is given small slices of a log. The
-queries are compiled by the same threads, when they are first used.
+A thread that filters shares the interpreter with the event loop. So it is given small slices of a log, and
+rests between batches (`pace.py`). The same threads compile the queries, when they are first used.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import NamedTuple
 
+from forebay.broker.pace import Pace
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.views.cache import ViewCache
 from forebay.clock import Clock
@@ -109,6 +110,7 @@ class ViewFilters:
                 partition=source.partition,
                 now_ms=self._clock.now_ms(),
                 decompress_max_bytes=self._decompress_max_bytes(),
+                spend=Pace(self._clock).spend,
             )
             self.cache.add(view, found, source.generation, filtered)
             return filtered

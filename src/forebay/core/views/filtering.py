@@ -13,6 +13,7 @@ lengths.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from forebay.core.views.matching import matching_records
@@ -52,9 +53,11 @@ def filter_batches(
     partition: int,
     now_ms: int,
     decompress_max_bytes: int,
+    spend: Callable[[int], None] | None = None,
 ) -> Filtered:
     """The batches from `first_offset` on and before `end_offset`, as the view shows them.
 
+    `spend` is called after each batch with its size: a thread may rest there.
     Raises ProtocolError if the first of them is damaged; ends before one that is so later.
     """
     work = _Work(view, Scope(topic, partition, now_ms), first_offset, decompress_max_bytes)
@@ -65,6 +68,8 @@ def filter_batches(
             break
         try:
             work.take(data[position : position + header.size], header)
+            if spend is not None:
+                spend(header.size)
         except ProtocolError:
             if work.next_offset == first_offset:
                 raise
