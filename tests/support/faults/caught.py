@@ -40,6 +40,7 @@ from support.faults.mutants import (
     no_sync_before_being_left_alone,
     no_sync_where_nobody_else_is_in_sync,
     number_no_generations,
+    refuse_for_good_without_asking_followers,
     say_nothing_of_lost_power,
     serve_beyond_the_high_watermark,
     serve_committed_readers_undecided_messages,
@@ -119,6 +120,8 @@ MUTANTS: dict[Mutant, str] = {
 """Each with the plot whose stories show it."""
 
 CAUGHT_BY_TESTS: dict[Mutant, str] = {
+    refuse_for_good_without_asking_followers: "broker/produce/test_refusals_replicated.py::"
+    "test_a_deposed_leader_that_hears_nothing_refuses_nothing_for_good",
     no_sync_before_being_left_alone: "broker/replication/test_lone_leader.py::"
     "test_what_the_dead_had_is_synced_when_they_are_missed",
     forget_deletions_that_a_replica_has_not_seen: "broker/replication/test_deletions_replicated.py::"

@@ -30,7 +30,7 @@ from forebay.core.groups.consumer.group import ConsumerBase
 from forebay.core.groups.consumer.heartbeat import ConsumerGroup
 from forebay.core.partition import admission
 from forebay.core.partition.admission import Decision, Repeats
-from forebay.core.partition.follower_progress import Leadership
+from forebay.core.partition.follower_progress import LeaderProof, Leadership
 from forebay.core.partition.producer_table import ProducerState, ProducerTable
 from forebay.core.step import Now, Step
 from forebay.errors import ErrorCode
@@ -288,3 +288,7 @@ def cut_logs_on_the_loop(patch: pytest.MonkeyPatch) -> None:
         lend(self, partition_, outcome.result, take_back)
 
     patch.setattr(assignment.Assignment, "lend", at_once)
+
+
+def refuse_for_good_without_asking_followers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LeaderProof, "is_complete", True)

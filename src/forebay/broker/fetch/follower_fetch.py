@@ -27,6 +27,7 @@ from forebay.broker.partition.leader_epoch_checks import check_leader_epoch
 from forebay.broker.partition.partition import Partition
 from forebay.config import is_throttled
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
+from forebay.core.partition.follower_progress import FetchMark
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
 
@@ -45,7 +46,7 @@ def replica_id(request: FetchRequest) -> int:
 
 
 class ReplicaFetch(Fetch):
-    __slots__ = ("_broker_epoch", "_follower", "_reply", "_timer")
+    __slots__ = ("_broker_epoch", "_context", "_follower", "_reply", "_timer")
 
     def __init__(
         self, service: FetchService, request: FetchRequest, session: FetchContext, follower: int
@@ -57,7 +58,7 @@ class ReplicaFetch(Fetch):
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, context: RequestContext) -> FetchResponse | Reply:
-        service = self._service
+        service, self._context = self._service, context
         registered = service.metadata.image.brokers.get(self._follower)
         if registered is None or registered.epoch != self._broker_epoch:
             return FetchResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
@@ -159,16 +160,25 @@ class ReplicaFetch(Fetch):
             partition, self._follower, wanted.fetch_offset, self._broker_epoch, wanted.log_start_offset
         )
         data.high_watermark = partition.high_watermark
+        again = bool(partition.refusals) and self._shows_leader(partition)
         if self._is_throttled(partition):
             return data, 0  # it is looked at again when this fetch has waited
         found = self._slice(partition, target, left, log_.end_offset)
         if found.range is None:
-            if wanted.fetch_offset == log_.end_offset:
+            if wanted.fetch_offset == log_.end_offset and not again:
                 self._settle(partition, target)
             return data, 0
         data.records = found.range
         self._count(partition, found.range.length)
         return data, found.range.length
+
+    def _shows_leader(self, partition: Partition) -> bool:
+        """The fetch shows whom its follower follows; whether the next one has to, and is to come at once."""
+        mark = FetchMark(self._context.connection, self._context.correlation_id)
+        again = partition.refusals.fetched(self._follower, mark)
+        if again:
+            self._urgent = True
+        return again
 
     def _is_throttled(self, partition: Partition) -> bool:
         """Whether the throttle holds back this replica for now."""

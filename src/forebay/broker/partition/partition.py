@@ -19,7 +19,7 @@ from collections.abc import Callable
 from forebay.broker.partition.client_batches import HeldBack, as_stored, refusal
 from forebay.broker.partition.fold import FoldedInto
 from forebay.broker.partition.long_polls import FetchWait
-from forebay.broker.partition.pending_acks import PendingAck, PendingDeletions, PendingQueue, complete
+from forebay.broker.partition.pending_acks import PendingAcks, PendingDeletions, PendingRefusals
 from forebay.broker.partition.topic_policy import append_policy, due_offset, log_config
 from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.config import TopicConfig
@@ -66,6 +66,7 @@ class Partition:
         "on_marker",
         "policy",
         "producers",
+        "refusals",
         "topic",
         "topic_id",
         "verifications",
@@ -123,10 +124,12 @@ class Partition:
         self._written = log.end_offset
         self._synced = 0
         self._syncs_alone = syncs_alone
-        self.acks: PendingQueue[PendingAck] = PendingQueue()
+        self.acks = PendingAcks()
         """Appends with acks=all that are not committed yet. The write cycle adds and completes them."""
         self.deletions = PendingDeletions()
         """Requests that wait until the in-sync replicas have deleted what the leader has."""
+        self.refusals = PendingRefusals()
+        """Refused batches that are answered once it is certain that this broker led when they came."""
         self.waits: dict[FetchWait, None] = {}
         self.watchers: dict[FetchTarget, None] = {}
         """Followers' fetches that have read to the end: told when there is more."""
@@ -179,16 +182,19 @@ class Partition:
         self._synced = 0
         self.due = due_offset(self.config)  # what was looked at may be truncated
         self.verifications = Verifications()
-        self.fail_acks(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self.deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._fail_waits()
         self.notify_followers()
 
     def close(self) -> None:
         """It is deleted here: clients that wait have to ask elsewhere whether it still exists."""
         self.closed = True
         self.is_leader = False
+        self._fail_waits()
+
+    def _fail_waits(self) -> None:
         self.fail_acks(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.refusals.fail(self.not_leader())
 
     def count_replicas(self) -> None:
         """Find out anew whether enough replicas are in sync, and whether any other counts."""
@@ -225,8 +231,7 @@ class Partition:
 
     def fail_acks(self, code: ErrorCode) -> None:
         """This broker can no longer know what becomes of appends that wait for acks=all."""
-        for ack in self.acks.take_all():
-            complete(ack.request, ack.result, self.not_replicated(code))
+        self.acks.fail(self, code)
 
     def notify_followers(self, *, wake: bool = True) -> None:
         """Have the fetches of followers look at this partition again: at once, or when they next do."""
@@ -284,10 +289,8 @@ class Partition:
             if decision is not APPEND:
                 if isinstance(decision, Repeats):
                     self.producers.heard(producer_id)
-                    return (
-                        decision.base_offset,
-                        decision.timestamp if policy.log_append_time else NO_TIMESTAMP,
-                    )
+                    appended_ms = decision.timestamp if policy.log_append_time else NO_TIMESTAMP
+                    return decision.base_offset, appended_ms
                 offline = log.offline or self.held_back.get(producer_id)
                 raise refusal(header, decision, asked=guard is not None, offline=offline)
         received, sent, delayed = records, header, None
@@ -395,6 +398,3 @@ class Partition:
         return KafkaError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {self}; ask for the metadata again"
         )
-
-    def not_replicated(self, code: ErrorCode) -> KafkaError:
-        return KafkaError(code, f"not all in-sync replicas of {self} have it, or none can tell")

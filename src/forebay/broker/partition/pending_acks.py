@@ -1,4 +1,4 @@
-"""Waits of one partition that end when its replicas have come to some offset: acks=all, and deletions.
+"""Waits of one partition for its replicas: acks=all and deletions for an offset, refusals for a fetch.
 
 An acknowledgement waits for the high watermark to reach the end of the log as it was after the append. Each
 is a value in a queue, and the part that takes it out completes it: the write cycle when it is committed or
@@ -12,7 +12,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from forebay.core.partition.follower_progress import FetchMark, LeaderProof
 from forebay.errors import ErrorCode, KafkaError
+
+_REFUSALS_MAX = 1_000
 
 
 class Waiting(Protocol):
@@ -92,6 +95,68 @@ def complete(request: PendingRequest, result: PendingResult, error: KafkaError |
     if error is not None:
         result.fail(error)
     request.settle_one()
+
+
+def not_replicated(partition: object, code: ErrorCode) -> KafkaError:
+    return KafkaError(code, f"not all in-sync replicas of {partition} have it, or none can tell")
+
+
+class PendingAcks(PendingQueue[PendingAck]):
+    __slots__ = ()
+
+    def fail(self, partition: object, code: ErrorCode) -> None:
+        """This broker can no longer know what becomes of them."""
+        for ack in self.take_all():
+            complete(ack.request, ack.result, not_replicated(partition, code))
+
+
+# -- refusals ------------------------------------------------------------------------------------------
+
+
+class PendingRefusal(NamedTuple):
+    """A batch whose result is an error that clients take as final, if this broker led when it came."""
+
+    deadline_s: float
+    request: PendingRequest
+    result: PendingResult
+    proof: LeaderProof
+
+
+class PendingRefusals(list[PendingRefusal]):
+    """Refusals of one leader epoch: each is answered when all who could lead instead are seen to follow."""
+
+    @property
+    def is_full(self) -> bool:
+        return len(self) >= _REFUSALS_MAX
+
+    def fetched(self, node: int, fetch: FetchMark) -> bool:
+        """A follower has fetched in this epoch; whether another fetch of it is needed."""
+        again = [refusal.proof.fetched(node, fetch) for refusal in self]
+        self._answer_proven()
+        return any(again)
+
+    def keep(self, electable: frozenset[int]) -> None:
+        """The in-sync set has changed: only these may lead next."""
+        for refusal in self:
+            refusal.proof.keep(electable)
+        self._answer_proven()
+
+    def expire(self, now_s: float, error: KafkaError) -> None:
+        """Answer those that have waited for too long with this error."""
+        self._answer([refusal for refusal in self if refusal.deadline_s <= now_s], error)
+
+    def fail(self, error: KafkaError) -> None:
+        """Answer all with this error: it will never be known."""
+        self._answer(list(self), error)
+
+    def _answer_proven(self) -> None:
+        self._answer([refusal for refusal in self if refusal.proof.is_complete], None)
+
+    def _answer(self, refusals: list[PendingRefusal], error: KafkaError | None) -> None:
+        for refusal in refusals:
+            self.remove(refusal)
+        for refusal in refusals:
+            complete(refusal.request, refusal.result, error)
 
 
 # -- deletions -----------------------------------------------------------------------------------------

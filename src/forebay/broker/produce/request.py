@@ -35,6 +35,7 @@ from forebay.broker.produce.transaction_verification import Admission, find_part
 from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged
 from forebay.core.cluster.image import NO_LEADER
 from forebay.core.cluster.topics import INTERNAL_TOPICS
+from forebay.core.partition.admission import LATER_STATE_MAY_ADMIT
 from forebay.core.partition.folded import OUT_OF_PLACE, PassOn
 from forebay.core.partition.record_rules import Examined, Unexamined, with_records_named
 from forebay.errors import ErrorCode, KafkaError
@@ -324,9 +325,14 @@ class AppendRequest:
         failures = [result for result in results if result.error_code != ErrorCode.NONE]
         service.metrics.produce_failures += len(failures)
         self._parts_left += 1
-        service.write_cycle.add(
-            Unacknowledged(results, request.acks, self._settle, max(request.timeout_ms, 0))
-        )
+        added = Unacknowledged(results, request.acks, self._settle, max(request.timeout_ms, 0))
+        service.write_cycle.add(added)
+        if failures and request.acks != 0:
+            added.refused = [
+                result
+                for result in failures
+                if result.partition is not None and result.error_code in LATER_STATE_MAY_ADMIT
+            ]
         if failures and request.acks == 0:
             self._close_unheard(failures)
 

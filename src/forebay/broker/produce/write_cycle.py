@@ -5,29 +5,33 @@ before any of them is acknowledged. What an acknowledgement then still waits for
 it waits for nothing. With acks=all it waits for the other in-sync replicas; where there are none, for a sync
 of the disk under `forebay.flush.policy=ack`. Where there should be others, consumers wait for that sync too.
 
-A broker acknowledges nothing while it cannot be sure of its lease: others may have taken its place.
+A broker acknowledges nothing while it cannot be sure of its lease: others may have taken its place. It also
+refuses nothing for good before its in-sync followers have shown that none of them leads.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from struct import Struct
 
 from forebay.broker.partition.long_polls import Arrivals, release
 from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.pending_acks import PendingAck, complete
+from forebay.broker.partition.pending_acks import PendingAck, PendingRefusal, complete, not_replicated
 from forebay.broker.produce.flush import GroupCommit
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
+from forebay.core.partition.follower_progress import LeaderProof
 from forebay.errors import ErrorCode, InvalidRecords, KafkaError, StorageError
 
 log = logging.getLogger(__name__)
 
 ACKS_ALL = -1
 TIMEOUT_MS = 30_000
+PROOF_S_MAX = 1.0
+"""How long a refusal waits for the in-sync followers. Then the client is sent to look for the leader."""
 
 NUMBERS = Struct(">ihqqq")
 """Index, error code, base offset, append time, log start offset: neighbours in a Produce response."""
@@ -63,8 +67,10 @@ class Unacknowledged:
     settle: Callable[[], None]
     timeout_ms: int = TIMEOUT_MS
     """How long acks=all may wait for other replicas."""
+    refused: Sequence[Appended] = ()
+    """Those of the results that are final errors, and need the proof that this broker led."""
     waits_left: int = 0
-    """Appends with acks=all that have not settled yet."""
+    """Appends with acks=all, and refusals, that have not settled yet."""
 
     def settle_one(self) -> None:
         """One more append has settled; the last one settles the request."""
@@ -139,7 +145,7 @@ class WriteCycle:
                     if error is not None and result.error_code == ErrorCode.NONE:
                         result.fail(error)
             try:
-                if request.acks == ACKS_ALL:
+                if request.acks == ACKS_ALL or request.refused:
                     self._await(request)
                 else:
                     request.settle()
@@ -191,6 +197,7 @@ class WriteCycle:
         error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has lost touch with its cluster")
         self._take_back({partition: error for partition, _, _ in self._answered})
         for request in self._requests:
+            request.refused = ()
             for result in request.results:
                 if result.partition is not None:
                     result.fail(error)
@@ -201,21 +208,24 @@ class WriteCycle:
             if partition in failed:
                 NUMBERS.pack_into(response, numbers_at, partition.index, failed[partition].code, -1, -1, -1)
 
-    # -- acks=all --------------------------------------------------------------------------------------
+    # -- waiting for replicas --------------------------------------------------------------------------
 
     def _await(self, request: Unacknowledged) -> None:
-        """Settle once every partition of the request is as safe as its in-sync replicas can make it."""
+        """Settle once appends are as safe as the in-sync replicas can make them, and refusals are final."""
         waiting = [
             (result, result.partition)
             for result in request.results
             if result.partition is not None
+            and request.acks == ACKS_ALL
             and result.error_code == ErrorCode.NONE
             and (self._sync_on_ack or not result.partition.commits_at_once)
         ]
-        request.waits_left = len(waiting)
-        if not waiting:
+        request.waits_left = len(waiting) + len(request.refused)
+        if not request.waits_left:
             request.settle()
             return
+        for result in request.refused:
+            self._prove(request, result)
         deadline_s = self._flush.loop.time() + request.timeout_ms / 1000
         for result, partition in waiting:
             if not partition.is_leader:
@@ -226,6 +236,24 @@ class WriteCycle:
                 self._awaited[partition] = None
                 partition.acks.add(PendingAck(partition.log.end_offset, deadline_s, request, result))
                 self.advance(partition)
+
+    def _prove(self, request: Unacknowledged, result: Appended) -> None:
+        """Let a refusal be final when no follower can have been leading already."""
+        partition = result.partition
+        assert partition is not None
+        if partition.leadership is None:
+            complete(request, result, partition.not_leader())
+            return
+        proof = LeaderProof(partition.leadership.electable)
+        if proof.is_complete:
+            complete(request, result, None)
+        elif partition.refusals.is_full:
+            complete(request, result, _unproven(partition))
+        else:
+            self._awaited[partition] = None
+            deadline_s = self._flush.loop.time() + min(request.timeout_ms / 1000, PROOF_S_MAX)
+            partition.refusals.append(PendingRefusal(deadline_s, request, result, proof))
+            partition.notify_followers()
 
     def _sync(self, partition: Partition, done: Callable[[KafkaError | None], None]) -> None:
         self.unsynced.pop(partition, None)
@@ -281,8 +309,10 @@ class WriteCycle:
         now_s = self._flush.loop.time()
         for partition in list(self._awaited):
             for ack in partition.acks.take_expired(now_s):
-                complete(ack.request, ack.result, partition.not_replicated(ErrorCode.REQUEST_TIMED_OUT))
-            if not partition.acks:
+                complete(ack.request, ack.result, not_replicated(partition, ErrorCode.REQUEST_TIMED_OUT))
+            if partition.refusals:
+                partition.refusals.expire(now_s, _unproven(partition))
+            if not partition.acks and not partition.refusals:
                 del self._awaited[partition]
 
     def sync_all(self) -> None:
@@ -292,3 +322,8 @@ class WriteCycle:
         """
         unsynced, self.unsynced = self.unsynced, {}
         self._flush.sync_soon([each.log.files for each in unsynced if not each.log.offline_for_good])
+
+
+def _unproven(partition: Partition) -> KafkaError:
+    reason = f"not all in-sync replicas of {partition} have shown that they still follow this broker"
+    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)

@@ -56,6 +56,8 @@ class Followers:
             self._sync_if_alone(partition)
             self._write_cycle.advance(partition)
             partition.settle_deletions()
+            if partition.refusals and partition.leadership is not None:
+                partition.refusals.keep(partition.leadership.electable)
             self._isr.consider(partition)
         else:
             release(partition)  # consumers that wait here for new data have to look for the leader

@@ -43,6 +43,9 @@ VERIFY: the coordinator has to confirm that the transaction includes the partiti
 would never end here. A batch that is refused anyway is not verified, so that its partition does not become
 part of a transaction.
 
+The leader's state may be older than that of a successor it has not heard of. Then a refusal that clients take
+as final may be wrong (`LATER_STATE_MAY_ADMIT`), and waits until it is certain that it led.
+
 UNKNOWN_PRODUCER_ID makes librdkafka and Java abort the transaction, take a new epoch and number from 0.
 OUT_OF_ORDER_SEQUENCE_NUMBER would be fatal to librdkafka.
 """
@@ -84,6 +87,15 @@ class Refused(NamedTuple):
 
 
 Decision: TypeAlias = Way | Repeats | Refused
+
+LATER_STATE_MAY_ADMIT: Final = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_TXN_STATE,
+    }
+)
+"""Refusals of batches that may be fine where more is known of the producer. An old epoch stays old."""
 
 
 def admit(state: ProducerState | None, header: BatchHeader, verified_from: int | None = None) -> Decision:

@@ -11,12 +11,16 @@ that leaves counts until the store has the change, because until then it may be 
 The in-sync set is what the store says (`update`); nothing here changes it. Who should leave it is decided
 here (`lagging`), and who may join (`may_join`). While it is too small, nothing is committed at all
 (`isr_changes.py` says why).
+
+A refusal that clients take as final needs the followers too: a leader that was replaced and has not heard of
+it does not know what its successor has taken since (`LeaderProof`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from forebay.core.cluster.image import PartitionState
 from forebay.core.cluster.isr_changes import commits
@@ -84,6 +88,11 @@ class Leadership:
     def only_copy(self) -> bool:
         """Whether no other replica may lead: one that joins may not before the store has the change."""
         return self.isr == (self.me,)
+
+    @property
+    def electable(self) -> frozenset[int]:
+        """The other replicas that may lead next, or may lead already without our knowing."""
+        return frozenset((*self.isr, *self.joining)) - {self.me}
 
     def may_commit(self, min_insync_replicas: int) -> bool:
         """Whether enough replicas are in sync for messages to be committed."""
@@ -169,3 +178,46 @@ class Leadership:
     def isr_without(self, nodes: Iterable[int]) -> tuple[int, ...]:
         gone = set(nodes) - {self.me}
         return tuple(node for node in self.isr if node not in gone)
+
+
+class FetchMark(NamedTuple):
+    """One fetch of a follower. It sends the next one on a connection when the one before is answered."""
+
+    connection: object
+    number: int
+
+
+class LeaderProof:
+    """Whether this broker led at a moment: no replica that could have been elected before it had been.
+
+    Each of them has to fetch, in this leader epoch, with a request that it sent after the moment: a leader
+    follows nobody. A request that arrives after the moment may have been sent before it. So the first one
+    that is seen proves nothing yet, and the next one on the same connection does: it was sent when the first
+    had been answered. A replica that left the in-sync set in this epoch was not elected.
+    """
+
+    __slots__ = ("_missing",)
+
+    def __init__(self, electable: Iterable[int]) -> None:
+        self._missing: dict[int, FetchMark | None] = dict.fromkeys(electable)
+
+    @property
+    def is_complete(self) -> bool:
+        return not self._missing
+
+    def fetched(self, node: int, fetch: FetchMark) -> bool:
+        """A follower's fetch in this epoch is looked at; whether the proof needs another one of it."""
+        if node not in self._missing:
+            return False
+        seen = self._missing[node]
+        if seen is None or seen.connection is not fetch.connection:
+            self._missing[node] = fetch
+            return True
+        if seen.number == fetch.number:
+            return True
+        del self._missing[node]
+        return False
+
+    def keep(self, electable: Container[int]) -> None:
+        """The in-sync set has changed, in this epoch: only these may lead next."""
+        self._missing = {node: seen for node, seen in self._missing.items() if node in electable}
