@@ -18,7 +18,7 @@ from forebay.wire.compression import Codec
 from forebay.wire.records import Record
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.kafka_clients import kafka_python
-from support.clients.wire_client import WireClient, append, create, produce, read_all
+from support.clients.wire_client import WireClient, append, create, only_partition, produce, read_all
 
 HOUR_MS = 3_600_000
 NO_KEY = "Compacted topic cannot accept message without key"
@@ -151,3 +151,16 @@ def test_kafka_python_tells_the_culprit_from_the_others(broker: LocalBroker, cli
     assert NO_KEY in errors[1]
     assert NO_KEY not in errors[0]
     assert read_all(client, "compacted") == []
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize("age_ms", [2 * HOUR_MS, -2 * HOUR_MS])
+def test_what_a_broker_moves_may_have_the_time_of_another_clock(
+    client: WireClient, age_ms: int, codec: Codec
+) -> None:
+    data = made(b"k", b"k", ages_ms=(age_ms, age_ms), codec=codec)
+    assert append(client, "plain", data).error_code == ErrorCode.INVALID_TIMESTAMP
+    for _ in range(2):  # the second one is like the one before, and takes the fast path
+        client.socket.sendall(client.frame(produce("plain", data), 9, client_id="forebay-broker-2.1.1"))
+        assert only_partition(client.read()).error_code == ErrorCode.NONE
+    assert append(client, "plain", data).error_code == ErrorCode.INVALID_TIMESTAMP

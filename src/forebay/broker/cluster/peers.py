@@ -42,7 +42,11 @@ _BACKOFF_S_MAX = 2.0
 def is_from_broker(request: memoryview) -> bool:
     """Whether the sender of a request says that it is a broker."""
     header, _ = read_request_header(request)
-    return (header.client_id or "").startswith(_BROKERS)
+    return is_broker(header.client_id)
+
+
+def is_broker(client_id: str | None) -> bool:
+    return (client_id or "").startswith(_BROKERS)
 
 
 class _Line:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
+from forebay.broker.cluster.peers import is_broker
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.net.replies import Reply
 from forebay.broker.partition.client_batches import not_enough_replicas
@@ -142,7 +143,7 @@ class AppendRequest:
             self._admission.release()
         self._acknowledge([entry.result for entry in entries[first : self._next]])
 
-    def _append(self, entry: _Entry, examined: Examined | None) -> None:
+    def _append(self, entry: _Entry, examined: Examined | None, now_ms: int | None = None) -> None:
         topic, data, result, known = entry
         service, request = self._service, self._request
         try:
@@ -158,8 +159,9 @@ class AppendRequest:
                 raise not_enough_replicas(str(partition), partition.producers, data.records)
             end_offset = partition.log.end_offset
             if known is None:
+                time_ms = service.now_ms() if now_ms is None else now_ms
                 result.base_offset, result.log_append_time_ms = partition.append(
-                    data.records, service.now_ms(), guard=guard, examined=examined
+                    data.records, time_ms, guard=guard, examined=examined
                 )
             else:
                 self._append_passed_on(entry, partition, guard, examined)
@@ -167,13 +169,22 @@ class AppendRequest:
         except Unexamined:
             raise
         except KafkaError as error:
-            self._refuse(entry, error)
+            if error.code == ErrorCode.INVALID_TIMESTAMP and now_ms is None and self._is_moved(entry):
+                # It has the time of the broker that moves it, and must not wait until the clocks agree.
+                assert data.records is not None
+                self._append(entry, examined, read_header(data.records).max_timestamp)
+            else:
+                self._refuse(entry, error)
             return
         if partition.log.end_offset > end_offset:
             assert data.records is not None
             service.write_cycle.queued(partition, len(data.records))
         else:
             service.metrics.duplicates_dropped += 1
+
+    def _is_moved(self, entry: _Entry) -> bool:
+        """Whether a broker has made the batch. What it hands over of a folded partition is a client's."""
+        return entry.known is None and is_broker(self._context.client_id)
 
     def _refuse(self, entry: _Entry, error: KafkaError) -> None:
         _, data, result, known = entry
