@@ -33,6 +33,7 @@ from support.clients.delaying import (
     send,
     values,
 )
+from support.clients.share_member import ShareMember, configure, join
 from support.clients.wire_client import WireClient, append, create, offset_at
 
 TOPIC, SET = 2, 0
@@ -281,3 +282,21 @@ def test_deleted_records_take_what_waits_with_them(client: WireClient, delaying:
     )
     assert client.call(request, 2).topics[0].partitions[0].error_code == ErrorCode.NONE
     eventually(lambda: [each.id for each in describe(client, delaying).messages] == [kept], "it still waits")
+
+
+def test_a_share_group_gets_what_waited_and_passes_over_notes(
+    client: WireClient, broker: BrokerProcess, topic: str
+) -> None:
+    topic_id = create(client, topic, forebay_delay_enable="true")
+    configure(client, topic)
+    join(client, topic, topic)
+    with WireClient(broker.bootstrap) as producer:
+        due_ms = now_ms() + 700
+        append(producer, topic, batch_of((b"now", ()), (b"later", at(due_ms))), acks=-1)
+        send(producer, topic, b"last", at(due_ms + 1))
+    member = ShareMember(client, topic, topic_id)
+    taken: list[bytes | None] = []
+    while len(taken) < 3:
+        taken += [each.value for each in member.take()]
+        assert b"later" not in taken or now_ms() >= due_ms
+    assert taken == [b"now", b"later", b"last"]

@@ -15,17 +15,22 @@ from forebay.spark.source.decode import ALL_ROWS, Decoder, Rows
 from forebay.spark.source.offset_ranges import OffsetRange, TopicPartition
 from forebay.spark.source.record_batches import Piece, select
 from forebay.wire.batch import (
+    HEADER,
+    NOTED,
     TRANSACTIONAL,
     EndTxnMarker,
     build_batch,
     build_marker,
     patch_append_time,
+    read_header,
     records,
     split,
 )
 from forebay.wire.compression import Codec
 from forebay.wire.messages.fetch import AbortedTransaction
+from forebay.wire.record_spans import without_records
 from forebay.wire.records import Record
+from forebay.wire.state.delay_notes import NoMore, build_note
 
 AT = TopicPartition("orders", 3)
 EVERYTHING = OffsetRange(AT, 0, 1 << 60)
@@ -219,3 +224,12 @@ def test_control_batches_are_never_rows() -> None:
     log = marker(0, 7, commit=True) + marker(1, 8, commit=False)
     piece = chosen(log)
     assert (piece.batches, piece.next_offset) == ([], 2)
+
+
+def test_delay_notes_and_the_batches_that_they_have_emptied_are_never_rows() -> None:
+    note = build_note([NoMore((1,))], bound=True, timestamp=0)
+    HEADER.pack_into(note, 0, *read_header(note)._replace(base_offset=3))
+    kept = build_batch([Record(4, 0, b"k", b"v")], base_offset=4, attributes=NOTED)
+    left = without_records(read_header(build_batch([Record(5, 0, b"k", b"v")], base_offset=5)))
+    piece = chosen(bytes(note + kept + left), start=3)
+    assert (offsets(piece), piece.next_offset) == ([4], 6)
