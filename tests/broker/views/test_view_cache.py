@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from forebay.errors import ErrorCode
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.config_calls import increment
 from support.clients.view_calls import counts_of, delete, document, documents, make_view
@@ -144,3 +145,16 @@ def test_a_restart_begins_with_an_empty_cache(tmp_path: Path) -> None:
                 make_view(client, "shown", "source", THIRD)
             assert len(read_all(client, "shown")) == 200
             assert list((tmp_path / "data").glob("view-cache/*"))
+
+
+def test_what_lies_before_a_damaged_batch_is_delivered_first(client: WireClient, tmp_path: Path) -> None:
+    fill(client)
+    make_view(client, "shown", "source", THIRD)
+    damaged = sorted(tmp_path.glob("data/**/source-0/*.log"))[2]
+    content = bytearray(damaged.read_bytes())
+    content[80] ^= 1
+    damaged.write_bytes(content)
+    at = int(damaged.stem)
+    shown = [offset for offset, _ in values_of(read(client, "shown").records)]
+    assert shown == list(range(0, at, 3))
+    assert read(client, "shown", at).error_code == ErrorCode.CORRUPT_MESSAGE

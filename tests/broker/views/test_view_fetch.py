@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from forebay.errors import ErrorCode
-from forebay.wire.batch import build_batch
+from forebay.wire.batch import assemble, build_batch, read_header
 from forebay.wire.compression import Codec
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from forebay.wire.records import Record
@@ -187,3 +187,15 @@ def test_a_view_of_a_delayed_topic_shows_what_is_due(client: WireClient, topic: 
     answer = read(client, f"{topic}-view", max_wait_ms=300)
     assert values_of(answer.records) == [(0, document(0)), (1, document(1))]
     assert answer.high_watermark == 2
+
+
+def test_a_batch_that_holds_no_records_does_not_stop_a_view(client: WireClient, topic: str) -> None:
+    create(client, topic)
+    make_view(client, f"{topic}-view", topic, "value.id >= 0")
+    nonsense = assemble(read_header(documents(range(3))), b"no records at all" * 9)
+    append(client, topic, documents(range(2)))
+    assert append(client, topic, bytes(nonsense)).error_code == ErrorCode.NONE
+    append(client, topic, documents(range(7, 8)))
+    answer = read(client, f"{topic}-view")
+    assert counts_of(answer.records) == [(0, 1, 2), (2, 4, 0), (5, 5, 1)]
+    assert counts_of(read(client, f"{topic}-view", 3).records) == [(2, 4, 0), (5, 5, 1)]

@@ -16,6 +16,7 @@ from forebay.wire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from forebay.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -97,6 +98,14 @@ def test_a_view_is_listed_and_described_like_its_source(client: WireClient, topi
     (described,) = client.call(request, 0).topics
     assert (described.error_code, described.topic_id) == (ErrorCode.NONE, shown.topic_id)
     assert [part.leader_id for part in described.partitions] == [part.leader_id for part in source.partitions]
+
+
+@pytest.mark.parametrize("software", ["librdkafka", "confluent-kafka-python"])
+def test_a_producer_of_any_software_is_told_of_a_view(client: WireClient, view: str, software: str) -> None:
+    client.call(ApiVersionsRequest(client_software_name=software, client_software_version="2.0"), 3)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=view)], allow_auto_topic_creation=True)
+    (found,) = client.call(request, METADATA).topics
+    assert (found.name, found.error_code, len(found.partitions)) == (view, ErrorCode.NONE, 1)
 
 
 def test_a_view_is_read_by_its_id(client: WireClient, topic: str) -> None:

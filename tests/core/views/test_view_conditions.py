@@ -246,3 +246,16 @@ def test_documents_of_any_shape_have_no_field_that_they_do_not_have(value: objec
 def test_a_value_may_be_one_text() -> None:
     assert lets_through("value = 'paid'", record("paid"))
     assert lets_through("value[0] = 5 AND length(value) = 2", record([5, 6]))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "floor(value.a) * ceil(value.a) IS NULL",
+        "floor(value.a) + floor(value.a) IS NULL",
+        "value.a * 10 IS NULL",
+        "floor(value.a) = value.a AND ceil(-value.a) = -value.a",
+    ],
+)
+def test_numbers_that_become_too_large_are_null_and_no_error(where: str) -> None:
+    assert truth(where, record({"a": 1.5e308})) is True

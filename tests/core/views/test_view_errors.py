@@ -44,6 +44,7 @@ def error_of(where: str | None, select: str | None = None) -> str:
         ("value.a BETWEEN SYMMETRIC 1 AND 2", "line 1, column 1", "symmetric"),
         ("CAST(value.a AS DECIMAL(10, 2)) = 1", "line 1, column 6", "no type"),
         ("CAST(value.a AS BLOB) = 1", "line 1, column 6", "no type"),
+        ("timestamp > INTERVAL -'1e300' SECOND", "line 1, column 23", "too large"),
         ("timestamp > now() - INTERVAL '1 month'", "line 1, column 13", "week is the largest"),
         ("value.a + 1", "line 1, column 1", "no condition"),
         ("value.a = 1 OR 'x'", "line 1, column 16", "no condition"),

@@ -26,7 +26,7 @@ from forebay.broker.views.cache import Cached
 from forebay.broker.views.filters import Source
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
 from forebay.core.views.catalog import view_named
-from forebay.errors import KafkaError, StorageError
+from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.disk import FileClosed
 from forebay.storage.log.segment.segment_list import LogSlice
 from forebay.wire.messages.fetch import FetchRequest, PartitionData
@@ -130,7 +130,7 @@ class ViewFetch(ConsumerFetch):
         read = self._read_of(target)
         if read is None:
             return super()._read_target(target, left)
-        if read in self._failures:
+        if read in self._failures and not read.size:
             raise self._failures[read]
         data, _ = super()._read_target(target, left)
         if data.diverging_epoch.epoch >= 0 or not read.size:
@@ -171,6 +171,9 @@ class ViewFetch(ConsumerFetch):
         read.in_epoch(partition.leader_epoch)
         wanted = target.request
         nothing = LogSlice(None, read.next_offset)
+        if read in self._failures:
+            self._urgent = True
+            return nothing  # what lies before is answered first; the next fetch begins with the failure
         if wanted.fetch_offset < read.next_offset < partition.log.start_offset:
             self._urgent = True
             return nothing  # retention was faster: what is known of the part before is answered
@@ -248,6 +251,9 @@ class ViewFetch(ConsumerFetch):
                 log.warning("segments change faster than a view can read them", extra={"reason": str(error)})
         except KafkaError as error:
             self._failures[read] = partition.not_leader() if partition.closed else error
+        except Exception:
+            log.exception("a view cannot be filtered", extra={"view": read.view.name})
+            self._failures[read] = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the view cannot be filtered")
         else:
             assert found.range is not None
             if filtered.next_offset <= read.next_offset:

@@ -79,7 +79,7 @@ def _described(
     topics = [_wanted_topic(image, topic, errors, allowed) for topic in request.topics or ()]
     if _never_forgets(context, request):
         for topic in topics:
-            folded = None if topic.error_code or topic.name is None else image.topics[topic.name]
+            folded = None if topic.error_code or topic.name is None else image.topics.get(topic.name)
             if folded is not None and folded.record.folding is not None:
                 topic.partitions += _gone(image, folded, folded.record.folding)
     return topics

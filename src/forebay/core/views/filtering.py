@@ -6,6 +6,9 @@ their neighbours that do, one empty batch over the same offsets, which takes a r
 transactions pass: readers of committed messages need them. Other control batches do not: notes that brokers
 write for themselves may hold records that the view does not show.
 
+Most topics take batches unread, so one whose checksum is right may still hold what is no records. Nobody can
+say which of them match; they are passed over, and counted, so that one bad producer cannot stop a view.
+
 Every value that is looked at may cost microseconds. So the bytes that a record must have are searched for
 in all records at once (`prefilter.py`), and the records before the next hit are hopped over by their
 lengths.
@@ -38,7 +41,7 @@ class Filtered(NamedTuple):
     examined: int
     """Records of the batches that were looked at, those delivered included."""
     invalid: int
-    """Records that were not delivered because their value is no JSON."""
+    """Records that were not delivered because their value is no JSON, or their batch cannot be read."""
     whole: bool
     """Whether all batches were looked at. Otherwise one of them is damaged, or ends too late."""
 
@@ -115,8 +118,13 @@ class _Work:
         if self._passes and view.project is None:
             self._deliver(batch, header.record_count)
             return
-        payload = payload_of(batch, header, self._max_bytes)
-        found = matching_records(view, payload, header, self._scope)
+        try:
+            payload = payload_of(batch, header, self._max_bytes)
+            found = matching_records(view, payload, header, self._scope)
+        except ProtocolError:
+            self._invalid += header.record_count
+            self._pass_over(header)
+            return
         self._invalid += found.invalid
         count = len(found.records)
         if not count:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from forebay.core.views.values import Value, is_number
+from forebay.core.views.values import Value, fitting, is_number
 
 COALESCE = "coalesce"
 """Not in the table: it looks at its arguments only as far as it has to."""
@@ -66,11 +66,11 @@ def _abs(number: Value) -> Value:
 
 
 def _floor(number: Value) -> Value:
-    return math.floor(number) if is_number(number) else None
+    return fitting(math.floor(number)) if is_number(number) else None
 
 
 def _ceil(number: Value) -> Value:
-    return math.ceil(number) if is_number(number) else None
+    return fitting(math.ceil(number)) if is_number(number) else None
 
 
 def _round(number: Value, digits: Value = 0) -> Value:

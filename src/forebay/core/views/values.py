@@ -80,29 +80,30 @@ def is_number(value: Value) -> bool:
     return type(value) is int or type(value) is float
 
 
-def _fitting(number: int | float) -> int | float | None:
+def fitting(number: int | float) -> int | float | None:
+    """The number, as a float if it is a larger integer than there are here; NULL if it is none any more."""
     if type(number) is int:
         return number if INT_MIN <= number <= INT_MAX else float(number)
     return number if math.isfinite(number) else None
 
 
 def add(left: Value, right: Value) -> Value:
-    return _fitting(left + right) if is_number(left) and is_number(right) else None
+    return fitting(left + right) if is_number(left) and is_number(right) else None
 
 
 def subtract(left: Value, right: Value) -> Value:
-    return _fitting(left - right) if is_number(left) and is_number(right) else None
+    return fitting(left - right) if is_number(left) and is_number(right) else None
 
 
 def multiply(left: Value, right: Value) -> Value:
-    return _fitting(left * right) if is_number(left) and is_number(right) else None
+    return fitting(left * right) if is_number(left) and is_number(right) else None
 
 
 def divide(left: Value, right: Value) -> Value:
     """Always a float, as 7 / 2 is 3.5; NULL when divided by zero."""
     if not is_number(left) or not is_number(right) or right == 0:
         return None
-    return _fitting(left / right)
+    return fitting(left / right)
 
 
 def modulo(left: Value, right: Value) -> Value:

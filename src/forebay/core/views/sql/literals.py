@@ -67,4 +67,6 @@ def read_interval(source: Source, node: exp.Interval) -> Const:
         milliseconds = round(float(str(amount.this)) * unit_ms)
     except (ValueError, OverflowError):
         raise source.error(node, f"{amount.this} is no number") from None
+    if not INT_MIN <= milliseconds <= -INT_MIN:
+        raise source.error(node, f"{amount.this} is too large for an interval")
     return Const(-milliseconds if negative else milliseconds)
