@@ -249,7 +249,9 @@ def test_a_cancellation_names_a_schedule_id(schedule_id: bytes) -> None:
     assert asked(("forebay-cancel", schedule_id)) == Delay(None, None, schedule_id)
 
 
-@pytest.mark.parametrize("text", ["1", "0-", "0--1", "0-1-2", " 0-1", "0-1\n", "t-0-1", "9" * 11 + "-1"])
+@pytest.mark.parametrize(
+    "text", ["1", "0-", "0--1", "0-1-2", " 0-1", "0-1\n", "t-0-1", "9" * 11 + "-1", "0-9223372036854775808"]
+)
 def test_a_cancellation_of_anything_else_is_refused(text: str) -> None:
     assert "is not a schedule id" in refusal(("forebay-cancel", text.encode()))
 

@@ -52,7 +52,8 @@ def read_notes(
                 if header.base_offset >= end_offset:
                     return read
                 batches += 1
-                if read.note_bytes > _NOTE_BYTES_MAX or batches > _BATCHES_MAX:
+                is_much = read.note_bytes > _NOTE_BYTES_MAX or batches > _BATCHES_MAX
+                if is_much and bound is None:  # a note is never parted from its batch, however large it is
                     read.has_more = True
                     return read
                 if bound is not None:

@@ -29,6 +29,7 @@ SCHEDULE_KEY_BYTES_MAX: Final = 1024
 
 _LATEST_MS = 2**63 - 1
 """The latest time that a timestamp of a record can say."""
+_LAST_OFFSET = 2**63 - 1
 
 _EPOCH = datetime(1970, 1, 1)
 _SHOWN_BYTES_MAX = 60
@@ -87,7 +88,7 @@ def _cancellation(given: dict[str, bytes]) -> Delay:
         others = ", ".join(sorted(given.keys() - {CANCEL}))
         raise DelayError(f"header {CANCEL} contradicts {others}: what cancels is not delivered itself")
     cancels = given[CANCEL]
-    if _ID.fullmatch(cancels) is None:
+    if _ID.fullmatch(cancels) is None or int(cancels.split(b"-")[1]) > _LAST_OFFSET:
         raise DelayError(f"header {CANCEL}: {_shown(cancels)} is not a schedule id, such as 0-1234")
     return Delay(cancels=cancels)
 
