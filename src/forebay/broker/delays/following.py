@@ -65,7 +65,9 @@ class IndexFollower:
         state = await self._host.threads.run(partial(self.index.load, partition.topic_id))
         is_below = state.position <= log.start_offset
         known = is_below or partition.epochs.epoch_at(state.position - 1) == state.leader_epoch
-        if state.position > log.end_offset or not known:
+        opened_end, self._waiting.opened_end = self._waiting.opened_end, None
+        end_offset = log.end_offset if opened_end is None else min(opened_end, log.end_offset)
+        if state.position > end_offset or not known:
             await self._host.threads.run(self.index.clear)
             state = IndexState(0, -1, 0, None, None)
         self._start_offset = -1
@@ -78,8 +80,13 @@ class IndexFollower:
             return
         state = await self._host.threads.run(partial(self.index.forget_below, start_offset))
         self._start_offset = start_offset
-        # The position in memory may be ahead of the one in the file.
-        self._waiting.indexed(state._replace(position=max(state.position, self.state.position, start_offset)))
+        # The position in memory may be ahead of the one in the file, and its epoch is later then.
+        self._waiting.indexed(
+            state._replace(
+                position=max(state.position, self.state.position, start_offset),
+                leader_epoch=max(state.leader_epoch, self.state.leader_epoch),
+            )
+        )
 
     async def follow(self) -> bool:
         """Take over what was committed since; whether there was anything."""

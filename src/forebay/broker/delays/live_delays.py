@@ -349,8 +349,6 @@ class LiveDelays:
         settled: asyncio.Future[None] = self._host.loop.create_future()
 
         def settle() -> None:
-            if result.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
-                self._waiting.in_flight_end = 0  # it is not in the log
             if not settled.done():
                 settled.set_result(None)
 

@@ -122,8 +122,7 @@ class Partition:
         self.high_watermark = min(max(high_watermark, log.start_offset), log.end_offset)
         """Everything below it is committed."""
         self._written = log.end_offset
-        self._synced = 0
-        self._syncs_alone = syncs_alone
+        self._synced, self._syncs_alone = 0, syncs_alone
         self.acks = PendingAcks()
         """Appends with acks=all that are not committed yet. The write cycle adds and completes them."""
         self.deletions = PendingDeletions()
@@ -378,11 +377,12 @@ class Partition:
         before = self._written
         try:
             self.log.write_pending()
+            self.producers.written()
         except StorageError:
             self.producers.truncate(self.log.end_offset)
+            if self.waiting is not None:
+                self.waiting.begin_term(self.leader_epoch, self.log.end_offset)
             raise
-        else:
-            self.producers.written()
         finally:
             self._written = self.log.end_offset
             if self.commits_at_once:

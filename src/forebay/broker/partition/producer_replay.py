@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import logging
 
-from forebay.core.partition.producer_table import ProducerTable
+from forebay.core.partition.producer_table import NO_CRC, ProducerTable
 from forebay.errors import ProtocolError
 from forebay.storage.log.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
 from forebay.storage.log.log import Log
 from forebay.storage.log.segment.txn_index import AbortedTxn
-from forebay.wire.batch import BatchHeader, read_marker
+from forebay.wire.batch import NOTED, BatchHeader, read_marker
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,8 @@ def _accept(table: ProducerTable, batch: memoryview, header: BatchHeader) -> Abo
 def accept_batch(table: ProducerTable, batch: memoryview, header: BatchHeader) -> AbortedTxn | None:
     """Take note of a batch that is in the log; the transaction that it aborted, if it is such a marker."""
     if not header.is_control:
-        table.accept(header)
+        # What is stored is not what the client sent, where messages were taken out to be delivered later.
+        table.accept(header._replace(crc=NO_CRC) if header.attributes & NOTED else header)
         return None
     marker = read_marker(batch) if header.record_count else None  # compaction leaves empty ones
     ended = None if marker is None else table.accept_marker(header, marker)

@@ -28,7 +28,7 @@ class Carry(NamedTuple):
 
 
 class WaitingMessages:
-    __slots__ = ("_leader_epoch", "carry", "in_flight_end", "index", "on_carry", "unindexed")
+    __slots__ = ("_leader_epoch", "carry", "in_flight_end", "index", "on_carry", "opened_end", "unindexed")
 
     def __init__(self, leader_epoch: int, end_offset: int) -> None:
         self.index: IndexState | None = None
@@ -36,6 +36,9 @@ class WaitingMessages:
         self.carry: Carry | None = None
         """What retention waits for."""
         self.on_carry: Callable[[], None] | None = None
+        self.opened_end: int | None = end_offset
+        """Where the log ended when it was opened, until its index is: one that is ahead knows of messages
+        that a loss of power has taken, and others may have got their offsets since."""
         self.begin_term(leader_epoch, end_offset)
 
     @property
@@ -57,6 +60,10 @@ class WaitingMessages:
             self.on_carry()
 
     def begin_term(self, leader_epoch: int, start_offset: int) -> None:
+        """This leader remembers what it appends from here on. Of what lies before, the index has to tell.
+
+        Also after a write has failed: what was remembered of it never happened.
+        """
         self._leader_epoch = leader_epoch
         self.unindexed = UnindexedNotes(start_offset)
         """What this leader has appended and the index does not have yet."""

@@ -1,0 +1,83 @@
+"""An index is used if it goes with the log that is there, and otherwise made anew."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from forebay.broker.delays.following import IndexFollower
+from forebay.broker.partition.producer_replay import accept_batch
+from forebay.broker.partition.waiting_messages import WaitingMessages
+from forebay.core.partition.admission import Refused, Repeats, admit
+from forebay.core.partition.producer_table import ProducerTable
+from forebay.storage.delay_index import DelayIndexFiles, Noted
+from forebay.wire.batch import NOTED, TRANSACTIONAL, build_batch, read_header
+from forebay.wire.records import Record
+from forebay.wire.state.delay_notes import Waiting
+
+TOPIC_ID = b"i" * 16
+EPOCH, POSITION = 3, 100
+
+
+class Threads:
+    async def run(self, work: Callable[[], Any]) -> Any:
+        return work()
+
+
+def opened(directory: Path, *, opened_end: int, end_offset: int, epoch: int = EPOCH) -> int:
+    """The position of an index of a log that ended at one offset when it was opened, and at another now."""
+    indexes = DelayIndexFiles()
+    index = indexes.of(str(directory))
+    index.load(TOPIC_ID)
+    index.apply([Noted(7, [Waiting(8, 1, 1, 0, None, b"")])], POSITION, EPOCH)
+    index.close()
+    log = SimpleNamespace(directory=str(directory), start_offset=0, end_offset=end_offset)
+    partition: Any = SimpleNamespace(
+        log=log, topic_id=TOPIC_ID, epochs=SimpleNamespace(epoch_at=lambda _: epoch)
+    )
+    host: Any = SimpleNamespace(indexes=indexes, threads=Threads())
+    waiting = WaitingMessages(-1, opened_end)
+    follower = IndexFollower(host, partition, waiting)
+    asyncio.run(follower.open())
+    follower.index.close()
+    assert follower.state.pending == (1 if follower.state.position else 0)
+    return follower.state.position
+
+
+def test_an_index_of_this_log_is_used(tmp_path: Path) -> None:
+    assert opened(tmp_path, opened_end=POSITION, end_offset=POSITION + 10) == POSITION
+
+
+@pytest.mark.parametrize("end_offset", [POSITION - 1, POSITION + 10])
+def test_an_index_that_is_ahead_of_the_log_that_was_found_is_made_anew(
+    tmp_path: Path, end_offset: int
+) -> None:
+    """Power was lost; a broker alone keeps its epoch, and has appended since the log was opened."""
+    assert opened(tmp_path, opened_end=POSITION - 1, end_offset=end_offset) == 0
+
+
+def test_an_index_of_a_log_that_was_cut_before_it_was_opened_is_made_anew(tmp_path: Path) -> None:
+    assert opened(tmp_path, opened_end=POSITION, end_offset=POSITION - 1) == 0
+
+
+def test_an_index_of_another_leaders_log_is_made_anew(tmp_path: Path) -> None:
+    assert opened(tmp_path, opened_end=POSITION, end_offset=POSITION, epoch=EPOCH + 1) == 0
+
+
+@pytest.mark.parametrize("attributes", [0, NOTED])
+def test_a_new_leader_knows_a_repeat_of_a_batch_that_messages_were_taken_out_of(attributes: int) -> None:
+    """It has the batch as it is stored, and in transactions compares what a producer sends under a number."""
+    numbers = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+    sent, stored = (
+        build_batch([Record(0, 1, b"k", value)], attributes=TRANSACTIONAL | more, **numbers)
+        for value, more in ((b"sent", 0), (b"stored", attributes))
+    )
+    table = ProducerTable()
+    accept_batch(table, memoryview(stored), read_header(stored))
+    decision = admit(table.find(1), read_header(sent))
+    assert isinstance(decision, Repeats if attributes else Refused)
