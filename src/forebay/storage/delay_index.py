@@ -213,8 +213,9 @@ class SqliteDelayIndex:
     def _end(self, db: sqlite3.Connection, entry: Ended) -> None:
         of_producer = "FROM undecided WHERE producer = ?"
         if entry.commit:
-            found = db.execute(f"SELECT home, note {of_producer} ORDER BY home", (entry.producer_id,))
-            for home, note in found.fetchall():
+            homes = db.execute(f"SELECT home {of_producer} ORDER BY home", (entry.producer_id,)).fetchall()
+            for (home,) in homes:  # one note at a time: together they may be more than memory holds
+                (note,) = db.execute("SELECT note FROM undecided WHERE home = ?", (home,)).fetchone()
                 self._note(db, home, parse_note(note, home + 1).changes)
         db.execute(f"DELETE {of_producer}", (entry.producer_id,))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from forebay.wire.batch import (
 )
 from forebay.wire.records import Record
 from forebay.wire.state.delay_notes import CancelKey, Change, NoMore, Waiting, build_note
+from support.machines.compacting import compact, task_for
 
 NOW = 1_000_000
 TOPIC_ID = b"i" * 16
@@ -84,6 +86,21 @@ class Story:
         self.state = self.index.apply(found.entries, found.position, found.leader_epoch)
         return self.state
 
+    def headers(self) -> list[BatchHeader]:
+        return [header for part in self.log.stretches(0) for _, header in part.batches()]
+
+    def compact(self, now_ms: int, delete_retention_ms: int) -> None:
+        """As when the index needs none of the notes."""
+        task = task_for(self.log, now_ms=now_ms, delete_retention_ms=delete_retention_ms)
+        assert task is not None
+        compact(self.log, RealDisk(), replace(task, notes_below=self.log.end_offset))
+
+    def read_again(self) -> list[int]:
+        """What waits by an index that is made anew."""
+        self.index.clear()
+        self.state = IndexState(0, -1, 0, None, None)
+        return self.ids()
+
     def ids(self) -> list[int]:
         self.follow()
         assert self.state.position == self.log.end_offset
@@ -131,6 +148,16 @@ def test_a_note_waits_for_its_batch_to_be_committed(story: Story) -> None:
     story.batch()
     assert story.follow(end_offset=home + 1) == IndexState(home, 1, 0, None, None)
     assert story.ids() == [home + 1]
+
+
+def test_a_note_of_any_size_is_read_with_its_batch(story: Story) -> None:
+    """Larger than what is read in one go."""
+    for _ in range(2):
+        story.note(waiting(0)._replace(body=b"x" * (5 << 20)))
+        story.batch()
+    first = story.follow()
+    assert (first.position, first.pending) == (2, 1)
+    assert story.follow().pending == 2
 
 
 def test_delivered_and_cancelled_messages_wait_no_more(story: Story) -> None:
@@ -194,3 +221,19 @@ def test_an_index_is_opened_again_where_it_was_and_forgets_another_topic(story: 
     again.close()
     assert again.load(b"j" * 16) == IndexState(0, -1, 0, None, None)
     again.close()
+
+
+def test_compaction_removes_no_note_before_those_in_front_of_it(story: Story) -> None:
+    """Also when the later one may go first, because delete.retention.ms was lowered in between."""
+    story.note(waiting(0))
+    id_ = story.batch()
+    story.log.roll()
+    story.note(NoMore((id_,)), bound=False)
+    story.compact(now_ms=0, delete_retention_ms=10_000)
+    story.log.roll()
+    for now_ms in (1, 2):
+        story.compact(now_ms, delete_retention_ms=0)
+    assert story.read_again() == [], "it would be delivered again"
+    story.compact(now_ms=10_000, delete_retention_ms=0)
+    assert not any(header.is_control for header in story.headers()), "they stay for ever"
+    assert story.read_again() == []

@@ -168,6 +168,8 @@ class BatchFilter:
     """No message that waits for its time needs a delay note below this offset."""
     kept_note: BatchHeader | None = None
     """The delay note that was met last, if it stays: the batch that it is bound to stays with it."""
+    keeps_notes: bool = False
+    """Whether a delay note stays: then those after it do, though their time may have come before its own."""
     aborted_kept: list[int] = field(default_factory=list)
     """Offsets of the markers of aborted transactions that still had messages. A reader that got a range of
     the log before its compaction needs them; the next cleaning leaves them out."""
@@ -243,12 +245,13 @@ class BatchFilter:
 
         If one were kept before another that has gone, messages would seem to wait that do not.
         """
-        if header.base_offset >= self.notes_below or not header.record_count:
-            self.kept_note = header
+        if not header.record_count:
             return batch
-        if self._is_past(header):
+        if header.base_offset < self.notes_below and self._is_past(header) and not self.keeps_notes:
             return None
-        self.kept_note = header
+        self.kept_note, self.keeps_notes = header, True
+        if header.base_offset >= self.notes_below:
+            return batch
         return batch if header.delete_horizon_ms is not None else self._with_horizon(batch, header)
 
     def _with_horizon(self, batch: Bytes, header: BatchHeader) -> Bytes:
