@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from forebay.errors import ErrorCode
 from forebay.wire.batch import build_batch, records, split
 from forebay.wire.messages.describe_delays import DescribeDelaysRequest, DescribeDelaysResponse
 from forebay.wire.records import Header, Record
@@ -54,6 +55,8 @@ def delivered(client: WireClient, topic: str, *, isolation_level: int = 0) -> li
     found: list[Record] = []
     while offset < end:
         answer = read(client, topic, offset, isolation_level=isolation_level, partition_max_bytes=1 << 24)
+        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:  # retention has deleted it meanwhile
+            return delivered(client, topic, isolation_level=isolation_level)
         assert answer.error_code == 0, answer.error_code
         data = memoryview(answer.records or b"")
         batches = split(data)

@@ -37,9 +37,9 @@ _BLOCKED_PAUSE_S = 0.02
 _SLEEP_S_MAX = 1.0
 """The clock may be set, so the time is looked at this often."""
 _CATCH_UP_S_MAX = 10.0
-_LOOKED_AT_MAX = 10_000
+_LOOKED_AT_MAX = 1_000
 _LOOKED_AT_BYTES_MAX = 4 << 20
-"""The most of one answer."""
+"""The most of one answer, which is made on the loop."""
 
 T = TypeVar("T")
 
