@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from forebay.core.partition.batch_rules import AppendPolicy
+from forebay.core.partition.delayed_records import DelayPolicy
 from forebay.core.partition.record_rules import (
     AT_ONCE_BYTES_MAX,
     AT_ONCE_RECORDS_MAX,
@@ -154,6 +155,21 @@ def test_the_new_size_has_the_same_bound() -> None:
         refusal(batch, AppendPolicy(codec=Codec.NONE, max_message_bytes=1000)).code
         == ErrorCode.MESSAGE_TOO_LARGE
     )
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_what_is_taken_out_to_be_delivered_later_counts_for_the_new_size(codec: Codec) -> None:
+    policy = AppendPolicy(codec=codec, max_message_bytes=2_000, delays=DelayPolicy(10_000, 10, 0))
+    due = [("forebay-deliver-after", b"5s")]
+    batch, large = (
+        made(Record(0, NOW, b"k", bytes(size), due), codec=Codec.ZSTD) for size in (100, 1_000_000)
+    )
+    assert len(large) < 2_000
+    examined = examine_at_once(batch, read_header(batch), policy, NOW)
+    assert examined.delayed is not None and examined.delayed.numbers == (0,)
+    with pytest.raises(KafkaError) as refused:
+        examine(large, policy, NOW, lambda: None)
+    assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_more_than_may_be_unpacked_is_refused() -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from forebay.core.partition.batch_rules import AppendPolicy, out_of_range, too_large
 from forebay.core.partition.delayed_records import MARK, Delayed, take_delayed
 from forebay.errors import ErrorCode, InvalidRecords, KafkaError, ProtocolError
-from forebay.wire.batch import CODEC_MASK, NO_TIMESTAMP, BatchHeader, assemble, read_header
+from forebay.wire.batch import CODEC_MASK, HEADER_SIZE, NO_TIMESTAMP, BatchHeader, assemble, read_header
 from forebay.wire.compression import Codec, OutputTooLarge, compress
 from forebay.wire.record_spans import TimestampOutOfRange, check_headers, payload_of, record_spans
 
@@ -155,8 +155,11 @@ def _without_delayed(
     if taken is None:
         return None
     made, delayed = taken
-    if len(made) > policy.max_message_bytes:
-        raise too_large(len(made), policy)
+    size = len(made)
+    if policy.repacks(header.codec):  # what was taken out counts, too: consumers have to fetch the note
+        size = HEADER_SIZE + len(payload) if codec == Codec.NONE else max(size, len(delayed.note))
+    if size > policy.max_message_bytes:
+        raise too_large(size, policy)
     return Examined(policy, memoryview(made), delayed)
 
 
