@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 
-from support.brokers.broker_process import BrokerProcess
+from support.brokers.broker_process import BrokerProcess, StartBroker
 from support.clients.kafka_clients import (
     CLIENTS,
     DEADLINE_SECONDS,
@@ -93,6 +93,23 @@ def test_every_client_passes_a_region_without_a_match(
         (3_000, 3_000),
         (3_010, 3_010),
     ]
+
+
+@each_client
+def test_no_client_minds_many_answers_without_a_match(
+    start_broker: StartBroker, topic: str, client: Client
+) -> None:
+    """librdkafka complains of too large messages after ten answers with nothing in them."""
+    need(client)
+    broker = start_broker("forebay.view.fetch.source.max.bytes=1")
+    create_topic(broker.bootstrap, topic, 1, segment_bytes="1000000")
+    for _ in range(11):
+        CLIENTS[0].produce(broker.bootstrap, topic, [order(0, "us", amount=10**300) for _ in range(1_000)])
+    CLIENTS[0].produce(broker.bootstrap, topic, [order(1)])
+    create_view(broker.bootstrap, f"{topic}-view", topic, EU)
+    for _ in range(2):
+        (found,) = client.consume(broker.bootstrap, f"{topic}-view", 1)
+        assert (found.offset, number_of(found.message.value)) == (11_000, 1)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -176,6 +176,7 @@ def values_of(data: bytes | memoryview | None) -> list[tuple[int, bytes | None]]
     return [
         (record.offset, record.value)
         for position, header in split(buffer)
+        if not header.is_control or header.is_transactional  # not what brokers note for themselves
         for record in records(buffer[position : position + header.size])
     ]
 

@@ -1,14 +1,25 @@
-"""How far one fetch has come with one partition of a view, and what it will answer."""
+"""How far one fetch has come with one partition of a view, and what it will answer.
+
+Where nothing matches, an empty batch takes the client on. But librdkafka takes an answer without any record
+for one whose first message is too large: it asks for more each time, and after ten such answers tells its
+program of an error. Of control records it says nothing. So an answer without a match ends with a control
+batch over the same offsets, of a type that means nothing to clients.
+"""
 
 from __future__ import annotations
+
+from struct import Struct
 
 from forebay.broker.views.cache import Cached
 from forebay.core.cluster.view_image import ViewImage
 from forebay.core.views.filtering import Filtered
-from forebay.wire.batch import HEADER_SIZE, BatchHeader, assemble, read_header
+from forebay.wire.batch import CONTROL, HEADER_SIZE, BatchHeader, assemble, build_batch, read_header
 from forebay.wire.parts import Part
+from forebay.wire.records import Record
 
 _OFFSET_DELTA_MAX = 2**31 - 1
+_CONTROL_KEY = Struct(">hh").pack(0, 0x4656)
+"""Version 0, and a type of our own."""
 
 
 class ViewRead:
@@ -53,10 +64,20 @@ class ViewRead:
     @property
     def size(self) -> int:
         """Bytes to be answered."""
-        return self._size if self._gap is None else self._size + HEADER_SIZE
+        return self._size if self._gap is None else self._size + len(self._tail(self._gap))
 
     def records(self) -> list[Part]:
-        return self._parts if self._gap is None else [*self._parts, assemble(self._gap, b"")]
+        return self._parts if self._gap is None else [*self._parts, self._tail(self._gap)]
+
+    def _tail(self, gap: BatchHeader) -> bytearray:
+        if self.delivered:
+            return assemble(gap, b"")
+        return build_batch(
+            [Record(gap.last_offset, max(gap.max_timestamp, 0), _CONTROL_KEY, b"")],
+            base_offset=gap.base_offset,
+            partition_leader_epoch=gap.partition_leader_epoch,
+            attributes=CONTROL,
+        )
 
     def add(self, filtered: Filtered, source_bytes: int) -> None:
         """The next part of the source has been examined."""
@@ -73,7 +94,10 @@ class ViewRead:
     def add_cached(self, cached: Cached) -> None:
         """The next part has been filtered before."""
         self.next_offset = cached.next_offset
-        self.delivered += cached.delivers
+        if cached.gap is not None:
+            self._widen_gap(cached.gap)
+            return
+        self.delivered += cached.delivered
         self._close_gap()
         self._parts.append(cached.range)
         self._size += cached.range.length

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from array import array
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container
@@ -26,7 +27,7 @@ from forebay.storage.disk import Disk, File
 from forebay.storage.log.segment.batch_file import NO_NEXT
 from forebay.storage.log.segment.segment import Segment
 from forebay.storage.log.segment.segment_list import LogSlice
-from forebay.wire.batch import split
+from forebay.wire.batch import BatchHeader, split
 from forebay.wire.parts import FileRange
 
 log = logging.getLogger(__name__)
@@ -43,8 +44,10 @@ class Cached(NamedTuple):
 
     range: FileRange
     next_offset: int
-    delivers: bool
-    """False if the view shows nothing of the segment."""
+    delivered: int
+    """How many records are in it."""
+    gap: BatchHeader | None
+    """The empty batch that it is, if the view shows nothing of the segment."""
 
 
 class CachedSegment:
@@ -52,8 +55,9 @@ class CachedSegment:
 
     __slots__ = (
         "complete",
-        "delivered",
+        "counts",
         "file",
+        "gap",
         "generation",
         "is_written",
         "next_position",
@@ -69,28 +73,36 @@ class CachedSegment:
         self.complete = False
         self.is_written = False
         """Whether a thread appends to the file."""
-        self.delivered = 0
+        self.gap: BatchHeader | None = None
+        """The one empty batch that the file holds, if it holds nothing else."""
         self.next_position = 0
         """Of the segment: everything before it is in the file."""
-        self.offsets = [segment.base_offset]
-        self.positions = [0]
+        self.offsets = array("q", [segment.base_offset])
+        self.positions = array("q", [0])
+        self.counts = array("q", [0])
         """Places in the file where batches begin, a few kilobytes apart, and the end. `offsets` says where a
-        reader goes on that has got everything before such a place."""
+        reader goes on that has got everything before such a place, `counts` how many records those are."""
 
     def note(self, filtered: Filtered, source_bytes: int) -> None:
         """What is shown of the next part of the segment has been appended to the file."""
         end = self.positions.pop() if len(self.positions) > 1 else 0
         offset = self.offsets.pop() if len(self.offsets) > 1 else self.offsets[0]
+        count = self.counts.pop() if len(self.counts) > 1 else 0
+        self.gap = None
         for at, header in split(filtered.data):
             if end + at - self.positions[-1] >= _INDEX_BYTES:
-                self.offsets.append(offset)
-                self.positions.append(end + at)
+                self._note_place(offset, end + at, count)
             offset = header.next_offset
-        self.offsets.append(filtered.next_offset)
-        self.positions.append(end + len(filtered.data))
-        self.delivered += filtered.delivered
+            count += 0 if header.is_control else header.record_count
+            self.gap = header if not end + at and not header.record_count else None
+        self._note_place(filtered.next_offset, end + len(filtered.data), count)
         self.next_position += source_bytes
         self.complete = self.next_position == self.segment.size
+
+    def _note_place(self, offset: int, position: int, count: int) -> None:
+        self.offsets.append(offset)
+        self.positions.append(position)
+        self.counts.append(count)
 
     @property
     def size(self) -> int:
@@ -104,7 +116,8 @@ class CachedSegment:
         if last >= len(self.positions):
             return None
         found = FileRange(self.file, start, self.positions[last] - start)
-        return Cached(found, self.offsets[last], self.delivered > 0)
+        delivered = self.counts[last] - self.counts[first]
+        return Cached(found, self.offsets[last], delivered, self.gap)
 
 
 class ViewCache:
