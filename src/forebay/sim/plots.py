@@ -115,6 +115,13 @@ PLOTS: dict[str, Plot] = {
         faults=("copy_and_crash", "kill_a_newcomer"),
         settings={**_TWO, "log.cleaner.backoff.ms": "300", "log.flush.interval.ms": "10000"},
     ),
+    # Partitions are folded while their leaders change, and what is sent for them goes to other brokers.
+    "folded-partitions": Plot(
+        cast=("folds", "deposer", "elector"),
+        faults=("kill", "pause", "isolate", "slow_link", "reset"),
+        settings=_TWO,
+        deposing_pause_s=2.0,
+    ),
     # -- coordinators ------------------------------------------------------------------------------------
     # Producers give up transactions whose answers are late, and go on with the same numbers.
     "reused-numbers": Plot(

@@ -35,6 +35,7 @@ from forebay.sim.world.places import (
     ALARMS,
     ALL,
     DEAD_LETTER_TOPIC,
+    FOLDED,
     JOBS,
     KEYED,
     LATER,
@@ -105,7 +106,7 @@ class Simulation:
         plot = self._plot = ORDINARY if story.plot is None else PLOTS[story.plot]
         settings = {**_settings(world, story), **plot.settings}
         lasting = (
-            [*SURE, LATER, ALARMS, (DEAD_LETTER_TOPIC, 0)]
+            [*SURE, LATER, ALARMS, *FOLDED, (DEAD_LETTER_TOPIC, 0)]
             if story.brokers > 1 and settings["min.insync.replicas"] != "1"
             else []
         )
@@ -156,6 +157,7 @@ class Simulation:
         topics = TOPICS | {topic: 1 for topic, _ in self.workload.delayed}
         if self.workload.has_alarms:
             topics |= {ALARMS[0]: 1}
+        topics |= {topic: len(FOLDED) for topic, _ in self.workload.folded}
         make = partial(TopicMaker, replication_factor=factor, topics=topics)
         maker = self.workload.add("maker", make)
         self._wait("the topics are made", _START_S_MAX, lambda: maker.done)
@@ -246,7 +248,7 @@ class Simulation:
         readers = [
             self.workload.add(
                 "last-reader",
-                partial(LastReader, found=found, partitions=[*ALL, *self.workload.delayed]),
+                partial(LastReader, found=found, partitions=[*ALL, *self.workload.own_partitions]),
             ),
             self.workload.add(
                 "last-view-reader", partial(LastReader, found=shown, partitions=self.workload.shown)

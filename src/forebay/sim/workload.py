@@ -10,7 +10,7 @@ from random import Random
 from forebay.broker.ports import Address
 from forebay.core.topic_partition import TopicPartition
 from forebay.sim.actors.actor import Actor
-from forebay.sim.actors.administrators import Deleter, Elector, Mover, SettingsChanger, TopicKeeper
+from forebay.sim.actors.administrators import Deleter, Elector, Folder, Mover, SettingsChanger, TopicKeeper
 from forebay.sim.actors.client import Client
 from forebay.sim.actors.consumers.alarms import AlarmReader
 from forebay.sim.actors.consumers.delayed import DelayedReader
@@ -40,6 +40,8 @@ from forebay.sim.world.places import (
     ALL,
     BRIEF,
     EXACT,
+    FOLDED,
+    FOLDED_TO,
     GROUP_NAME,
     JOBS,
     KEYED,
@@ -70,6 +72,7 @@ _ALARMS_CHANCE = 0.3
 _DELAY_CHANCE = 0.25
 """Of a topic whose messages wait."""
 _VIEWS_CHANCE = 0.25
+_FOLDS_CHANCE = 0.2
 _UNCOMMITTED_CHANCE = 0.3
 """Of transactions for a share group that gets all messages, aborted ones, too."""
 
@@ -124,6 +127,8 @@ class Workload:
         self.has_share_group = False
         self.delayed = [LATER] if self._has("delays", _DELAY_CHANCE) else []
         """Partitions whose messages wait, if there are such in this story."""
+        self.folded = FOLDED if self._has("folds", _FOLDS_CHANCE) else []
+        """Partitions of a topic that gets fewer of them, if there is one in this story."""
         self.shown = SHOWN if self._has("views", _VIEWS_CHANCE) else []
         """Partitions of views, if there are such in this story."""
         self.has_alarms = self._has("alarms", _ALARMS_CHANCE)
@@ -134,6 +139,11 @@ class Workload:
         """The latest time that the clock of a host has shown."""
         self.deafen: Callable[[str, float], None] = lambda _host, _seconds: None
         """Keep news of the cluster from a host for some seconds."""
+
+    @property
+    def own_partitions(self) -> list[TopicPartition]:
+        """Of topics that are not in every story."""
+        return [*self.delayed, *self.folded]
 
     def _has(self, name: str, chance: float) -> bool:
         """Whether actors take part that need topics of their own."""
@@ -166,6 +176,8 @@ class Workload:
             self._add_view_readers(self._world.chance("view-readers"))
         if self.has_alarms:
             self._add_alarms(self._world.chance("alarm cast"))
+        if self.folded:
+            self._add_folds(self._world.chance("folded"))
         if self.has_share_group:
             self.add("deposer", self._deposer())
         kinds = self._administrators()
@@ -181,6 +193,7 @@ class Workload:
             "delays": self._add_delayed,
             "views": self._add_view_readers,
             "alarms": self._add_alarms,
+            "folds": self._add_folds,
         }
         administrators = self._administrators() | {"deposer": self._deposer()}
         for name in cast:
@@ -284,9 +297,19 @@ class Workload:
         reader = partial(DelayedReader, latest_ms=self.latest_ms)
         self.add("delayed-reader", reader, chance.choice(DIALECTS))
 
+    def _add_folds(self, chance: Random) -> None:
+        kind = chance.choice((IdempotentProducer, PipeliningProducer))
+        self._add("folded-a", kind, self.folded, chance.choice(DIALECTS), _manners(chance))
+        self._add("folded-b", PipeliningProducer, self.folded[1:], chance.choice(DIALECTS), RUDE)
+        self._add("folded-c", Producer, self.folded, chance.choice(DIALECTS), _manners(chance))
+        self._add_transactions("folded-tx", self.folded, chance)
+        reader = partial(Consumer, partitions=self.folded, committed=chance.random() < 0.5)
+        self.add("folded-reader", reader, chance.choice(DIALECTS))
+        self.add("folder", partial(Folder, topic=self.folded[0][0], count=FOLDED_TO))
+
     def _administrators(self) -> dict[str, MakeActor]:
         brokers, lasting = len(self._bootstrap), SOURCE in self._model.lasting
-        sure = [*SURE, *self.delayed, *([ALARMS] if self.has_alarms else [])]
+        sure = [*SURE, *self.delayed, *self.folded, *([ALARMS] if self.has_alarms else [])]
         kinds: dict[str, MakeActor] = {"topic-keeper": TopicKeeper, "deleter": partial(Deleter, at=BRIEF)}
         if brokers > 1:
             kinds |= {
@@ -299,7 +322,7 @@ class Workload:
     def _deposed(self) -> list[TopicPartition]:
         if self.has_share_group:
             return JOBS
-        return [ALARMS] if self.has_alarms and self._plot.cast is not None else EXACT
+        return [ALARMS] if self.has_alarms and self._plot.cast is not None else EXACT + self.folded
 
     def _deposer(self) -> MakeActor:
         return partial(

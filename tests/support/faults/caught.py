@@ -17,6 +17,16 @@ from support.faults.delay_mutants import (
     hide_messages_until_the_clock_is_as_late_again,
     show_delayed_messages_at_once,
 )
+from support.faults.fold_mutants import (
+    end_transactions_only_where_they_were_named,
+    forget_repeats_in_closed_logs,
+    forget_the_numbers_of_closed_partitions,
+    give_folded_batches_no_alias,
+    let_markers_hide_the_numbers_of_closed_partitions,
+    pass_on_before_all_is_committed,
+    take_batches_in_closed_partitions,
+    take_markers_of_coordinators_that_know_nothing_of_the_fold,
+)
 from support.faults.mutants import (
     Mutant,
     acknowledge_before_replication,
@@ -116,6 +126,10 @@ MUTANTS: dict[Mutant, str] = {
     forget_transactions_that_were_open: "alarms",
     deliver_before_the_index_knows_the_term_before: "alarms",
     begin_too_late_in_the_cache_of_views: "views",
+    forget_the_numbers_of_closed_partitions: "folded-partitions",
+    forget_repeats_in_closed_logs: "folded-partitions",
+    give_folded_batches_no_alias: "folded-partitions",
+    end_transactions_only_where_they_were_named: "folded-partitions",
 }
 """Each with the plot whose stories show it."""
 
@@ -141,6 +155,14 @@ CAUGHT_BY_TESTS: dict[Mutant, str] = {
     "test_only_to_the_state_that_was_read",
     drop_dead_letters_that_cannot_be_written: "broker/shares/test_dead_letters.py::"
     "test_messages_that_are_too_large_for_the_target_go_without_their_value",
+    let_markers_hide_the_numbers_of_closed_partitions: "core/partition/test_folded.py::"
+    "test_a_marker_does_not_hide_the_numbers_of_the_closed_partition",
+    pass_on_before_all_is_committed: "broker/replication/test_folded_cluster.py::"
+    "test_nothing_is_passed_on_before_all_of_the_closed_log_is_committed",
+    take_batches_in_closed_partitions: "broker/produce/test_folded_partitions.py::"
+    "test_requests_in_flight_when_the_partition_is_closed_keep_their_order",
+    take_markers_of_coordinators_that_know_nothing_of_the_fold: "broker/replication/test_folded_cluster.py::"
+    "test_a_coordinator_that_has_not_heard_of_the_fold_does_not_end_half_a_transaction",
 }
 """What few stories meet, because it needs faults in a rare order: the tests that make that order."""
 

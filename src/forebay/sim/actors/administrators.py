@@ -48,6 +48,7 @@ _REASSIGN_VERSION = 0
 _REPLICAS_MIN = 2
 _MOVING_PAUSE_S = 3.0
 _FAVOURITE_CHANCE = 0.4
+_FOLDING_S = (2.0, 20.0)
 
 
 async def reassign(actor: Actor, at: TopicPartition, target: list[int] | None) -> None:
@@ -138,6 +139,29 @@ class TopicKeeper(Actor):
         deleted = await self.client.ask_any(gone, DeleteTopicsResponse)
         check(deleted.responses[0].error_code)
         self.model.topics.deleted(name)
+
+
+class Folder(Actor):
+    """Has a topic get fewer partitions, at some time."""
+
+    def __init__(self, client: Client, model: Model, topic: str, count: int) -> None:
+        super().__init__(client, model)
+        self._topic = topic
+        self._count = count
+
+    async def act(self) -> None:
+        await self.rest(self.chance.uniform(*_FOLDING_S))
+        await self.retry(self._fold)
+
+    async def _fold(self) -> None:
+        wanted = CreatePartitionsTopic(name=self._topic, count=self._count, assignments=None)
+        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=5000)
+        response = await self.client.ask_any(request, CreatePartitionsResponse)
+        code = ErrorCode(response.results[0].error_code)
+        self.world.note("admin", f"fold {self._topic} to {self._count}: {code.name}")
+        if code is not ErrorCode.INVALID_PARTITIONS:  # an earlier attempt was not answered
+            check(code)
+        self.model.topics.changes_count += 1
 
 
 class SettingsChanger(Actor):

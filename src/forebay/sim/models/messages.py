@@ -17,12 +17,13 @@ from forebay.sim.models.alarms import Alarms
 from forebay.sim.models.dead_letters import Letter, wrong_letters
 from forebay.sim.models.delays import TopicDelay
 from forebay.sim.models.facts import Content, Counts, Outcome, Sent, Transaction, name_of
+from forebay.sim.models.folds import Folds, homes
 from forebay.sim.models.groups import Groups
 from forebay.sim.models.keyed import KeyedValues
 from forebay.sim.models.shares import Place, Shares
 from forebay.sim.models.topics import Topics
 from forebay.sim.models.views import Views
-from forebay.sim.world.places import LATER, PLAIN, SHARE_GROUP_NAME
+from forebay.sim.world.places import FOLDED, LATER, PLAIN, SHARE_GROUP_NAME
 
 
 class Model:
@@ -45,6 +46,7 @@ class Model:
         self.topic_delay = TopicDelay(fail)
         self.views = Views(fail)
         self.alarms = Alarms(fail)
+        self.folds = Folds(fail)
 
     @property
     def counts(self) -> Counts:
@@ -69,7 +71,9 @@ class Model:
         """All in-sync replicas have acknowledged a message: from now on it must be there."""
         sent = self._sent[value]
         self._counts.acknowledged += 1
-        if offset >= 0:
+        if sent.at in FOLDED:
+            self.folds.acknowledge(value)
+        elif offset >= 0:
             self._acknowledged[value] = (sent.at, offset)
             self._tell(sent.at, offset, value)
 
@@ -104,7 +108,7 @@ class Model:
         sent = self._sent.get(value)
         if sent is None:
             self._fail(f"{reader} read {value!r} at {name_of(at, offset)}, which nobody sent")
-        elif sent.at != at:
+        elif at not in homes(sent.at):
             self._fail(
                 f"{reader} read {value!r} at {name_of(at, offset)}, which was sent to {name_of(sent.at)}"
             )
@@ -137,6 +141,8 @@ class Model:
                     self._tell(at, offset, value)
         self._finish_acknowledged(stored, starts)
         self._finish_order(stored)
+        if FOLDED[0] in stored:
+            self.folds.finish(stored, self._sent)
         if LATER in self.lasting:
             self.topic_delay.finish(stored.get(LATER, ()))
         if PLAIN in self.lasting:
@@ -156,16 +162,16 @@ class Model:
 
     def _finish_order(self, stored: Content) -> None:
         for at, values in stored.items():
-            last: dict[str, int] = {}
+            last: dict[tuple[str, TopicPartition], int] = {}
             for offset in sorted(values):
                 sent = self._sent.get(values[offset])
                 if sent is None or not sent.exactly_once:
                     continue
-                before = last.get(sent.producer, -1)
+                before = last.get((sent.producer, sent.at), -1)
                 if sent.number <= before:
                     what = "twice" if sent.number == before else "after what was sent later"
                     self._fail(f"{values[offset]!r} is at {name_of(at, offset)} {what}")
-                last[sent.producer] = sent.number
+                last[sent.producer, sent.at] = sent.number
 
     def _finish_transactions(self, visible: Content) -> None:
         seen = Counter(value for values in visible.values() for value in values.values())

@@ -41,6 +41,10 @@ LATER: TopicPartition = ("later", 0)
 """Only in some stories: its messages are seen when they are `LATER_DELAY_MS` old."""
 LATER_DELAY_MS = 2_000
 
+FOLDED: list[TopicPartition] = [("folding", index) for index in range(4)]
+"""Only in some stories: the topic gets fewer partitions, `FOLDED_TO` instead of all of these."""
+FOLDED_TO = 2
+
 VIEWS = {"shown-exact": "exact", "shown-plain": "plain"}
 """Only in some stories: views, and the topics that they show."""
 SHOWN: list[TopicPartition] = [("shown-exact", 0), ("shown-exact", 1), ("shown-plain", 0)]

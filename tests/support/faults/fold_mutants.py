@@ -1,0 +1,72 @@
+"""Mistakes with folded partitions, put into the production code on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from forebay.broker.coordinators import markers
+from forebay.broker.partition import folding, topic_policy
+from forebay.broker.produce import request, transaction_verification
+from forebay.core.partition import folded
+from forebay.core.partition.batch_rules import AppendPolicy
+
+
+def forget_the_numbers_of_closed_partitions(patch: pytest.MonkeyPatch) -> None:
+    """The partition that takes over begins with any batch."""
+    patch.setattr(folding, "assumed_state", lambda state, _known, _producer_id: state)
+
+
+def let_markers_hide_the_numbers_of_closed_partitions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(folded.Before, "is_newer", lambda _self, _state: False)
+
+
+def give_folded_batches_no_alias(patch: pytest.MonkeyPatch) -> None:
+    """Two numberings of one producer meet in one log."""
+    patch.setattr(folding, "under_alias", lambda batch, _header, _index: memoryview(bytearray(batch)))
+    patch.setattr(transaction_verification, "aliased", lambda header, _index: header)
+
+
+def forget_repeats_in_closed_logs(patch: pytest.MonkeyPatch) -> None:
+    whole = folding.pass_on
+
+    def pass_on(*args: Any) -> folding.PassedOn:
+        passed = whole(*args)
+        return passed._replace(known=passed.known._replace(before=None, repeats=None))
+
+    patch.setattr(request, "pass_on", pass_on)
+
+
+def end_transactions_only_where_they_were_named(patch: pytest.MonkeyPatch) -> None:
+    """The partition that takes the batches gets no marker."""
+    whole = markers.MarkerWriter._writes
+
+    def writes(*args: Any, **how: Any) -> Iterator[tuple[int, markers.MarkerWrite]]:
+        return (each for each in whole(*args, **how) if each[1].index == each[1].named)
+
+    patch.setattr(markers.MarkerWriter, "_writes", writes)
+
+
+def take_batches_in_closed_partitions(patch: pytest.MonkeyPatch) -> None:
+    """Requests on the fast path are appended to the closed log."""
+
+    def policy(**fields: Any) -> AppendPolicy:
+        return AppendPolicy(**(fields | {"closed": False}))
+
+    patch.setattr(topic_policy, "AppendPolicy", policy)
+
+
+def pass_on_before_all_is_committed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(folding, "is_settled", lambda partition: partition.is_leader)
+
+
+def take_markers_of_coordinators_that_know_nothing_of_the_fold(patch: pytest.MonkeyPatch) -> None:
+    whole = markers._concerns_closed
+    patch.setattr(
+        markers,
+        "_concerns_closed",
+        lambda partition, fold, write: whole(partition, fold, replace(write, revision=2**62)),
+    )
