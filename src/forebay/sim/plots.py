@@ -57,6 +57,8 @@ class Plot:
         (BumpingProducer, (MODERN, CONFLUENT), RUDE),
         (ContinuingProducer, (JAVA,), RUDE),
     )
+    nap_chance: float = 0.0
+    """Of members of the group that stand still for longer than their session lasts."""
     share_rules: ShareRules | None = None
     worker: type[ShareMember] = ShareMember
     """What the members of the share group are."""
@@ -134,6 +136,7 @@ PLOTS: dict[str, Plot] = {
     "coordinators": Plot(
         cast=("exact", "group", "settings-changer"),
         faults=("kill", "stop", "pause"),
+        nap_chance=0.5,
         step_s=(1.0, 4.0),
         fault_s=(2.0, 7.0),
         settings=_TWO,

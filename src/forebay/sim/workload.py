@@ -15,6 +15,7 @@ from forebay.sim.actors.client import Client
 from forebay.sim.actors.consumers.alarms import AlarmReader
 from forebay.sim.actors.consumers.delayed import DelayedReader
 from forebay.sim.actors.consumers.member_protocols import ClassicMember, ConsumerMember
+from forebay.sim.actors.consumers.members import Member
 from forebay.sim.actors.consumers.readers import Consumer, OffsetKeeper, Transformer
 from forebay.sim.actors.consumers.views import ViewReader
 from forebay.sim.actors.dialects import CONFLUENT, DIALECTS, JAVA, MODERN, POLITE, RUDE, Dialect, Manners
@@ -272,7 +273,9 @@ class Workload:
         mortal = chance.randint(0, _MEMBERS)  # no member, if it is the number of members
         for number in range(_MEMBERS):
             member = partial(protocol, group=GROUP_NAME, partitions=SHARED, mortal=number == mortal)
-            self.add(f"member-{number}", member)
+            actor = self.add(f"member-{number}", member)
+            assert isinstance(actor, Member)
+            actor.nap_chance = self._plot.nap_chance
         self._shared = SHARED
 
     def _add_share_members(self, chance: Random) -> None:

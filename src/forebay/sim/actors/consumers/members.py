@@ -34,6 +34,7 @@ _COMMIT_VERSION = 9
 _END_CHANCE = 0.06
 _AWAY_S = 3.0
 _PAUSE_S = 0.7
+_NAP_S = 5.0
 _LEAVE_ATTEMPTS_MAX = 3
 
 REPLACED = frozenset(
@@ -68,6 +69,8 @@ class Member(Actor):
         """Of the member, or the generation."""
         self.positions: dict[TopicPartition, int] = {}
         """Of every partition that it owns."""
+        self.nap_chance = 0.0
+        """Of standing still before a commit, for longer than its session lasts."""
         self._mortal = mortal
         self._lives = 0
         self._alive_until = 0.0
@@ -172,6 +175,8 @@ class Member(Actor):
             await self._read(at)
         moved = [at for at, offset in self.positions.items() if offset > self._committed.get(at, -1)]
         if moved:
+            if self.nap_chance and not self.calm and self.chance.random() < self.nap_chance:
+                await self.rest(_NAP_S)
             await self._commit(moved)
 
     async def _read(self, at: TopicPartition) -> None:
