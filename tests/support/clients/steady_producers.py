@@ -18,7 +18,10 @@ import confluent_kafka
 
 from support.clients.kafka_clients import DEADLINE_SECONDS, RECONNECTING, kafka_python
 
-_PAUSE_S = 0.002
+_PAUSE_S = 0.02
+"""Several of them share a machine with the broker and with other tests."""
+_PATIENCE_MS = 600_000
+"""For transactions and requests: how long anything takes says nothing about a broker on a busy machine."""
 _TRANSACTION = 8
 """Messages of one transaction."""
 
@@ -128,7 +131,13 @@ class ConfluentTransactional(SteadyProducer):
     transactional = True
 
     def _run(self) -> None:
-        producer = confluent_kafka.Producer({**self._settings(), "transactional.id": f"{self._topic}-c"})
+        producer = confluent_kafka.Producer(
+            {
+                **self._settings(),
+                "transactional.id": f"{self._topic}-c",
+                "transaction.timeout.ms": _PATIENCE_MS,
+            }
+        )
         producer.init_transactions(DEADLINE_SECONDS)
         while not self.stopping:
             producer.begin_transaction()
@@ -138,6 +147,7 @@ class ConfluentTransactional(SteadyProducer):
                 producer.poll(0)
             producer.commit_transaction(DEADLINE_SECONDS)
             self.acknowledged.update(partition for partition, _ in sent)
+            time.sleep(_PAUSE_S)
 
 
 class KafkaPythonPlain(SteadyProducer):
@@ -148,7 +158,11 @@ class KafkaPythonPlain(SteadyProducer):
 
     def _run(self) -> None:
         producer = kafka_python.KafkaProducer(
-            bootstrap_servers=self._bootstrap, retries=1000, metadata_max_age_ms=500, **self._options()
+            bootstrap_servers=self._bootstrap,
+            retries=1000,
+            metadata_max_age_ms=500,
+            delivery_timeout_ms=_PATIENCE_MS,
+            **self._options(),
         )
         try:
             while not self.stopping:
@@ -159,6 +173,7 @@ class KafkaPythonPlain(SteadyProducer):
                 for (partition, _), future in zip(sent, futures, strict=True):
                     future.get(DEADLINE_SECONDS)
                     self.acknowledged[partition] += 1
+                time.sleep(_PAUSE_S)
         finally:
             producer.close()
 
@@ -188,6 +203,7 @@ class AiokafkaIdempotent(SteadyProducer):
                 async with asyncio.timeout(DEADLINE_SECONDS):
                     await asyncio.gather(*futures)
                 self.acknowledged.update(partition for partition, _ in sent)
+                await asyncio.sleep(_PAUSE_S)
         finally:
             await producer.stop()
 
@@ -197,7 +213,10 @@ class AiokafkaTransactional(AiokafkaIdempotent):
 
     async def _produce(self) -> None:
         producer = aiokafka.AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap, transactional_id=f"{self._topic}-a", metadata_max_age_ms=500
+            bootstrap_servers=self._bootstrap,
+            transactional_id=f"{self._topic}-a",
+            transaction_timeout_ms=_PATIENCE_MS,
+            metadata_max_age_ms=500,
         )
         await producer.start()
         try:
@@ -207,6 +226,7 @@ class AiokafkaTransactional(AiokafkaIdempotent):
                     for partition, value in sent:
                         await producer.send(self._topic, value, partition=partition)
                 self.acknowledged.update(partition for partition, _ in sent)
+                await asyncio.sleep(_PAUSE_S)
         finally:
             await producer.stop()
 
