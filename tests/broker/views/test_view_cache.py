@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from forebay.broker.views import cache
 from forebay.errors import ErrorCode
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.config_calls import increment
@@ -103,6 +104,17 @@ def test_the_cache_has_a_bound(tmp_path: Path) -> None:
         for _ in range(2):
             assert len(read_all(client, "shown")) == 200
         assert broker.on_loop(lambda node: node.filters.cache.size) <= 3_000
+
+
+def test_the_cache_has_a_bound_for_its_files(
+    broker: LocalBroker, client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "SEGMENTS_MAX", 3)
+    fill(client)
+    make_view(client, "shown", "source", "value.id < 0")
+    for _ in range(2):
+        assert read_all(client, "shown") == []
+    assert 0 < cached_segments(broker) <= 3
 
 
 def test_a_deleted_view_leaves_nothing_in_the_cache(broker: LocalBroker, client: WireClient) -> None:

@@ -319,6 +319,16 @@ def test_a_payload_that_grows_too_large_is_passed_over() -> None:
     assert (shown.next_offset, shown.delivered, shown.invalid) == (1, 0, 1)
 
 
+def test_batches_that_unpack_to_much_are_filtered_in_several_pieces() -> None:
+    large = {"region": "eu", "x": "y" * (9 << 20)}
+    data = b"".join(batch_of(large, base_offset=at, codec=Codec.ZSTD) for at in range(6))
+    assert len(data) < 100_000
+    shown = filtered(EU, data)
+    assert (shown.next_offset, shown.delivered, shown.whole) == (4, 4, False)
+    rest = filtered(EU, data, shown.next_offset)
+    assert (rest.next_offset, rest.delivered, rest.whole) == (6, 2, True)
+
+
 def test_a_selection_rewrites_the_value_and_nothing_else() -> None:
     view = compile_view(
         "value.n > 1",

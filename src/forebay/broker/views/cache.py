@@ -33,6 +33,8 @@ from forebay.wire.parts import FileRange
 log = logging.getLogger(__name__)
 
 _INDEX_BYTES = 4096
+SEGMENTS_MAX = 1_000
+"""Each has an open file, also one of which a view shows nothing."""
 _REMOVE_AFTER_S = 60.0
 
 Key = tuple[bytes, str]
@@ -201,6 +203,10 @@ class ViewCache:
             made = CachedSegment(self._open(), segment, generation)
             with self._lock:
                 entry = self._entries.setdefault(key, made)
+                if entry is not made:  # another thread was faster
+                    self._leaving.append((self._now(), made.file))
+                while len(self._entries) > SEGMENTS_MAX:
+                    self._drop(next(iter(self._entries)))
         with self._lock:
             if entry is None or entry.complete or entry.is_written or entry.next_position != position:
                 return None

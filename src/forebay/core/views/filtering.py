@@ -28,6 +28,9 @@ from forebay.wire.compression import Codec
 from forebay.wire.record_spans import payload_of, placeholder, replace_records
 
 _DELTA_MAX = 2**31 - 1
+_UNPACKED_BYTES_MAX = 32 << 20
+"""When so much has been unpacked, the rest is for the next piece of work: a few kilobytes can stand for
+gigabytes, and no client waits that long for an answer."""
 _GZIP_LEVEL = 1
 """What is sent once is not worth the time that better compression takes."""
 
@@ -43,7 +46,8 @@ class Filtered(NamedTuple):
     invalid: int
     """Records that were not delivered because their value is no JSON, or their batch cannot be read."""
     whole: bool
-    """Whether all batches were looked at. Otherwise one of them is damaged, or ends too late."""
+    """Whether all batches were looked at. Otherwise one of them is damaged or ends too late, or it took too
+    much work to go on."""
 
 
 def filter_batches(
@@ -67,7 +71,7 @@ def filter_batches(
     for position, header in split(data):
         if header.last_offset < first_offset:
             continue
-        if header.next_offset > end_offset:
+        if header.next_offset > end_offset or work.unpacked_bytes >= _UNPACKED_BYTES_MAX:
             break
         try:
             work.take(data[position : position + header.size], header)
@@ -85,6 +89,7 @@ def filter_batches(
 class _Work:
     def __init__(self, view: CompiledView, scope: Scope, first_offset: int, max_bytes: int) -> None:
         self.next_offset = first_offset
+        self.unpacked_bytes = 0
         self._view = view
         self._scope = scope
         self._passes = view.for_all(scope)
@@ -120,6 +125,7 @@ class _Work:
             return
         try:
             payload = payload_of(batch, header, self._max_bytes)
+            self.unpacked_bytes += len(payload)
             found = matching_records(view, payload, header, self._scope)
         except ProtocolError:
             self._invalid += header.record_count
