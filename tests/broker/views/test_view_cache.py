@@ -170,3 +170,18 @@ def test_what_lies_before_a_damaged_batch_is_delivered_first(client: WireClient,
     shown = [offset for offset, _ in values_of(read(client, "shown").records)]
     assert shown == list(range(0, at, 3))
     assert read(client, "shown", at).error_code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_large_segment_without_a_match_is_one_batch_with_a_record(
+    broker: LocalBroker, client: WireClient
+) -> None:
+    """librdkafka takes an answer without any record for one whose message is too large."""
+    create(client, "source", segment_bytes="900000")
+    for first in range(0, 2000, 100):
+        append(client, "source", documents(range(first, first + 100), region=b"x" * 1000))
+    make_view(client, "shown", "source", "value.id < 0")
+    assert read_all(client, "shown") == []
+    assert cached_segments(broker) == 2
+    (first_last_count,) = counts_of(read(client, "shown").records)
+    assert (first_last_count[0], first_last_count[2]) == (0, 1)
+    assert cached_bytes(broker) > 0

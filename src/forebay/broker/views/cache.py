@@ -33,6 +33,7 @@ from forebay.wire.parts import FileRange
 log = logging.getLogger(__name__)
 
 _INDEX_BYTES = 4096
+_OFFSET_DELTA_MAX = 2**31 - 1
 SEGMENTS_MAX = 1_000
 """Each has an open file, also one of which a view shows nothing."""
 _REMOVE_AFTER_S = 60.0
@@ -76,7 +77,7 @@ class CachedSegment:
         self.is_written = False
         """Whether a thread appends to the file."""
         self.gap: BatchHeader | None = None
-        """The one empty batch that the file holds, if it holds nothing else."""
+        """One empty batch in place of all in the file, if it holds nothing else."""
         self.next_position = 0
         """Of the segment: everything before it is in the file."""
         self.offsets = array("q", [segment.base_offset])
@@ -90,16 +91,23 @@ class CachedSegment:
         end = self.positions.pop() if len(self.positions) > 1 else 0
         offset = self.offsets.pop() if len(self.offsets) > 1 else self.offsets[0]
         count = self.counts.pop() if len(self.counts) > 1 else 0
-        self.gap = None
         for at, header in split(filtered.data):
             if end + at - self.positions[-1] >= _INDEX_BYTES:
                 self._note_place(offset, end + at, count)
             offset = header.next_offset
             count += 0 if header.is_control else header.record_count
-            self.gap = header if not end + at and not header.record_count else None
+            self.gap = self._widened_gap(header, is_first=not end + at)
         self._note_place(filtered.next_offset, end + len(filtered.data), count)
         self.next_position += source_bytes
         self.complete = self.next_position == self.segment.size
+
+    def _widened_gap(self, header: BatchHeader, *, is_first: bool) -> BatchHeader | None:
+        if header.record_count or is_first:
+            return None if header.record_count else header
+        if self.gap is None or header.last_offset - self.gap.base_offset > _OFFSET_DELTA_MAX:
+            return None
+        base_offset = self.gap.base_offset
+        return header._replace(base_offset=base_offset, last_offset_delta=header.last_offset - base_offset)
 
     def _note_place(self, offset: int, position: int, count: int) -> None:
         self.offsets.append(offset)
@@ -112,6 +120,8 @@ class CachedSegment:
 
     def part(self, offset: int, max_bytes: int) -> Cached | None:
         """From the batch that holds an offset on, at most that many bytes, but at least one piece."""
+        if self.gap is not None:
+            return Cached(FileRange(self.file, 0, self.size), self.offsets[-1], 0, self.gap)
         first = max(bisect_right(self.offsets, offset) - 1, 0)
         start = self.positions[first]
         last = max(bisect_right(self.positions, start + max_bytes) - 1, first + 1)
