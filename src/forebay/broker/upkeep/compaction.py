@@ -194,7 +194,8 @@ class Compactor:
         waiting = partition.waiting
         if waiting is not None and waiting.kept_from < plan.end_offset:
             # The notes from there on can go, too, when what waits is carried on: next time.
-            waiting.carry_below(plan.end_offset, sum(segment.size for segment in segments))
+            held = [segment.size for segment in segments if segment.next_base > waiting.kept_from]
+            waiting.carry_below(plan.end_offset, sum(held))
         task = self._task(partition, plan, segments)
         cleaner = Cleaner(self._disk, log_.directory, task, pace.spend)
         # A later message may only take the place of an earlier one when it cannot be lost any more.

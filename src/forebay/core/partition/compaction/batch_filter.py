@@ -243,14 +243,15 @@ class BatchFilter:
     def _clean_note(self, batch: Bytes, header: BatchHeader) -> Bytes | None:
         """Notes that nothing needs go like deletions: from the front on, and when all replicas have them.
 
-        If one were kept before another that has gone, messages would seem to wait that do not.
+        If one were kept before another that has gone, messages would seem to wait that do not. Their time
+        begins when all replicas have them, and may have begun earlier in the leader's log than in this one.
         """
         if not header.record_count:
             return batch
         if header.base_offset < self.notes_below and self._is_past(header) and not self.keeps_notes:
             return None
         self.kept_note, self.keeps_notes = header, True
-        if header.base_offset >= self.notes_below:
+        if header.base_offset >= self.notes_below or not self.forgets_deletions:
             return batch
         return batch if header.delete_horizon_ms is not None else self._with_horizon(batch, header)
 
