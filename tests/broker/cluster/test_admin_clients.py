@@ -62,8 +62,8 @@ def test_confluent_topics(confluent: AdminClient, topic: str) -> None:
     confluent.create_partitions([NewPartitions(topic, 4)])[topic].result(TIMEOUT_S)
     described = confluent.describe_topics(TopicCollection([topic]))[topic].result(TIMEOUT_S)
     assert [(p.id, p.leader.id, len(p.isr)) for p in described.partitions] == [(n, 1, 1) for n in range(4)]
-    with pytest.raises(KafkaException, match="not supported yet"):
-        confluent.create_partitions([NewPartitions(topic, 1)])[topic].result(TIMEOUT_S)
+    with pytest.raises(KafkaException, match="3 does not divide 4"):
+        confluent.create_partitions([NewPartitions(topic, 3)])[topic].result(TIMEOUT_S)
     confluent.delete_topics([topic])[topic].result(TIMEOUT_S)
     with pytest.raises(KafkaException, match="UNKNOWN_TOPIC_OR_PART"):
         confluent.describe_topics(TopicCollection([topic]))[topic].result(TIMEOUT_S)
