@@ -113,7 +113,7 @@ class LiveDelays:
             while not self._closing.done():
                 try:
                     await self._serve()
-                except (StorageError, OSError) as error:
+                except Exception as error:
                     self._host.background.failed("following delays", error, partition=str(self._partition))
                     await asyncio.wait((self._closing,), timeout=_TROUBLE_PAUSE_S)
         finally:
