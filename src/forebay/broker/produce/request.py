@@ -150,6 +150,7 @@ class AppendRequest:
             _check(self._version, request, data)
             partition = self._find(topic, data)
             if partition.fold is not None:
+                service.partitions.get_for_certain(partition.topic, partition.index)
                 passed = pass_on(partition, data.records, known, service.now_ms())
                 self._pass_on(entry, passed, partition.topic)
                 return
