@@ -127,9 +127,13 @@ async def test_pipelined_batches_keep_their_order_over_the_fold_and_moves_of_bot
                 step.set()
 
         async def reach(count: int) -> None:
-            while acknowledged < count:
-                step.clear()
-                await step.wait()
+            async with asyncio.timeout(120):
+                while acknowledged < count:
+                    step.clear()
+                    waiting = asyncio.ensure_future(step.wait())
+                    await asyncio.wait((waiting, producing), return_when=asyncio.FIRST_COMPLETED)
+                    if producing.done():
+                        await producing
 
         producing = asyncio.create_task(produce_all())
         await reach(20)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -105,6 +106,7 @@ class LocalCluster:
         self._running: dict[int, _Running] = {}
         self._dead: dict[int, _Session] = {}
         self._clients: dict[int, PeerConnection] = {}
+        self._connecting: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     # -- brokers ---------------------------------------------------------------------------------------
 
@@ -247,10 +249,11 @@ class LocalCluster:
     # -- asking ----------------------------------------------------------------------------------------
 
     async def ask(self, node_id: int, request: Request, version: int) -> Any:
-        """What a broker answers to a client."""
-        client = self._clients.get(node_id)
-        if client is None or client.closed:
-            client = self._clients[node_id] = await self._connected(node_id)
+        """What a broker answers to a client, which sends its requests in order over one connection."""
+        async with self._connecting[node_id]:
+            client = self._clients.get(node_id)
+            if client is None or client.closed:
+                client = self._clients[node_id] = await self._connected(node_id)
         return await client.ask(request, version, timeout_s=_SECONDS_MAX)
 
     async def _connected(self, node_id: int) -> PeerConnection:
