@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from forebay.core.shares.partition.dead_letter import Origin, dead_letter
+from forebay.core.shares.partition.dead_letter_headers import Origin, dead_letter
 from forebay.core.shares.partition.share_partition import DeadLetters
 from forebay.core.shares.partition.transitions import DeadLetterCause
 from forebay.sim.models.dead_letters import Letter, wrong_letters

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from forebay.sim.simulation import Story, simulate
-from support.faults import put_in
-from support.faults.caught import CAUGHT_BY_TESTS, CAUGHT_IN_ORDINARY_STORIES, MUTANTS
-from support.faults.mutants import Mutant
+from support.mutants import put_in
+from support.mutants.brokers import Mutant
+from support.mutants.caught import CAUGHT_BY_TESTS, CAUGHT_IN_ORDINARY_STORIES, MUTANTS
 
 TESTS = Path(__file__).parents[1]
 

@@ -13,10 +13,10 @@ import pytest
 from forebay.broker.node import Node
 from forebay.config import DRAINED
 from forebay.coordination.store import Delete
-from forebay.core.cluster.balancing import Move, drain, rebalance
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionPut
 from forebay.core.cluster.placement import staying
-from forebay.core.cluster.reassignment import reassign as core_reassign
+from forebay.core.cluster.replicas.balancing import Move, drain, rebalance
+from forebay.core.cluster.replicas.reassignment import reassign as core_reassign
 from forebay.core.cluster.resources import ResourceType
 from forebay.core.cluster.settings import AlterOp
 from forebay.errors import ErrorCode

@@ -12,7 +12,7 @@ import pytest
 
 from forebay.broker.shares.dead_letters.record_reads import RecordsRead, read_records
 from forebay.broker.worker_threads import WorkerThreads
-from forebay.core.shares.partition.dead_letter import NoCopy
+from forebay.core.shares.partition.dead_letter_headers import NoCopy
 from forebay.errors import StorageError
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log

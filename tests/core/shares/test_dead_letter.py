@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.core.shares.partition.dead_letter import (
+from forebay.core.shares.partition.dead_letter_headers import (
     DeadLetterBatch,
     NoCopy,
     Origin,

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import BinaryType
 
-from forebay.spark.sink.transactions.batch_commit import Ledger
+from forebay.spark.sink.transactions.batch_decisions import Ledger
 from forebay.spark.sink.transactions.coordinator_choice import state_partition_of
 from forebay.spark.sink.transactions.participants import transactional_id_of
 from forebay.spark.wire.connections import Cluster
@@ -273,7 +273,7 @@ def awkward(bootstrap: str) -> Callable[[str], Column]:
     def pass_on(value: bytes) -> bytes:
         import time
 
-        from forebay.spark.sink.transactions.batch_commit import open_ids
+        from forebay.spark.sink.transactions.batch_decisions import open_ids
         from forebay.spark.wire.connections import Cluster
 
         if value == b"hang":

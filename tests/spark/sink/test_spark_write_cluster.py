@@ -14,7 +14,7 @@ import pytest
 from forebay.spark.sink.options import Columns, WriteOptions
 from forebay.spark.sink.producer import Limits, Producer, new_identity
 from forebay.spark.sink.task import TaskSink
-from forebay.spark.sink.transactions.batch_commit import Ledger
+from forebay.spark.sink.transactions.batch_decisions import Ledger
 from forebay.spark.sink.transactions.participants import Participant
 from forebay.spark.wire import connections
 from forebay.spark.wire.connections import TRANSACTION

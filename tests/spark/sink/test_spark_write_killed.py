@@ -17,7 +17,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from forebay.spark.sink.transactions.batch_commit import open_ids
+from forebay.spark.sink.transactions.batch_decisions import open_ids
 from forebay.spark.wire.connections import Cluster as Brokers
 from forebay.testing import Broker
 from support.chaos.witness import read_everything

@@ -12,7 +12,7 @@ import pytest
 from forebay.errors import ErrorCode, KafkaError
 from forebay.spark.sink.options import WriteOptions
 from forebay.spark.sink.transactions import exactly_once, id_prefixes
-from forebay.spark.sink.transactions.batch_commit import Ledger, open_ids
+from forebay.spark.sink.transactions.batch_decisions import Ledger, open_ids
 from forebay.spark.sink.transactions.exactly_once import Prepared
 from forebay.spark.sink.transactions.renewal import Renewals
 from forebay.spark.wire.connections import Cluster

@@ -13,7 +13,7 @@ import pytest
 
 from forebay.errors import ErrorCode, ForebayError
 from forebay.spark.sink.transactions import exactly_once
-from forebay.spark.sink.transactions.batch_commit import Ledger, abort_marked
+from forebay.spark.sink.transactions.batch_decisions import Ledger, abort_marked
 from forebay.spark.sink.transactions.participants import Decision, Participant
 from forebay.testing import Broker
 from forebay.wire.messages.end_txn import EndTxnResponse
@@ -205,7 +205,7 @@ def refused(wanted: Query) -> Run:
 
 def test_more_tasks_than_a_request_takes_are_refused(bootstrap: str, query: MakeQuery) -> None:
     wanted = query(batches=1)
-    with patch("forebay.spark.sink.transactions.batch_commit.FURTHER_MAX", 1):
+    with patch("forebay.spark.sink.transactions.batch_decisions.FURTHER_MAX", 1):
         refused(wanted)
     wait_until_closed(bootstrap, str(wanted.options.topic))
     assert committed(bootstrap, str(wanted.options.topic)) == []

@@ -22,8 +22,8 @@ from forebay.broker.node import Node
 from forebay.broker.system_ports import real_ports
 from forebay.config import BrokerConfig, broker_config
 from forebay.coordination.store import Compare, Delete, Event, KeyValue, Put, Store, StoreError, TxnResult
-from forebay.core.cluster.controller import plan
 from forebay.core.cluster.image import PartitionPut, PartitionState
+from forebay.core.cluster.replicas.controller import plan
 from forebay.errors import KafkaError
 from forebay.storage.real_disk import RealDisk
 from forebay.wire.fields import Request

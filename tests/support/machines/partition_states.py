@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from forebay.core.cluster.controller import departure
 from forebay.core.cluster.image import (
     BrokerPut,
     BrokerRegistration,
@@ -14,7 +13,8 @@ from forebay.core.cluster.image import (
     TopicPut,
     TopicRecord,
 )
-from forebay.core.cluster.isr_changes import MAJORITY
+from forebay.core.cluster.replicas.controller import departure
+from forebay.core.cluster.replicas.isr_changes import MAJORITY
 
 TOPIC_ID = b"0123456789abcdef"
 NODES = (1, 2, 3)

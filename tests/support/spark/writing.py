@@ -128,7 +128,7 @@ class Run:
 
 def one_by_one() -> contextlib.AbstractContextManager[object]:
     """As if the brokers did not know how to end transactions together."""
-    return patch("forebay.spark.sink.transactions.batch_commit.state_partition_of", return_value=None)
+    return patch("forebay.spark.sink.transactions.batch_decisions.state_partition_of", return_value=None)
 
 
 def committed(bootstrap: str, topic: str) -> list[bytes]:

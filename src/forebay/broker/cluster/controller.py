@@ -1,9 +1,9 @@
 """The controller: the broker that is elected to act when brokers come and go, and when replicas move.
 
-What to do is decided in `core/cluster/controller.py`; here it is done. Every image is looked at once, by one
-plan at a time, and each write is guarded by the election itself: a controller that was replaced without
-noticing writes nothing more. The election hangs on the broker's own lease, so it ends when the broker is
-given up; then another broker wins, looks at everything anew, and goes on where this one stopped.
+What to do is decided in `core/cluster/replicas/controller.py`; here it is done. Every image is looked at
+once, by one plan at a time, and each write is guarded by the election itself: a controller that was replaced
+without noticing writes nothing more. The election hangs on the broker's own lease, so it ends when the broker
+is given up; then another broker wins, looks at everything anew, and goes on where this one stopped.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from forebay.broker.live_config import LiveConfig
 from forebay.coordination.controller_election import campaign
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Compare, Lease, Store, StoreClosed, StoreError
-from forebay.core.cluster.controller import plan, prefer
 from forebay.core.cluster.image import Change, ClusterImage, PartitionPut
-from forebay.core.cluster.internal_topic_replicas import Widening
+from forebay.core.cluster.replicas.controller import plan, prefer
+from forebay.core.cluster.replicas.internal_topics import Widening
 
 log = logging.getLogger(__name__)
 

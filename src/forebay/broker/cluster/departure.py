@@ -1,7 +1,7 @@
 """Leaving in-sync sets: of everything when the broker goes, of what its disk lacks, of logs that do not open.
 
-What to write is decided in `core/cluster/controller.py`, on the present image. It is written until the image
-needs no further change, because other brokers may change the same partitions at the same time.
+What to write is decided in `core/cluster/replicas/controller.py`, on the present image. It is written until
+the image needs no further change, because other brokers may change the same partitions at the same time.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Container
 from forebay.broker.live_config import LiveConfig
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import StoreError
-from forebay.core.cluster.controller import departure, withdrawal
 from forebay.core.cluster.image import PartitionPut
+from forebay.core.cluster.replicas.controller import departure, withdrawal
 from forebay.core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Departure:
     ) -> None:
         """Leave the in-sync sets of all partitions, or of those in `only`. Raises StoreError.
 
-        `unsynced`, `damaged` and `lost` say what this disk may lack, see `core/cluster/controller.py`.
+        `unsynced`, `damaged`, `lost`: what this disk may lack, see `core/cluster/replicas/controller.py`.
         """
         await self._write_all(
             lambda: departure(

@@ -13,8 +13,8 @@ import logging
 
 from forebay.broker.fetch.partition_reads import NO_RECORDS, Fetch, diverging
 from forebay.broker.fetch.service import FetchService
+from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.net.replies import Reply
 from forebay.broker.partition.leader_epoch_checks import check_leader_epoch
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.partition import Partition

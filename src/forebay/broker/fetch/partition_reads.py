@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 
 from forebay.broker.fetch.cold_reads import Outcomes
 from forebay.broker.fetch.service import FetchService
-from forebay.broker.net.replies import Reply
+from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.partition.partition import Partition
 from forebay.core.cluster.image import NO_LEADER
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget

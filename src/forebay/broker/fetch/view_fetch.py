@@ -18,8 +18,8 @@ from collections.abc import Coroutine
 from forebay.broker.fetch.consumer_fetch import ConsumerFetch, aborted_between
 from forebay.broker.fetch.service import FetchService
 from forebay.broker.fetch.view_read import ViewRead
+from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.net.replies import Reply
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.partition import Partition
 from forebay.broker.views.cache import Cached

@@ -11,7 +11,7 @@ from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage, PartitionPut
-from forebay.core.cluster.reassignment import reassign
+from forebay.core.cluster.replicas.reassignment import reassign
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import alter_partition_reassignments as wire

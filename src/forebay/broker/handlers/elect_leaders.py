@@ -9,7 +9,7 @@ from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import ClusterImage, PartitionPut
-from forebay.core.cluster.requested_elections import elect
+from forebay.core.cluster.replicas.requested_elections import elect
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import elect_leaders as wire

@@ -11,8 +11,8 @@ from forebay.broker.fetch.consumer_fetch import ConsumerFetch, ViewNamed
 from forebay.broker.fetch.follower_fetch import ReplicaFetch, replica_id
 from forebay.broker.fetch.service import FetchService
 from forebay.broker.fetch.view_fetch import ViewFetch
+from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.net.replies import Reply
 from forebay.errors import ErrorCode
 from forebay.wire.messages.fetch import FetchRequest, FetchResponse
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from forebay.broker.handlers.produce import record_errors
+from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.net.replies import Reply
 from forebay.broker.produce.request import AppendRequest
 from forebay.broker.produce.service import ProduceService
 from forebay.broker.produce.transactional_request import TransactionalRequest

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from forebay.broker.background import Background
 from forebay.broker.moves.journal import MoveJournal
+from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext, answer_with
-from forebay.broker.net.replies import Reply
 from forebay.wire.messages.move_journal import MoveJournalRequest
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from forebay.broker.background import Background
 from forebay.broker.coordinators.share_coordinator import ShareStates
+from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext, answer_with
-from forebay.broker.net.replies import Reply
 from forebay.core.step import RequestInfo
 
 

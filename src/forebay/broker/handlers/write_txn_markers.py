@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from forebay.broker.cluster.peers import Peers
 from forebay.broker.coordinators.markers import BUMPS_EPOCH_FROM, MarkerAppends, MarkerWrite
+from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.net.replies import Reply
 from forebay.broker.produce.write_cycle import Appended
 from forebay.errors import ErrorCode
 from forebay.wire.batch import EndTxnMarker

@@ -9,7 +9,7 @@ import asyncio
 
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.peers import Peers
-from forebay.broker.partition.client_batches import not_enough_replicas
+from forebay.broker.partition.append_refusals import not_enough_replicas
 from forebay.broker.partition.folding import PassedOn, append_passed_on, pass_on, pass_on_removed
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable

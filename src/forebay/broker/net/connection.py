@@ -19,7 +19,7 @@ from struct import Struct
 from typing import Protocol
 
 from forebay.broker.net.buffers import BufferPool
-from forebay.broker.net.replies import Reply
+from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.sending import memory, send_bytes, send_range
 from forebay.broker.ports import Stream
 from forebay.errors import ProtocolError, UnservedRequest

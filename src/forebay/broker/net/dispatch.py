@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from forebay.broker.background import Background
 from forebay.broker.net.connection import Connection
-from forebay.broker.net.replies import Reply
+from forebay.broker.net.deferred_replies import Reply
 from forebay.core.step import RequestInfo
 from forebay.errors import UnservedRequest
 from forebay.wire.codec import decoder

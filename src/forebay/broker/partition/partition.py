@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from forebay.broker.partition.client_batches import HeldBack, as_stored, refusal
+from forebay.broker.partition.append_refusals import HeldBack, as_stored, refusal
 from forebay.broker.partition.fold import FoldedInto
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.pending_acks import PendingAcks, PendingDeletions, PendingRefusals

@@ -16,8 +16,8 @@ from functools import partial
 from struct import Struct
 
 from forebay.broker.net.connection import Connection
+from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.net.replies import Reply
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.service import ProduceService

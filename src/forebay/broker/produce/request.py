@@ -18,9 +18,9 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from forebay.broker.cluster.peers import is_broker
+from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.net.replies import Reply
-from forebay.broker.partition.client_batches import not_enough_replicas
+from forebay.broker.partition.append_refusals import not_enough_replicas
 from forebay.broker.partition.folding import (
     PassedOn,
     append_passed_on,

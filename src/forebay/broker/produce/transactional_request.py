@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.net.replies import Reply
 from forebay.broker.produce.request import AppendRequest, Encode
 from forebay.broker.produce.service import ProduceService
 from forebay.broker.produce.transaction_verification import Admission, verify

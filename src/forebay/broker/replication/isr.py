@@ -26,9 +26,9 @@ from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Compare, StoreError
-from forebay.core.cluster.controller import hand_over
 from forebay.core.cluster.image import Change, PartitionPut, PartitionState
-from forebay.core.cluster.isr_changes import with_isr
+from forebay.core.cluster.replicas.controller import hand_over
+from forebay.core.cluster.replicas.isr_changes import with_isr
 from forebay.core.partition.follower_progress import Leadership
 from forebay.errors import KafkaError, StorageError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.broker.net.replies import Reply
+from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.shares.share_call import ShareCall
 from forebay.errors import ErrorCode
 from forebay.wire.fields import Response

@@ -13,8 +13,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
 
+from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.net.replies import Reply
 from forebay.broker.shares.live_share import LiveShare, Written
 from forebay.broker.shares.service import ShareService
 from forebay.core.cluster.image import NO_LEADER

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from forebay.broker.fetch.cold_reads import Outcomes
+from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.net.replies import Reply
 from forebay.broker.partition.long_polls import FetchWait, Watched
 from forebay.broker.shares.acquiring import Found, acquire
 from forebay.broker.shares.live_share import LiveShare, Written

@@ -13,8 +13,8 @@ from forebay.cli.output import json_option, print_json, print_table
 from forebay.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from forebay.core.cluster.balancing import Move
     from forebay.core.cluster.image import ClusterImage, PartitionState
+    from forebay.core.cluster.replicas.balancing import Move
 
 _SHOWN_MAX = 50
 """Lines of a table of partitions; --json has them all."""
@@ -73,7 +73,7 @@ def describe(as_json: bool, client: Client) -> None:
 @client_options
 def rebalance(dry_run: bool, at_once: int, seconds_max: int, as_json: bool, client: Client) -> None:
     """Spread partitions and leaders evenly over all brokers, also those that have just joined."""
-    from forebay.core.cluster.balancing import rebalance as decide
+    from forebay.core.cluster.replicas.balancing import rebalance as decide
 
     moves = _move(client, decide, dry_run, at_once, seconds_max, as_json)
     if not as_json and not dry_run:
@@ -100,7 +100,7 @@ def drain(
 
     From then on it gets no new partitions either, until it is started again, or by --undo.
     """
-    from forebay.core.cluster.balancing import drain as decide
+    from forebay.core.cluster.replicas.balancing import drain as decide
 
     if undo:
         _take_back(client, node)

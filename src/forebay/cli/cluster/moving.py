@@ -15,7 +15,7 @@ import click
 from forebay.cli.client import CommandError
 from forebay.cli.cluster.view import Place, moves_under_way
 from forebay.cli.wire import WireConnection, check, error_text
-from forebay.core.cluster.balancing import Move
+from forebay.core.cluster.replicas.balancing import Move
 from forebay.errors import ErrorCode
 from forebay.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from forebay.core.cluster.image import PartitionState
-from forebay.core.cluster.isr_changes import commits
+from forebay.core.cluster.replicas.isr_changes import commits
 
 UNKNOWN_OFFSET = -1
 

@@ -4,8 +4,8 @@
 or a batch that Spark repeats is written again.
 
 `delivery=exactly-once`: the rows of a batch become visible together, once, to readers of committed data, as
-`transactions/batch_commit.py` describes. If the driver dies before the decision, its rows are never seen. If
-it dies after the decision, the brokers show all of them without it. Brokers that cannot end transactions
+`transactions/batch_decisions.py` describes. If the driver dies before the decision, its rows are never seen.
+If it dies after the decision, the brokers show all of them without it. Brokers that cannot end transactions
 together need a driver for that. A streaming query has one when it is started again. A batch write that was
 killed in between must be run again with the same `jobId`. With a `jobId`, a job that had succeeded writes
 nothing when it is run again.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from forebay.broker.worker_threads import WorkerThreads
-from forebay.core.shares.partition.dead_letter import NoCopy
+from forebay.core.shares.partition.dead_letter_headers import NoCopy
 from forebay.errors import ProtocolError
 from forebay.storage.log.log import Log
 from forebay.storage.log.segment.batch_file import CorruptBatch, Stretch

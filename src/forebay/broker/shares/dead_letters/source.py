@@ -21,7 +21,7 @@ from forebay.broker.telemetry.metrics import Metrics
 from forebay.config import ShareGroupSettings
 from forebay.core.moves.move import Move
 from forebay.core.shares.coordinator.persisted_state import ShareKey
-from forebay.core.shares.partition.dead_letter import (
+from forebay.core.shares.partition.dead_letter_headers import (
     DeadLetterBatch,
     NoCopy,
     Origin,

@@ -1,6 +1,6 @@
 """Both sides of an exactly-once write: the task that prepares its rows, the driver that commits them all.
 
-The protocol, and why it is safe, is in `batch_commit.py`.
+The protocol, and why it is safe, is in `batch_decisions.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from forebay.spark.sink.options import Columns, WriteOptions
 from forebay.spark.sink.producer import Producer, new_identity
 from forebay.spark.sink.task import TaskSink, rounds
 from forebay.spark.sink.transactions import id_prefixes
-from forebay.spark.sink.transactions.batch_commit import Ledger, abort_marked
+from forebay.spark.sink.transactions.batch_decisions import Ledger, abort_marked
 from forebay.spark.sink.transactions.participants import Attempt, Decision, Participant, Settled, named_tasks
 from forebay.spark.wire.connections import Cluster
 

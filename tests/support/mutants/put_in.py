@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from support.faults import caught
+from support.mutants import caught
 
 VARIABLE = "FOREBAY_MISTAKE"
 

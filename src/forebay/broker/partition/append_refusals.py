@@ -1,4 +1,4 @@
-"""What happens to a client's batch before a partition takes it: the form that is stored, and refusals."""
+"""Why a partition refuses a client's batch, and the form in which it stores one that it takes."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import replace
 
 from forebay.config import ControllerConfig
-from forebay.core.cluster.controller import plan
 from forebay.core.cluster.image import (
     BrokerPut,
     BrokerRegistration,
@@ -16,8 +15,9 @@ from forebay.core.cluster.image import (
     TopicPut,
     TopicRecord,
 )
-from forebay.core.cluster.internal_topic_replicas import Widening, widen
-from forebay.core.cluster.reassignment import reassign
+from forebay.core.cluster.replicas.controller import plan
+from forebay.core.cluster.replicas.internal_topics import Widening, widen
+from forebay.core.cluster.replicas.reassignment import reassign
 
 
 def cluster(brokers: int, *topics: str) -> ClusterImage:

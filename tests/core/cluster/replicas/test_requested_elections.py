@@ -16,7 +16,7 @@ from forebay.core.cluster.image import (
     TopicPut,
     TopicRecord,
 )
-from forebay.core.cluster.requested_elections import elect
+from forebay.core.cluster.replicas.requested_elections import elect
 from forebay.errors import ErrorCode, KafkaError
 from support.machines.partition_states import TOPIC_ID, partition
 

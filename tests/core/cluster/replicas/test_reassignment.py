@@ -10,7 +10,6 @@ from itertools import combinations, product
 import pytest
 
 from forebay.config import ControllerConfig
-from forebay.core.cluster.controller import plan
 from forebay.core.cluster.image import (
     NO_LEADER,
     BrokerPut,
@@ -21,8 +20,9 @@ from forebay.core.cluster.image import (
     TopicPut,
     TopicRecord,
 )
-from forebay.core.cluster.isr_changes import needed
-from forebay.core.cluster.reassignment import reassign
+from forebay.core.cluster.replicas.controller import plan
+from forebay.core.cluster.replicas.isr_changes import needed
+from forebay.core.cluster.replicas.reassignment import reassign
 from forebay.errors import ErrorCode, KafkaError
 
 TOPIC_ID = b"0123456789abcdef"

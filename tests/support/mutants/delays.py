@@ -1,4 +1,4 @@
-"""Mistakes with messages that wait; see mutants.py."""
+"""Mistakes with messages that wait; see brokers.py."""
 
 from __future__ import annotations
 

@@ -19,7 +19,14 @@ from dataclasses import replace
 
 from forebay.config import ControllerConfig, validate_topic_override
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionPut, PartitionState, TopicImage
-from forebay.core.cluster.isr_changes import MAJORITY, is_last, min_insync, with_heir, with_isr, without
+from forebay.core.cluster.replicas.isr_changes import (
+    MAJORITY,
+    is_last,
+    min_insync,
+    with_heir,
+    with_isr,
+    without,
+)
 
 _UNCLEAN = "unclean.leader.election.enable"
 

@@ -16,10 +16,10 @@ from functools import cache
 
 import pytest
 
-from forebay.core.cluster import controller, isr_changes
-from forebay.core.cluster.controller import settle
 from forebay.core.cluster.image import NO_LEADER, PartitionState
-from forebay.core.cluster.isr_changes import commits, with_heir, with_isr
+from forebay.core.cluster.replicas import controller, isr_changes
+from forebay.core.cluster.replicas.controller import settle
+from forebay.core.cluster.replicas.isr_changes import commits, with_heir, with_isr
 from support.machines.partition_states import NODES, depart, partition
 
 THIS = sys.modules[__name__]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from forebay.core.cluster.image import ClusterImage, PartitionPut, PartitionState, TopicImage
 from forebay.core.cluster.placement import racks_of, staying
-from forebay.core.cluster.reassignment import reassign, reassigning
+from forebay.core.cluster.replicas.reassignment import reassign, reassigning
 from forebay.core.cluster.topics import DEFAULT, INTERNAL_TOPICS, default_replicas
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.faults.alarm_mutants import (
+from support.mutants.alarms import (
     compact_notes_that_are_needed,
     count_notes_without_their_batches,
     delete_what_waits,
@@ -12,22 +12,7 @@ from support.faults.alarm_mutants import (
     forget_transactions_that_were_open,
     schedule_what_is_not_committed,
 )
-from support.faults.delay_mutants import (
-    forget_delayed_messages,
-    hide_messages_until_the_clock_is_as_late_again,
-    show_delayed_messages_at_once,
-)
-from support.faults.fold_mutants import (
-    end_transactions_only_where_they_were_named,
-    forget_repeats_in_closed_logs,
-    forget_the_numbers_of_closed_partitions,
-    give_folded_batches_no_alias,
-    let_markers_hide_the_numbers_of_closed_partitions,
-    pass_on_before_all_is_committed,
-    take_batches_in_closed_partitions,
-    take_markers_of_coordinators_that_know_nothing_of_the_fold,
-)
-from support.faults.mutants import (
+from support.mutants.brokers import (
     Mutant,
     acknowledge_before_replication,
     acknowledge_repeats_without_a_lease,
@@ -59,7 +44,22 @@ from support.faults.mutants import (
     take_any_batch_with_known_numbers_for_a_repeat,
     take_commits_of_whoever_asks,
 )
-from support.faults.share_mutants import (
+from support.mutants.delays import (
+    forget_delayed_messages,
+    hide_messages_until_the_clock_is_as_late_again,
+    show_delayed_messages_at_once,
+)
+from support.mutants.folds import (
+    end_transactions_only_where_they_were_named,
+    forget_repeats_in_closed_logs,
+    forget_the_numbers_of_closed_partitions,
+    give_folded_batches_no_alias,
+    let_markers_hide_the_numbers_of_closed_partitions,
+    pass_on_before_all_is_committed,
+    take_batches_in_closed_partitions,
+    take_markers_of_coordinators_that_know_nothing_of_the_fold,
+)
+from support.mutants.shares import (
     answer_acknowledgements_before_they_are_persisted,
     deliver_before_the_beginning_is_persisted,
     deliver_what_is_not_committed_yet,
@@ -74,7 +74,7 @@ from support.faults.share_mutants import (
     redeliver_before_it_is_persisted,
     renew_locks_without_effect,
 )
-from support.faults.view_mutants import (
+from support.mutants.views import (
     begin_too_late_in_the_cache_of_views,
     move_readers_of_views_past_a_message,
     show_in_views_what_is_not_committed,

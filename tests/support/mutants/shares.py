@@ -1,4 +1,4 @@
-"""Mistakes that share groups can make, put into the production code on purpose, as those in `mutants.py`."""
+"""Mistakes that share groups can make, put into the production code on purpose, as those in `brokers.py`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.config import ControllerConfig
-from forebay.core.cluster.controller import departure, plan, prefer, settle, withdrawal
 from forebay.core.cluster.image import (
     NO_LEADER,
     BrokerDeleted,
@@ -32,9 +31,10 @@ from forebay.core.cluster.image import (
     TopicPut,
     TopicRecord,
 )
-from forebay.core.cluster.isr_changes import MAJORITY, commits, is_last, with_isr
-from forebay.core.cluster.reassignment import reassign
-from forebay.core.cluster.requested_elections import elect
+from forebay.core.cluster.replicas.controller import departure, plan, prefer, settle, withdrawal
+from forebay.core.cluster.replicas.isr_changes import MAJORITY, commits, is_last, with_isr
+from forebay.core.cluster.replicas.reassignment import reassign
+from forebay.core.cluster.replicas.requested_elections import elect
 from forebay.errors import KafkaError
 
 CONFIG = ControllerConfig()

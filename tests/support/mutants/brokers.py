@@ -22,8 +22,8 @@ from forebay.broker.partition import assignment, partition
 from forebay.broker.produce import write_cycle
 from forebay.broker.replication import follower_append, follower_tracking, isr, truncation
 from forebay.broker.upkeep import compaction
-from forebay.core.cluster import controller
 from forebay.core.cluster.image import PartitionState
+from forebay.core.cluster.replicas import controller
 from forebay.core.groups.classic import timeouts
 from forebay.core.groups.classic.group import ClassicState
 from forebay.core.groups.consumer.group import ConsumerBase

@@ -6,9 +6,9 @@ of the partitions that it is the first replica of.
 
 from __future__ import annotations
 
-from forebay.core.cluster.controller import can_lead, lead, settle
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionPut, PartitionState
-from forebay.core.cluster.isr_changes import MAJORITY, min_insync
+from forebay.core.cluster.replicas.controller import can_lead, lead, settle
+from forebay.core.cluster.replicas.isr_changes import MAJORITY, min_insync
 from forebay.core.cluster.topics import existing_partition
 from forebay.errors import ErrorCode, KafkaError
 

@@ -1,4 +1,4 @@
-"""Mistakes with messages that each wait for their own time; see mutants.py."""
+"""Mistakes with messages that each wait for their own time; see brokers.py."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from forebay.config import DRAINED, broker_config
-from forebay.core.cluster.balancing import rebalance
 from forebay.core.cluster.image import (
     ALL_BROKERS,
     BrokerPut,
@@ -16,8 +15,9 @@ from forebay.core.cluster.image import (
     TopicPut,
     TopicRecord,
 )
-from forebay.core.cluster.internal_topic_replicas import widen
 from forebay.core.cluster.placement import place, staying
+from forebay.core.cluster.replicas.balancing import rebalance
+from forebay.core.cluster.replicas.internal_topics import widen
 from forebay.core.cluster.resources import ResourceType
 from forebay.core.cluster.settings import Alteration, AlterOp, Resource, alter_configs, taken_back
 from forebay.core.cluster.topics import default_replicas

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from forebay.core.cluster.controller import settle
 from forebay.core.cluster.image import ClusterImage, PartitionPut, PartitionState
-from forebay.core.cluster.isr_changes import MAJORITY, min_insync, needed
+from forebay.core.cluster.replicas.controller import settle
+from forebay.core.cluster.replicas.isr_changes import MAJORITY, min_insync, needed
 from forebay.core.cluster.topics import existing_partition
 from forebay.errors import ErrorCode, KafkaError
 

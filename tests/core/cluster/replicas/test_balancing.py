@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.core.cluster.balancing import Move, drain, rebalance
 from forebay.core.cluster.image import (
     BrokerDeleted,
     BrokerPut,
@@ -21,6 +20,7 @@ from forebay.core.cluster.image import (
     TopicRecord,
 )
 from forebay.core.cluster.placement import Assignment, place
+from forebay.core.cluster.replicas.balancing import Move, drain, rebalance
 from forebay.errors import ErrorCode, KafkaError
 
 

@@ -1,4 +1,4 @@
-"""Mistakes with views; see mutants.py."""
+"""Mistakes with views; see brokers.py."""
 
 from __future__ import annotations
 
