@@ -137,8 +137,12 @@ class DiskFaults:
     # -- a new disk --------------------------------------------------------------------------------------
 
     def _bits_rot(self) -> Undo | None:
-        """Files return other bytes than were written, until the disk is replaced."""
-        node = self._replaceable()
+        """Files return other bytes than were written, until the disk is replaced.
+
+        Where one in-sync replica is enough, this one may become the only one meanwhile. docs/guarantees.md
+        promises nothing then.
+        """
+        node = None if self._scene.one_is_enough else self._replaceable()
         path = None if node is None else node.disk.rot(DATA_DIR)
         if node is None or path is None:
             return None

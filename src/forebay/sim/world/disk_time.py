@@ -17,7 +17,8 @@ from forebay.sim.world.loop import ProcessLoop
 _BLOCK_BYTES = 1024
 _BLOCK_S = 0.2
 """Reading batches was measured at 70 MB/s; a block here stands for 14 MB."""
-_BOUNDED_BLOCKS = 18
+_BOUNDED_BLOCKS = 32
+"""Four reads of 8 KiB, as headers are read; those of several requests in one turn count together."""
 _SYNC_S = 0.02
 
 
