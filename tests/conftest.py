@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import inspect
 import itertools
 import os
 import signal
@@ -15,6 +17,8 @@ import pytest
 from hypothesis import settings
 
 from support.brokers.broker_process import BrokerProcess, StartBroker, running_broker
+from support.brokers.nursery import NURSERY
+from support.waiting import ended
 
 # A busy machine must not fail a property: the time of one example says nothing about it.
 settings.register_profile("forebay", deadline=None)
@@ -60,6 +64,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("jvm"))
         elif item.get_closest_marker("spread") is None:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What waits for ever in a coroutine says which of its tasks does."""
+    test = getattr(item, "obj", None)
+    if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(test) and not inspect.ismethod(test):
+        item.obj = ended(test)
+
+
+def pytest_collection_finish() -> None:
+    """Seven thousand tests and their modules stay: no collection of garbage need look at them."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    NURSERY.close()
 
 
 def _needs(item: pytest.Item, fixture: str) -> bool:

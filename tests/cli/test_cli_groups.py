@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.forebay_command import Done, forebay
 from support.clients.kafka_clients import CLIENTS, DEADLINE_SECONDS, Message, confluent_consumer, create_topic
+from support.waiting import Patience
 
 HOUR_MS = 3_600_000
 
@@ -118,7 +119,9 @@ def test_a_member_without_commits_is_shown_with_its_partitions(broker: BrokerPro
     consumer = confluent_consumer(broker.bootstrap, group_id=topic, group_instance_id="teller-1")
     try:
         consumer.subscribe([topic])
+        patience = Patience("the member gets its partition")
         while not consumer.assignment():
+            patience.check()
             consumer.poll(0.05)
         described = forebay("group", "describe", topic, "--json", bootstrap=broker.bootstrap).json()
     finally:

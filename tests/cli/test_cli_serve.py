@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
-from support.brokers.broker_process import READY, BrokerProcess, StartBroker
+import pytest
+
+from support.brokers.broker_process import READY, BrokerProcess, StartBroker, running_broker
 from support.brokers.forebay_command import forebay, forebay_process
+
+
+@pytest.fixture
+def fresh_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """As a user starts it, from the interpreter on."""
+    with running_broker(tmp_path / "data", forked=False) as running:
+        yield running
 
 
 def test_the_ready_line_names_address_node_and_data(fresh_broker: BrokerProcess) -> None:

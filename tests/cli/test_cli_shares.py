@@ -19,6 +19,7 @@ from support.clients.kafka_clients import (
     confluent_consumer,
     create_topic,
 )
+from support.waiting import Patience
 
 HOUR_MS = 3_600_000
 
@@ -185,7 +186,9 @@ def test_a_group_of_another_kind_is_not_touched(share: Share) -> None:
     consumer = confluent_consumer(share.bootstrap, group_id=share.name)
     try:
         consumer.subscribe([share.name])
+        patience = Patience("the member gets its partition")
         while not consumer.assignment():
+            patience.check()
             consumer.poll(0.05)
     finally:
         consumer.close()

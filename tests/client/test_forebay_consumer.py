@@ -12,6 +12,7 @@ from forebay.client import Admin, ClientError, Consumer, Delivery, Producer
 from forebay.errors import ConfigError
 from forebay.testing import Broker
 from support.chaos.membership import generation_of
+from support.waiting import Patience
 
 Consume = Callable[..., Consumer]
 
@@ -157,7 +158,9 @@ def test_a_group_shares_the_partitions_and_a_leaver_s_go_to_who_stays(
 
     with member() as one, Producer(servers, delivery="at-most-once", acks=1, profile="latency") as producer:
         with member() as other:
+            patience = Patience("each member has a partition")
             while not _share(one, other):
+                patience.check()
                 assert one.poll(0.05) is None
                 assert other.poll(0.05) is None
             for partition in (0, 1):
@@ -202,8 +205,10 @@ def test_commit_tells_when_the_group_has_moved_on(forebay_broker: Broker, foreba
         assert values(consumer, 3) == digits(0, 2)
         admin = Admin(servers)
         # Too slow for the group: after three seconds without polling it goes on without this member.
+        patience = Patience("the group goes on without the member")
         while any(each.state == "Stable" for each in admin.groups() if each.group == forebay_topic):
+            patience.check()
             time.sleep(0.1)
         assert not consumer.commit()
-        while values(consumer, 1) != ["2"]:
-            pass  # what was refused comes again, after what waited here already
+        while (found := values(consumer, 1)) != ["2"]:
+            patience.check(found)  # what was refused comes again, after what waited here already

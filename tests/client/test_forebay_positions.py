@@ -15,6 +15,7 @@ from forebay.client.positions import Positions
 from forebay.errors import ConfigError
 from forebay.testing import Broker
 from support.clients.hooked_kafka import Call, hook_clients
+from support.waiting import Patience
 
 GROUPS: dict[str, dict[str, Any]] = {
     "all at once": {},
@@ -58,10 +59,13 @@ def read_new(servers: str, topic: str, start: Any, settings: dict[str, Any]) -> 
     """All up to the message that is sent when the consumer has its partition."""
     found: list[str] = []
     with Consumer(servers, topic, group=topic, profile="latency", start=start, settings=settings) as consumer:
+        patience = Patience("the new message is read")
         while not consumer.raw.assignment():
+            patience.check(found)
             found += [value(each) for each in consumer.take(10, 0.05)]
         send(servers, topic, "new")
         while "new" not in found:
+            patience.check(found)
             found += [value(each) for each in consumer.take(10, 0.05)]
         assert consumer.commit()
     return found
@@ -94,7 +98,9 @@ def test_a_topic_that_is_made_anew_is_read_from_its_beginning(servers: str, fore
     with Consumer(servers, forebay_topic, group=forebay_topic, profile="latency", settings=quick) as consumer:
         assert [value(next(consumer)) for _ in range(4)] == [*"abcd"]
         admin.delete_topic(forebay_topic)
+        patience = Patience("the topic is gone")
         while forebay_topic in admin.topics():
+            patience.check()
             consumer.poll(0.05)
         admin.create_topic(forebay_topic, partitions=1)
         send(servers, forebay_topic, "x", "y")
@@ -166,7 +172,9 @@ def test_an_open_transaction_of_a_program_that_has_died_is_waited_for(
             assert value(next(dead)) == "a"
             producer.raw.send_offsets_to_transaction(*dead.progress())
         with Consumer(servers, forebay_topic, group=forebay_topic, **settings) as consumer:  # type: ignore[arg-type]
+            patience = Patience("the consumer gets its partition")
             while not consumer.raw.assignment():
+                patience.check()
                 assert consumer.poll(0.05) is None
             assert consumer.poll(0.05) is None
             producer.transactions.abort()

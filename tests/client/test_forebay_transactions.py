@@ -20,6 +20,7 @@ from forebay.client import (
 )
 from forebay.errors import ConfigError
 from forebay.testing import Broker
+from support.waiting import Patience
 
 
 @pytest.fixture
@@ -111,7 +112,9 @@ def test_a_message_that_is_refused_aborts_its_transaction(servers: str, forebay_
             producer.flush()
             producer.send(forebay_topic, "x" * 5000)
         # librdkafka may need one more round to get its sequence numbers right again.
+        patience = Patience("a transaction is committed")
         while True:
+            patience.check()
             with contextlib.suppress(TransactionAborted), producer.transaction():
                 producer.send(forebay_topic, "after")
             if producer.transactions.committed:
@@ -150,11 +153,15 @@ def test_a_partition_taken_away_in_a_transaction_aborts_it(servers: str, forebay
             for message in (next(consumer), next(consumer)):
                 producer.send(sink, message.value)
             with consumer_of(servers, forebay_topic) as other:
+                patience = Patience("the other member gets a partition")
                 while not other.raw.assignment():
+                    patience.check()
                     other.raw.poll(0.05)
                     consumer.poll(0.05)
         found: set[bytes | None] = set()
+        patience = Patience("both messages are read again")
         while len(found) < 2:
+            patience.check(found)
             with producer.transaction(consumer):
                 for message in consumer.take(10, 0.5):
                     producer.send(sink, message.value)

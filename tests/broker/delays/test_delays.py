@@ -35,6 +35,7 @@ from support.clients.delaying import (
 )
 from support.clients.share_member import ShareMember, configure, join
 from support.clients.wire_client import WireClient, append, create, offset_at
+from support.waiting import Patience
 
 TOPIC, SET = 2, 0
 LATEST = -1
@@ -56,7 +57,9 @@ def test_a_message_is_delivered_at_its_time_and_not_before(client: WireClient, d
     due_ms = now_ms() + 1_000
     schedule_id = send(client, delaying, b"later", [*at(due_ms), ("trace", b"x")])
     seen = delivered(client, delaying)
+    patience = Patience("the message is delivered")
     while not seen:
+        patience.check()
         seen = delivered(client, delaying)
     assert now_ms() >= due_ms
     (message,) = seen

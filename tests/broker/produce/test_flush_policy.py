@@ -28,6 +28,7 @@ from support.clients.wire_client import (
 )
 from support.faults.faulty_disk import FaultyDisk
 from support.faults.held_disk import HeldDisk
+from support.waiting import Patience
 
 
 def held_disk(local: LocalBroker) -> HeldDisk:
@@ -82,8 +83,9 @@ def test_waiting_producers_share_the_next_sync(local: LocalBroker) -> None:
             for producer in producers:
                 producer.post(produce("shared", batch(), acks=-1), PRODUCE)
             with WireClient(local.bootstrap) as watcher:
-                while offset_at(watcher, "shared", LATEST) < 51:
-                    pass
+                patience = Patience("all batches are appended")
+                while (end := offset_at(watcher, "shared", LATEST)) < 51:
+                    patience.check(end)
         offsets = {only_partition(producer.read()).base_offset for producer in producers}
         assert offsets == set(range(1, 51))
         assert disk.syncs - before <= 2

@@ -37,6 +37,7 @@ from support.clients.share_member import (
     start_offset,
 )
 from support.clients.wire_client import WireClient, append, batch, create, only_partition, produce
+from support.waiting import Patience
 
 
 @pytest.fixture
@@ -90,8 +91,9 @@ def test_ranges_are_cut_by_batch_size(client: WireClient, topic: str) -> None:
     for _ in range(6):
         append(client, topic, batch(b"a", b"b"))
     member = ShareMember(client, topic, topic_id)
+    patience = Patience("records are acquired")
     while not (data := parts(member.fetch(batch_size=4)))[0].acquired_records:
-        pass
+        patience.check(data)
     ranges = [(each.first_offset, each.last_offset) for each in data[0].acquired_records]
     assert ranges == [(0, 3), (4, 7), (8, 11)]
 
@@ -124,8 +126,9 @@ def test_an_append_wakes_one_of_the_members_that_wait(
             member.post_fetch()
         with WireClient(broker.bootstrap) as sender:
             append(sender, topic, batch(b"x"))
+        patience = Patience("a member gets the message")
         while not (answered := [each for each in waiting if not each.is_silent()]):
-            pass
+            patience.check()
         assert [offsets(held(each.read())) for each in answered] == [[(0, 1)]]
 
 
@@ -160,8 +163,9 @@ def test_a_group_begins_at_the_end_unless_told_otherwise(client: WireClient, top
     append(client, topic, batch(b"before"))
     member = ShareMember(client, topic, topic_id)
     member.fetch(wait_ms=1)
-    while start_offset(client, topic) != 1:
-        pass
+    patience = Patience("the group begins at the end")
+    while (found := start_offset(client, topic)) != 1:
+        patience.check(found)
     append(client, topic, batch(b"after"))
     assert [each.value for each in member.take()] == [b"after"]
 
@@ -384,8 +388,9 @@ class Transactional:
         )
         request = produce(self.topic, data, acks=-1, transactional_id=self.id)
         ended_soon = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS)
+        patience = Patience("the transaction before is over everywhere")
         while (code := only_partition(self.client.call(request, 12)).error_code) in ended_soon:
-            pass  # the transaction before is not over everywhere yet
+            patience.check(code)
         assert code == ErrorCode.NONE
         self.sequence += 1
 

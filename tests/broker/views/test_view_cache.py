@@ -13,6 +13,7 @@ from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.config_calls import increment
 from support.clients.view_calls import counts_of, delete, document, documents, make_view
 from support.clients.wire_client import WireClient, append, create, read, read_all, values_of
+from support.waiting import Patience
 
 TOPIC, SET = 2, 0
 THIRD = "value.id % 3 = 0"
@@ -139,7 +140,9 @@ def test_compaction_takes_the_place_of_what_was_cached(tmp_path: Path) -> None:
         assert len(read_all(client, "shown")) == 240
         assert cached_segments(broker) > 3
         increment(client, TOPIC, "source", ("cleanup.policy", SET, "compact"))
-        while len(read_all(client, "source")) > 200:
+        patience = Patience("the source is compacted")
+        while (left := len(read_all(client, "source"))) > 200:
+            patience.check(left)
             assert broker.on_loop(lambda node: node.metrics.background_failures) == 0
         for _ in range(2):
             source, shown = dict(read_all(client, "source")), dict(read_all(client, "shown"))

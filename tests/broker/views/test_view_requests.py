@@ -50,6 +50,7 @@ from support.clients.wire_client import (
     read_all,
     values_of,
 )
+from support.waiting import Patience
 
 TOPIC, SET = 2, 0
 METADATA = 12
@@ -180,7 +181,9 @@ def test_share_groups_are_told_that_they_cannot_read_a_view(client: WireClient, 
     request = ShareGroupHeartbeatRequest(
         group_id=view, member_id=str(uuid4()), member_epoch=0, subscribed_topic_names=[view]
     )
+    patience = Patience("the coordinator is ready")
     while (answer := client.call(request, 1)).error_code in COORDINATOR_NOT_READY:
+        patience.check(answer.error_code)
         client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[view]), 4)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert view in answer.error_message

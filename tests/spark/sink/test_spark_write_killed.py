@@ -26,6 +26,7 @@ from support.spark import driver as spark_driver
 from support.spark import hanging_driver
 from support.spark.reading import make_topic
 from support.spark.writing import Query, committed, wait_until_closed
+from support.waiting import Patience
 
 PARTITIONS = 2
 ROWS = 3_000
@@ -106,7 +107,9 @@ def test_a_driver_that_is_killed_before_it_decides_holds_readers_up_for_a_moment
             other = Query(bootstrap, sink, [[[b"x"]]], transaction_timeout_ms=timeout_ms)
             other.run().prepare(0)  # which nobody renews
             wait_until_open(brokers, 3, partial(is_running, driver))
+            patience = Patience("what nobody renews times out", DEADLINE_S)
             while any(other.name in each for each in open_ids(brokers)):
+                patience.check()
                 time.sleep(0.1)
             assert len(open_ids(brokers)) == 2, (tmp_path / "driver.log").read_text()[-3000:]
             other.close()

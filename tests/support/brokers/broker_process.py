@@ -1,8 +1,9 @@
 """A real broker in a child process, for tests that need the whole thing.
 
-The child is what a user would start (`python -m forebay serve`), so that signals, recovery and the ready line
-are part of every test that uses it. `kill` is SIGKILL and `restart` comes back on the same port and the same
-data directory, as a service manager would bring it.
+The child does what a user would start (`python -m forebay serve`), so that signals, recovery and the ready
+line are part of every test that uses it; most are forked from a process that has imported it (`nursery.py`).
+`kill` is SIGKILL and `restart` comes back on the same port and the same data directory, as a service manager
+would bring it.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from forebay.local.ports import HOST, ReservedPort
+from support.brokers.nursery import NURSERY, ForkedProcess
 
 READY = re.compile(r"^forebay ready on (?P<address>\S+:\d+) \(node (?P<node>\d+), data (?P<data>.+)\)$")
 START_SECONDS = 180.0
 STOP_SECONDS = 180.0
+
+Child = subprocess.Popen[bytes] | ForkedProcess
 
 
 class BrokerProcess:
@@ -32,16 +36,19 @@ class BrokerProcess:
         *settings: str,
         environ: dict[str, str] | None = None,
         stderr: int | None = None,
+        forked: bool = True,
     ) -> None:
         self.data = data
         self.settings = settings
         self.environ = environ or {}
         self.log_path = data.with_name(data.name + ".stderr")
         self.stderr = stderr
+        # What the environment says of the interpreter it says to one that starts.
+        self.forked = forked and environ is None
         self.bootstrap = f"{HOST}:0"
         self.ready_line = ""
         self._port: ReservedPort | None = None
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
 
     @property
     def pid(self) -> int:
@@ -59,13 +66,7 @@ class BrokerProcess:
             self._port = ReservedPort()
             self.bootstrap = f"{HOST}:{self._port.number}"
         with self.log_path.open("ab") as log:
-            self._child = subprocess.Popen(
-                self.command(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log if self.stderr is None else self.stderr,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **self.environ},
-            )
+            self._child = self._new_child(log.fileno() if self.stderr is None else self.stderr)
         try:
             self._read_ready_line(self._child)
         except BaseException:
@@ -74,19 +75,22 @@ class BrokerProcess:
         return self
 
     def command(self) -> list[str]:
-        command = [
-            sys.executable,
-            "-m",
-            "forebay",
-            "serve",
-            "--listen",
-            self.bootstrap,
-            "--data",
-            str(self.data),
-        ]
-        for setting in self.settings:
-            command += ["--set", setting]
-        return command
+        return [sys.executable, "-m", "forebay", *self._arguments()]
+
+    def _arguments(self) -> list[str]:
+        place = ["serve", "--listen", self.bootstrap, "--data", str(self.data)]
+        return place + [text for setting in self.settings for text in ("--set", setting)]
+
+    def _new_child(self, stderr: int) -> Child:
+        if self.forked:
+            return NURSERY.start(self._arguments(), stderr=stderr)
+        return subprocess.Popen(
+            self.command(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **self.environ},
+        )
 
     def kill(self) -> None:
         """SIGKILL: the process gets no chance to tidy up."""
@@ -130,7 +134,7 @@ class BrokerProcess:
                 child.stdout.close()
         return code
 
-    def _read_ready_line(self, child: subprocess.Popen[bytes]) -> None:
+    def _read_ready_line(self, child: Child) -> None:
         assert child.stdout is not None
         line = _read_line(child.stdout.fileno(), START_SECONDS).decode()
         match = READY.match(line)
@@ -158,10 +162,14 @@ def _read_line(fd: int, timeout_s: float) -> bytes:
 
 @contextlib.contextmanager
 def running_broker(
-    data: Path, *settings: str, environ: dict[str, str] | None = None, stderr: int | None = None
+    data: Path,
+    *settings: str,
+    environ: dict[str, str] | None = None,
+    stderr: int | None = None,
+    forked: bool = True,
 ) -> Iterator[BrokerProcess]:
     """A broker that is gone afterwards, whatever the test did to it; its log may go elsewhere than a file."""
-    broker = BrokerProcess(data, *settings, environ=environ, stderr=stderr)
+    broker = BrokerProcess(data, *settings, environ=environ, stderr=stderr, forked=forked)
     try:
         yield broker.start()
     finally:

@@ -31,6 +31,7 @@ from forebay.wire.messages.share_fetch import (
 from forebay.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from support.clients.config_calls import increment
 from support.clients.wire_client import WireClient, values_of
+from support.waiting import Patience
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 RECORD_LIMIT = 1
@@ -63,7 +64,9 @@ def join(client: WireClient, group: str, *topics: str, member: str | None = None
     (found,) = client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 6).coordinators
     assert found.error_code == ErrorCode.NONE
     member, epoch, is_assigned = member or str(uuid4()), 0, False
+    patience = Patience("the member gets partitions")
     while not is_assigned:
+        patience.check(epoch)
         request = ShareGroupHeartbeatRequest(
             group_id=group, member_id=member, member_epoch=epoch, subscribed_topic_names=list(topics)
         )
@@ -206,7 +209,9 @@ class ShareMember:
 
     def take(self, **how: Any) -> list[Held]:
         """What the member gets, from the first fetch that brings anything; nothing with `wait_ms=0`."""
+        patience = Patience("the member gets messages")
         while True:
+            patience.check()
             answer = self.fetch(**how)
             assert answer.error_code == ErrorCode.NONE, answer
             found = held(answer)

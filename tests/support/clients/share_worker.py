@@ -95,8 +95,9 @@ def holding(servers: str, group: str, topic: str) -> Iterator[subprocess.Popen[s
 
 def _hold(servers: str, group: str, topic: str) -> None:
     member = consumer(servers, group, topic, share_acknowledgement_mode="explicit")
+    give_up = time.monotonic() + DEADLINE_SECONDS
     while not (messages := list(member.poll(1.0))):
-        pass
+        assert time.monotonic() < give_up, "there is nothing to hold"
     sys.stdout.write(f"{len(messages)}\n")
     sys.stdout.flush()
     time.sleep(DEADLINE_SECONDS)
