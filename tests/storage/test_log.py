@@ -449,3 +449,18 @@ def test_what_this_process_wrote_is_warm(tmp_path: Path) -> None:
     fill(log, 5)
     assert log.is_warm(log.read(0, 1 << 20))
     assert log.is_warm(log.read(5, 1 << 20))
+
+
+def test_where_the_next_read_begins_is_believed_only_of_bytes_that_are_checked(tmp_path: Path) -> None:
+    log = open_small(tmp_path, LogConfig(index_interval_bytes=200))
+    made = fill(log, 20, count=4)
+    first = log.read(0, len(made[0]))
+    astray = first._replace(next_offset=6)  # as if the header of the first batch were damaged
+    log.expect_read_after(first)
+    assert bytes_of(log.read(4, 1).range) == made[1]
+    log.files.close()
+    log = open_small(tmp_path, LogConfig(index_interval_bytes=200), clean=True, recovery_point=80)
+    unchecked = log.read(0, len(made[0]) * 3)
+    assert not log.is_warm(unchecked)
+    log.expect_read_after(unchecked._replace(next_offset=astray.next_offset))
+    assert bytes_of(log.read(6, 1).range) == made[1]

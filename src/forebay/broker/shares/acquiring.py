@@ -57,7 +57,9 @@ def acquire(share: LiveShare, member_id: str, demand: Demand, *, max_bytes: int,
         ranges, write = machine.acquire(member_id, read, demand, now_ms=now_ms)
         share.changed()
         if ranges:
-            return Found(ranges, _cut(part, visible, ranges), write)
+            records = _cut(part, visible, ranges)
+            partition.log.expect_read_after(records)
+            return Found(ranges, records, write)
         if machine.next_fetch_offset() == offset:
             return None
     return None
@@ -107,4 +109,6 @@ def _cut(part: LogSlice, batches: list[_Batch], ranges: list[Acquired]) -> LogSl
     first, last = ranges[0].first, ranges[-1].last
     acquired = [each for each in batches if first <= each.last and each.first <= last]
     begin, end = acquired[0].position, acquired[-1].position + acquired[-1].size
-    return part._replace(range=FileRange(part.range.file, begin, end - begin))
+    return part._replace(
+        range=FileRange(part.range.file, begin, end - begin), next_offset=acquired[-1].last + 1
+    )

@@ -139,6 +139,15 @@ class Log(SwappingLog):
         except OSError as error:
             raise StorageError(f"cannot read {self.directory}: {error}") from error
 
+    def expect_read_after(self, found: LogSlice) -> None:
+        """The next read will most likely begin where this slice of whole batches ends.
+
+        Headers of bytes that are not checked yet may be damaged, and no other reader may be led astray.
+        """
+        part, segment = found.range, found.segment
+        if part is not None and segment is not None and segment.trusts(part.position, part.length):
+            self._remember(found.next_offset, segment, part.position + part.length)
+
     def batch_at(self, offset: int) -> int:
         """The base offset of the batch that holds an offset. Raises StorageError."""
         try:
