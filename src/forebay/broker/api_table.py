@@ -54,6 +54,7 @@ from forebay.broker.handlers import (
     end_txn,
     find_coordinator,
     folded_produce,
+    folded_producers,
     group_request,
     incremental_alter_configs,
     init_producer_id,
@@ -190,7 +191,8 @@ def api_table(
         Endpoint(OWN_KEYS_FROM + 2, 0, 0, partial(describe_share_windows.handle, shares)),
         Endpoint(OWN_KEYS_FROM + 3, 0, 0, partial(describe_delays.handle, delays, background)),
         Endpoint(OWN_KEYS_FROM + 4, 0, 0, partial(alter_delays.handle, delays, background)),
-        Endpoint(OWN_KEYS_FROM + 11, 0, 0, partial(folded_produce.handle, produce)),
+        Endpoint(OWN_KEYS_FROM + 11, 0, 0, partial(folded_produce.handle, produce, peers)),
+        Endpoint(OWN_KEYS_FROM + 12, 0, 0, partial(folded_producers.handle, partitions, peers)),
     )
     table.update((endpoint.api_key, endpoint) for endpoint in endpoints)
     return table

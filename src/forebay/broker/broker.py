@@ -138,7 +138,8 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         node.transactions.coordinator.follow()
         watching = node.background.keep(node.dead_letter_watch.run, "looking for dead letters that wait")
         delaying = node.background.keep(node.delays.run, "following delays")
-        running = [tracking, watching, delaying, *node.upkeep.start()]
+        growing = node.background.keep(node.growing.run, "opening partitions that were folded")
+        running = [tracking, watching, delaying, growing, *node.upkeep.start()]
         replicating = _start_replication(node)
         leaving_first = [
             node.background.need(node.membership.keep, "keeping the broker's lease"),

@@ -32,6 +32,7 @@ from forebay.broker.prometheus.exporter import Exporter
 from forebay.broker.prometheus.gauges import Gauges
 from forebay.broker.upkeep.compaction import Compactor
 from forebay.broker.upkeep.folded_partitions import FoldedPartitions
+from forebay.broker.upkeep.growing_topics import GrowingTopics
 from forebay.broker.upkeep.retention import Retention
 from forebay.broker.upkeep.schedule import Upkeep
 from forebay.broker.views.cache import ViewCache
@@ -246,6 +247,14 @@ class Node:
     def _build_upkeep(self) -> None:
         base = self._base
         self.ack_expiry = AckExpiry(self.write_cycle, self.stalls, self.loop)
+        self.growing = GrowingTopics(
+            self.partitions,
+            self.metadata,
+            self.peers,
+            self.write_cycle,
+            self.loop,
+            node_id=self.node_id,
+        )
         self.upkeep = Upkeep(
             settings=base.settings,
             partitions=self.partitions,
@@ -303,6 +312,7 @@ class Node:
         self.metadata.listen(self.peers.follow)
         self.metadata.listen(self.assignment.follow)
         self.metadata.listen(self.replication.following.follow)
+        self.metadata.listen(self.growing.follow)
         self.metadata.listen(self.share_states.follow)
         self.metadata.listen(self.move_journal.follow)
         self.metadata.listen(self.groups.follow)

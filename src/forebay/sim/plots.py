@@ -31,6 +31,7 @@ from forebay.sim.actors.producers.transactional import (
 from forebay.sim.actors.shares.members import PatientMember, ShareMember
 from forebay.sim.faults.moves import ENDING
 from forebay.sim.models.shares import ShareRules
+from forebay.sim.world.places import FOLDED, FOLDED_TO
 
 TransactionalKind = tuple[type[TransactionalProducer], Sequence[Dialect], Manners]
 """Of transactional producers: the class, the dialects that they may speak, and their manners."""
@@ -63,6 +64,8 @@ class Plot:
     worker: type[ShareMember] = ShareMember
     """What the members of the share group are."""
     deposing_pause_s: float = 4.0
+    resizes: Sequence[int] = (FOLDED_TO,)
+    """How many partitions the topic that is folded gets, one number after the other."""
 
 
 ORDINARY = Plot()
@@ -123,6 +126,14 @@ PLOTS: dict[str, Plot] = {
         faults=("kill", "pause", "isolate", "slow_link", "reset"),
         settings=_TWO,
         deposing_pause_s=2.0,
+    ),
+    # The same, and they take messages again, and are folded again.
+    "growing-partitions": Plot(
+        cast=("folds", "deposer", "elector"),
+        faults=("kill", "pause", "isolate", "slow_link", "reset"),
+        settings=_TWO,
+        deposing_pause_s=2.0,
+        resizes=(FOLDED_TO, len(FOLDED), FOLDED_TO, len(FOLDED)),
     ),
     # -- coordinators ------------------------------------------------------------------------------------
     # Producers give up transactions whose answers are late, and go on with the same numbers.

@@ -42,7 +42,6 @@ from forebay.sim.world.places import (
     BRIEF,
     EXACT,
     FOLDED,
-    FOLDED_TO,
     GROUP_NAME,
     JOBS,
     KEYED,
@@ -308,7 +307,7 @@ class Workload:
         self._add_transactions("folded-tx", self.folded, chance)
         reader = partial(Consumer, partitions=self.folded, committed=chance.random() < 0.5)
         self.add("folded-reader", reader, chance.choice(DIALECTS))
-        self.add("folder", partial(Folder, topic=self.folded[0][0], count=FOLDED_TO))
+        self.add("folder", partial(Folder, topic=self.folded[0][0], counts=self._plot.resizes))
 
     def _administrators(self) -> dict[str, MakeActor]:
         brokers, lasting = len(self._bootstrap), SOURCE in self._model.lasting

@@ -10,71 +10,12 @@ import pytest
 
 from forebay.broker.cluster.peer_connection import PeerConnection
 from forebay.broker.net.sockets import SocketNetwork
-from forebay.clock import SystemClock
 from forebay.errors import ErrorCode
 from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from support.brokers.local_cluster import LocalCluster, eventually, local_cluster, retried
-from support.clients.transacting import MOVED, TRANSACTIONS, Producer, make_topic, read_committed
-from support.clients.wire_client import batch, fetch, only_partition, produce, values_of
-
-SETTINGS = {"transaction.state.log.num.partitions": "4", "offsets.topic.num.partitions": "4"}
-PASSING = (*MOVED, ErrorCode.REQUEST_TIMED_OUT)
-PRODUCER = 4711
-NOW_MS = SystemClock().now_ms()
-
-
-async def fold(cluster: LocalCluster, topic: str, count: int, *, node: int = 1, **how: Any) -> None:
-    wanted = CreatePartitionsTopic(name=topic, count=count, assignments=None, **how)
-    response = await cluster.ask(node, CreatePartitionsRequest(topics=[wanted], timeout_ms=60_000), 3)
-    assert response.results[0].error_code == ErrorCode.NONE, response.results[0].error_message
-
-
-async def known(cluster: LocalCluster, topic: str, closed_from: int, *nodes: int) -> None:
-    await eventually(
-        lambda: all(cluster[node].image.topics[topic].closed_from == closed_from for node in nodes)
-    )
-
-
-def numbered(sequence: int, *, of: int) -> bytes:
-    return batch(
-        b"%d:%d" % (of, sequence),
-        producer_id=PRODUCER,
-        producer_epoch=0,
-        base_sequence=sequence,
-        timestamp=NOW_MS,
-    )
-
-
-async def send(
-    cluster: LocalCluster, topic: str, partition: int, data: bytes, *passing: int, node: int | None = None
-) -> tuple[int, int]:
-    async def attempt() -> tuple[Any, int]:
-        leader = cluster.leader(topic, partition) if node is None else node
-        answer = only_partition(
-            await cluster.ask(leader, produce(topic, data, partition=partition, acks=-1), 9)
-        )
-        return answer, answer.error_code
-
-    answer = await retried(attempt, *(passing or PASSING))
-    assert answer.index == partition
-    return answer.error_code, answer.base_offset
-
-
-async def values(cluster: LocalCluster, topic: str, partition: int) -> list[bytes]:
-    async def attempt() -> tuple[Any, int]:
-        leader = cluster.leader(topic, partition)
-        data = only_partition(await cluster.ask(leader, fetch(topic, partitions=[partition]), 12))
-        behind = data.high_watermark < cluster[leader].partitions.get(topic, partition).log.end_offset
-        return data, data.error_code or (ErrorCode.OFFSET_NOT_AVAILABLE if behind else 0)
-
-    data = await retried(attempt, *PASSING, ErrorCode.OFFSET_NOT_AVAILABLE)
-    return [value for _, value in values_of(data.records) if value is not None]
-
-
-async def lead_apart(cluster: LocalCluster, topic: str) -> None:
-    """Partition 3 is folded into 1: let two brokers lead them, none of them the first."""
-    await cluster.lead(topic, 1, 2)
-    await cluster.lead(topic, 3, 3)
+from support.brokers.local_cluster import eventually, local_cluster
+from support.clients.resizing import SETTINGS, Pipelined, fold, known, lead_apart, numbered, send, values
+from support.clients.transacting import TRANSACTIONS, Producer, make_topic, read_committed
+from support.clients.wire_client import batch, only_partition, produce
 
 
 async def test_a_batch_reaches_the_leader_of_the_partition_that_takes_it(tmp_path: Path) -> None:
@@ -102,48 +43,15 @@ async def test_pipelined_batches_keep_their_order_over_the_fold_and_moves_of_bot
     async with local_cluster(tmp_path, SETTINGS) as cluster:
         topic = await make_topic(cluster, 4)
         await lead_apart(cluster, topic)
-        total, acknowledged, step = 120, 0, asyncio.Event()
-
-        async def one(sequence: int) -> bool:
-            leader = cluster.leader(topic, 3)
-            request = produce(topic, numbered(sequence, of=3), partition=3, acks=-1)
-            try:
-                code = only_partition(await cluster.ask(leader, request, 9)).error_code
-            except Exception:
-                return False
-            assert code in (0, *PASSING, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), ErrorCode(code)
-            return bool(code == ErrorCode.NONE)
-
-        async def produce_all() -> None:
-            nonlocal acknowledged
-            while acknowledged < total:
-                window = range(acknowledged, min(acknowledged + 5, total))
-                outcomes = await asyncio.gather(*(one(sequence) for sequence in window))
-                for is_there in outcomes:
-                    if not is_there:
-                        await asyncio.sleep(0.01)
-                        break
-                    acknowledged += 1
-                step.set()
-
-        async def reach(count: int) -> None:
-            async with asyncio.timeout(120):
-                while acknowledged < count:
-                    step.clear()
-                    waiting = asyncio.ensure_future(step.wait())
-                    await asyncio.wait((waiting, producing), return_when=asyncio.FIRST_COMPLETED)
-                    if producing.done():
-                        await producing
-
-        producing = asyncio.create_task(produce_all())
-        await reach(20)
+        producer = Pipelined(cluster, topic, 3, 120)
+        await producer.reach(20)
         await fold(cluster, topic, 2)
         for number, (index, leader) in enumerate(((1, 3), (3, 1), (3, 2), (1, 1), (1, 2))):
-            await reach(35 + number * 15)
+            await producer.reach(35 + number * 15)
             await cluster.lead(topic, index, leader)
-        await asyncio.wait_for(producing, 120)
+        await producer.finish()
         old, new = await values(cluster, topic, 3), await values(cluster, topic, 1)
-        assert old + new == [b"3:%d" % sequence for sequence in range(total)]
+        assert old + new == producer.expected
         assert len(old) >= 20 and len(new) >= 60
 
 

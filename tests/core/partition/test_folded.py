@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from forebay.core.cluster.topic_folds import GENERATIONS_END
 from forebay.core.partition.admission import APPEND, Refused, Repeats, admit
 from forebay.core.partition.aliases import PRODUCER_IDS_END, alias_of, named_by, under_alias
 from forebay.core.partition.batch_rules import AppendPolicy, ClosedPartition, validate
@@ -53,29 +54,38 @@ def header_of(sequence: int, count: int = 1, *, epoch: int = 0) -> BatchHeader:
 def test_an_alias_says_who_sent_it_and_for_which_partition(producer_id: int) -> None:
     seen = {producer_id}
     for index in (0, 1, 2, 9_999):
-        alias = alias_of(producer_id, index)
+        alias = alias_of(producer_id, index, 0)
         assert alias not in seen and PRODUCER_IDS_END <= alias < 2**63
         seen.add(alias)
-        assert named_by(alias, 3) == (producer_id, index)
-        assert alias_of(alias, 4) == alias, "passed on again it keeps the partition that the client has named"
-    assert named_by(producer_id, 3) == (producer_id, 3)
+        assert named_by(alias, 3) == (producer_id, index, 0)
+        assert alias_of(alias, 4, 0) == alias, (
+            "passed on again it keeps the partition that the client has named"
+        )
+        for generation in (1, GENERATIONS_END - 1):
+            again = alias_of(alias, 4, generation)
+            assert again not in seen and PRODUCER_IDS_END <= again < 2**63
+            seen.add(again)
+            assert named_by(again, 3) == (producer_id, index, generation)
+            assert alias_of(again, 4, 0) == alias
+        assert alias_of(alias, 4, None) == producer_id
+    assert named_by(producer_id, 3) == (producer_id, 3, None)
 
 
 def test_no_producer_no_alias() -> None:
-    assert alias_of(-1, 3) == -1 and named_by(-1, 3) == (-1, 3)
+    assert alias_of(-1, 3, 0) == -1 and named_by(-1, 3) == (-1, 3, None)
     plain = batch_of(-1, epoch=-1, producer_id=-1)
-    assert bytes(under_alias(plain, read_header(plain), 3)) == bytes(plain)
+    assert bytes(under_alias(plain, read_header(plain), 3, 0)) == bytes(plain)
 
 
 def test_a_batch_under_an_alias_is_a_whole_batch_and_the_original_stays() -> None:
     batch = batch_of(4, 3)
     before = bytes(batch)
-    copy = under_alias(batch, read_header(batch), FOLDED)
+    copy = under_alias(batch, read_header(batch), FOLDED, 0)
     assert bytes(batch) == before
     assert crc_ok(copy, 0, len(copy)) and copy[HEADER_SIZE:] == batch[HEADER_SIZE:]
     changed = read_header(copy)
-    assert changed._replace(crc=0) == aliased(read_header(batch), FOLDED)._replace(crc=0)
-    assert changed.producer_id == alias_of(PRODUCER, FOLDED)
+    assert changed._replace(crc=0) == aliased(read_header(batch), FOLDED, 0)._replace(crc=0)
+    assert changed.producer_id == alias_of(PRODUCER, FOLDED, 0)
 
 
 # -- closed partitions -------------------------------------------------------------------------------------
@@ -135,7 +145,7 @@ def outcome(old: Log, new: Log, header: BatchHeader, *, closed: bool) -> Repeats
     decision = decide_closed(old.producers.find(header.producer_id), header)
     if isinstance(decision, Refused):
         return decision
-    found = new.offer(aliased(header, FOLDED), decision)
+    found = new.offer(aliased(header, FOLDED, 0), decision)
     if isinstance(found, Refused) and found.code in OUT_OF_PLACE and decision.repeats is not None:
         return decision.repeats
     return found
@@ -211,11 +221,11 @@ def through_both(old: Log, new: Log, further: Log, header: BatchHeader) -> Repea
     first = decide_closed(old.producers.find(header.producer_id), header)
     if isinstance(first, Refused):
         return first
-    passed = aliased(header, FOLDED)
+    passed = aliased(header, FOLDED, 0)
     second = decide_closed(new.producers.find(passed.producer_id), passed, first)
     if isinstance(second, Refused):
         return second
-    found = further.offer(aliased(passed, 1), second)
+    found = further.offer(aliased(passed, 1, 0), second)
     if isinstance(found, Refused) and found.code in OUT_OF_PLACE and second.repeats is not None:
         return second.repeats
     return found
@@ -227,7 +237,7 @@ def test_an_old_number_that_comes_round_again_is_no_repeat() -> None:
     assert outcome(old, new, header_of(0, 2), closed=False) == 0
     passed = outcome(old, new, header_of(2, 1), closed=True)
     assert passed == 0
-    state = new.producers.find(alias_of(PRODUCER, FOLDED))
+    state = new.producers.find(alias_of(PRODUCER, FOLDED, 0))
     assert state is not None
     state.next_sequence = 0  # as if all numbers had been used
     assert outcome(old, new, header_of(0, 2), closed=True) == 1
@@ -239,12 +249,12 @@ def test_what_was_assumed_is_taken_back_with_the_batch() -> None:
     old.offer(header_of(0, 3))
     decision = decide_closed(old.producers.find(PRODUCER), header_of(4))
     assert isinstance(decision, PassOn)
-    refused = log.offer(aliased(header_of(4), FOLDED), decision)
+    refused = log.offer(aliased(header_of(4), FOLDED, 0), decision)
     assert isinstance(refused, Refused) and refused.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert len(log.producers) == 0
-    assert log.offer(aliased(header_of(3), FOLDED), decision) == 0
+    assert log.offer(aliased(header_of(3), FOLDED, 0), decision) == 0
     log.producers.truncate(0)  # the write has failed
-    state = log.producers.find(alias_of(PRODUCER, FOLDED))
+    state = log.producers.find(alias_of(PRODUCER, FOLDED, 0))
     assert state is not None and state.next_sequence == 3, "the batch before it may still be on its way"
 
 
@@ -253,7 +263,7 @@ def test_a_marker_does_not_hide_the_numbers_of_the_closed_partition(epoch: int) 
     """A transaction that was open over the fold has its marker in the other log before any batch."""
     old, new = Log(), Log()
     old.offer(header_of(0, 3))
-    alias = alias_of(PRODUCER, FOLDED)
+    alias = alias_of(PRODUCER, FOLDED, 0)
     marker = EndTxnMarker(alias, epoch, True, 0)
     new.producers.accept_marker(read_header(build_marker(marker, timestamp=NOW_MS)), marker)
     new.restart()

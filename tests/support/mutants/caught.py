@@ -50,14 +50,21 @@ from support.mutants.delays import (
     show_delayed_messages_at_once,
 )
 from support.mutants.folds import (
+    end_transactions_only_where_messages_go_now,
     end_transactions_only_where_they_were_named,
     forget_repeats_in_closed_logs,
     forget_the_numbers_of_closed_partitions,
+    gather_only_the_last_batch,
     give_folded_batches_no_alias,
     let_markers_hide_the_numbers_of_closed_partitions,
+    number_folds_alike,
+    open_partitions_without_the_numbers_of_their_producers,
     pass_on_before_all_is_committed,
     take_batches_in_closed_partitions,
     take_markers_of_coordinators_that_know_nothing_of_the_fold,
+    take_markers_of_coordinators_that_know_nothing_of_the_growth,
+    take_what_goes_elsewhere_now,
+    tell_numbers_before_hearing_that_they_stay,
 )
 from support.mutants.shares import (
     answer_acknowledgements_before_they_are_persisted,
@@ -130,6 +137,10 @@ MUTANTS: dict[Mutant, str] = {
     forget_repeats_in_closed_logs: "folded-partitions",
     give_folded_batches_no_alias: "folded-partitions",
     end_transactions_only_where_they_were_named: "folded-partitions",
+    open_partitions_without_the_numbers_of_their_producers: "growing-partitions",
+    gather_only_the_last_batch: "growing-partitions",
+    number_folds_alike: "growing-partitions",
+    end_transactions_only_where_messages_go_now: "growing-partitions",
 }
 """Each with the plot whose stories show it."""
 
@@ -163,6 +174,12 @@ CAUGHT_BY_TESTS: dict[Mutant, str] = {
     "test_requests_in_flight_when_the_partition_is_closed_keep_their_order",
     take_markers_of_coordinators_that_know_nothing_of_the_fold: "broker/replication/test_folded_cluster.py::"
     "test_a_coordinator_that_has_not_heard_of_the_fold_does_not_end_half_a_transaction",
+    take_markers_of_coordinators_that_know_nothing_of_the_growth: "broker/replication/"
+    "test_growing_cluster.py::test_a_coordinator_that_has_not_heard_of_it_does_not_end_half_a_transaction",
+    take_what_goes_elsewhere_now: "broker/replication/test_growing_cluster.py::"
+    "test_a_leader_that_has_not_heard_of_it_cannot_pass_on",
+    tell_numbers_before_hearing_that_they_stay: "broker/replication/test_growing_cluster.py::"
+    "test_a_partition_waits_for_one_that_has_not_heard_of_it",
 }
 """What few stories meet, because it needs faults in a rare order: the tests that make that order."""
 

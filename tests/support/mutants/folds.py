@@ -9,10 +9,15 @@ from typing import Any
 import pytest
 
 from forebay.broker.coordinators import markers
+from forebay.broker.handlers import folded_producers
 from forebay.broker.partition import folding, topic_policy
 from forebay.broker.produce import request, transaction_verification
+from forebay.broker.upkeep import growing_topics
+from forebay.core.cluster import folding as core_folding
+from forebay.core.cluster.image import TopicPut
 from forebay.core.partition import folded
 from forebay.core.partition.batch_rules import AppendPolicy
+from forebay.core.partition.folds import gathered
 
 
 def forget_the_numbers_of_closed_partitions(patch: pytest.MonkeyPatch) -> None:
@@ -26,8 +31,8 @@ def let_markers_hide_the_numbers_of_closed_partitions(patch: pytest.MonkeyPatch)
 
 def give_folded_batches_no_alias(patch: pytest.MonkeyPatch) -> None:
     """Two numberings of one producer meet in one log."""
-    patch.setattr(folding, "under_alias", lambda batch, _header, _index: memoryview(bytearray(batch)))
-    patch.setattr(transaction_verification, "aliased", lambda header, _index: header)
+    patch.setattr(folding, "under_alias", lambda batch, *_: memoryview(bytearray(batch)))
+    patch.setattr(transaction_verification, "aliased", lambda header, *_: header)
 
 
 def forget_repeats_in_closed_logs(patch: pytest.MonkeyPatch) -> None:
@@ -70,3 +75,55 @@ def take_markers_of_coordinators_that_know_nothing_of_the_fold(patch: pytest.Mon
         "_concerns_closed",
         lambda partition, fold, write: whole(partition, fold, replace(write, revision=2**62)),
     )
+
+
+def open_partitions_without_the_numbers_of_their_producers(patch: pytest.MonkeyPatch) -> None:
+    """A partition that takes messages again knows what it knew when it was closed."""
+    patch.setattr(growing_topics, "seeds", lambda _own, _gathered: [])
+
+
+def gather_only_the_last_batch(patch: pytest.MonkeyPatch) -> None:
+    whole = gathered.gathered_from
+
+    def last(state: Any, producer_id: int) -> gathered.Gathered:
+        found = whole(state, producer_id)
+        return found._replace(batches=found.batches[-1:])
+
+    patch.setattr(growing_topics, "gathered_from", last)
+
+
+def tell_numbers_before_hearing_that_they_stay(patch: pytest.MonkeyPatch) -> None:
+    whole = growing_topics.tell
+
+    def tell(partitions: Any, request: Any) -> Any:
+        request.revision = 0
+        return whole(partitions, request)
+
+    patch.setattr(growing_topics, "tell", tell)
+    patch.setattr(folded_producers, "tell", tell)
+
+
+def take_what_goes_elsewhere_now(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(folding, "takes", lambda *_: True)
+
+
+def end_transactions_only_where_messages_go_now(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(markers, "marker_stops", lambda topic, index: topic.stops(index))
+
+
+def take_markers_of_coordinators_that_know_nothing_of_the_growth(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(markers, "_check_revision", lambda *_: None)
+
+
+def number_folds_alike(patch: pytest.MonkeyPatch) -> None:
+    """What a partition knows from an earlier fold is taken for the newest."""
+    whole = core_folding.fold_topic
+
+    def fold_topic(*args: Any) -> Any:
+        (change,) = whole(*args)
+        assert isinstance(change, TopicPut) and change.record.folding is not None
+        folding = change.record.folding
+        alike = replace(folding, folds=tuple(fold._replace(generation=0) for fold in folding.folds))
+        return [replace(change, record=replace(change.record, folding=alike))]
+
+    patch.setattr(core_folding, "fold_topic", fold_topic)

@@ -149,6 +149,19 @@ class Peers:
             self._heard[node_id] = epoch, number
         return True
 
+    def check_sender(self, client_id: str | None) -> None:
+        """Raise KafkaError unless a request comes from a broker of this cluster.
+
+        That is what its client id says. A broker whose registration has ended may try again.
+        """
+        match = _CLIENT_ID.fullmatch(client_id or "")
+        if match is None:
+            raise KafkaError(
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only brokers of the cluster may send such requests"
+            )
+        if int(match[1]) not in self._metadata.image.brokers:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"no broker {match[1]} is registered")
+
     def _line(self, node_id: int, api_key: int) -> _Line:
         registration = self._metadata.image.brokers.get(node_id)
         if registration is None:

@@ -6,7 +6,8 @@ and partitions take the same marker twice.
 
 What a transaction has written to a folded partition may lie in two logs: its own, and under an alias that of
 the partition that takes its batches. Each gets a marker. A coordinator that has not heard of the fold would
-forget the second one, so the folded partition takes no marker from it.
+forget the second one, so the folded partition takes no marker from it. When the partition takes messages
+again, the other one takes no marker under an alias from a coordinator that has not heard of that.
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged, WriteCycle
 from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.growing import marker_stops
 from forebay.core.cluster.image import NO_LEADER
-from forebay.core.partition.aliases import alias_of
+from forebay.core.cluster.topic_folds import Stop
+from forebay.core.partition.aliases import PRODUCER_IDS_END, alias_of
+from forebay.core.partition.folded import takes
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import EndTxnMarker
@@ -91,10 +95,10 @@ class MarkerAppends:
     def _append(self, write: MarkerWrite) -> Appended:
         result = Appended(write.index)
         try:
-            partition = self._partitions.get(write.topic, write.index)
-            if partition.fold is not None and not _concerns_closed(partition, partition.fold, write):
+            partition = result.partition = self._partitions.get(write.topic, write.index)
+            if not self._concerns(partition, write):
+                # That is known from a marker which may not be committed yet: the answer waits for it.
                 return result
-            result.partition = partition
             if not partition.enough_replicas:
                 raise KafkaError(
                     ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -108,20 +112,42 @@ class MarkerAppends:
         self._write_cycle.queued(partition, header.size)
         return result
 
+    def _concerns(self, partition: Partition, write: MarkerWrite) -> bool:
+        """Whether a partition needs a marker. Raises KafkaError if it cannot be said yet."""
+        if partition.fold is not None:
+            return _concerns_closed(partition, partition.fold, write)
+        producer_id = write.marker.producer_id
+        if producer_id < PRODUCER_IDS_END:
+            return True
+        topic = self._partitions.topic_of(partition)
+        _check_revision(partition, topic.revision, write)
+        return takes(topic, partition.index, producer_id) or _in_transaction(partition, write)
+
 
 def _concerns_closed(partition: Partition, fold: FoldedInto, write: MarkerWrite) -> bool:
     """Whether a closed partition needs a marker: if the transaction is open in its log.
 
     That does not change any more once all of its log is committed. Raises KafkaError for now.
     """
-    if write.revision != UNKNOWN_REVISION and write.revision < fold.revision:
-        raise KafkaError(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"{partition} is folded into {fold.index} since revision {fold.revision} of the metadata, "
-            f"the coordinator knows {write.revision}",
-        )
+    _check_revision(partition, fold.revision, write)
+    if fold.is_returning:
+        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{partition} takes messages again in a moment")
     if not is_settled(partition):
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"not all of {partition} is committed yet")
+    return _in_transaction(partition, write)
+
+
+def _check_revision(partition: Partition, revision: int, write: MarkerWrite) -> None:
+    """Refuse a marker whose coordinator may not know of all partitions that need one."""
+    if write.revision != UNKNOWN_REVISION and write.revision < revision:
+        raise KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"where messages of {partition.topic} go has changed with revision {revision} of the metadata, "
+            f"the coordinator knows {write.revision}",
+        )
+
+
+def _in_transaction(partition: Partition, write: MarkerWrite) -> bool:
     state = partition.producers.find(write.marker.producer_id)
     return state is not None and state.in_transaction
 
@@ -182,8 +208,10 @@ class MarkerWriter:
     ) -> Iterator[tuple[int, MarkerWrite]]:
         """What a partition of the transaction needs, and the broker to write it: mostly one marker."""
         image, (topic, named) = self._metadata.image, at
-        for index in image.path(topic, named) or (named,):
-            producer_id = marker.producer_id if index == named else alias_of(marker.producer_id, named)
+        found = image.topics.get(topic)
+        stops = () if found is None else marker_stops(found, named)
+        for index, generation in stops or (Stop(named, None),):
+            producer_id = alias_of(marker.producer_id, named, generation)
             state = image.partition(topic, index)
             write = MarkerWrite(
                 marker=marker._replace(producer_id=producer_id),

@@ -93,5 +93,5 @@ def _partition(
         eligible_leader_replicas=list(state.eligible),
         last_known_elr=[],
         offline_replicas=[replica for replica in state.replicas if replica not in image.brokers],
-        folded_into=-1 if target is None else target,
+        folded_into=-1 if target is None else target.partition,
     )

@@ -13,9 +13,10 @@ from forebay.broker.partition.append_refusals import not_enough_replicas
 from forebay.broker.partition.folding import PassedOn, append_passed_on, pass_on, pass_on_removed
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
+from forebay.broker.produce.commits import committed
 from forebay.broker.produce.handovers import Handovers, folded_request
 from forebay.broker.produce.record_checks import Examiner, Outcome
-from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged, WriteCycle
+from forebay.broker.produce.write_cycle import ACKS_ALL, WriteCycle
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import NO_LEADER
 from forebay.core.partition.batch_rules import AppendPolicy
@@ -109,7 +110,8 @@ class MoveAppends:
         except KafkaError as error:
             if known.repeats is None or error.code not in OUT_OF_PLACE:
                 raise
-        await self._committed(partition)
+        # A duplicate's original may not be committed yet either.
+        await committed(self._write_cycle, partition, self._loop)
 
     async def _pass_on(self, topic_id: bytes, passed: PassedOn) -> None:
         """Have a batch for a folded partition appended to the one that takes it."""
@@ -132,7 +134,10 @@ class MoveAppends:
         if not partition.enough_replicas:
             raise not_enough_replicas(str(partition), partition.producers, batch)
         end_offset = partition.log.end_offset
-        append_passed_on(partition, batch, self._time.now_ms(), known, examined=examined)
+        topic = self._metadata.image.topic_by_id(partition.topic_id)
+        if topic is None:
+            raise partition.not_leader()
+        append_passed_on(partition, topic, batch, self._time.now_ms(), known, examined=examined)
         if partition.log.end_offset > end_offset:
             self._write_cycle.queued(partition, len(batch))
 
@@ -143,18 +148,3 @@ class MoveAppends:
         if isinstance(found, KafkaError):
             raise found
         return found
-
-    async def _committed(self, partition: Partition) -> None:
-        """Return once everything that is appended now is committed: a duplicate's original may not be yet."""
-        result = Appended(partition.index, partition)
-        settled: asyncio.Future[None] = self._loop.create_future()
-
-        def settle() -> None:
-            if not settled.done():
-                settled.set_result(None)
-
-        self._write_cycle.add(Unacknowledged([result], ACKS_ALL, settle, _ACK_TIMEOUT_MS))
-        self._write_cycle.finish_soon()
-        await settled
-        if result.error_code:
-            raise KafkaError(known_code(result.error_code), result.error_message or "not committed")

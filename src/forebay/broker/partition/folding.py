@@ -7,9 +7,10 @@ from typing import NamedTuple
 from forebay.broker.partition.fold import FoldedInto
 from forebay.broker.partition.partition import Partition
 from forebay.core.cluster.image import TopicImage
+from forebay.core.cluster.topic_folds import Stop
 from forebay.core.partition.admission import VERIFY, Refused, admit
-from forebay.core.partition.aliases import under_alias
-from forebay.core.partition.folded import PassOn, assumed_state, decide_closed, whole_header
+from forebay.core.partition.aliases import named_by, under_alias
+from forebay.core.partition.folded import PassOn, assumed_state, decide_closed, takes, whole_header
 from forebay.core.partition.record_rules import Examined
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import BatchHeader, read_header
@@ -31,26 +32,21 @@ def follow_fold(partition: Partition, topic: TopicImage, decompress_max_bytes: i
 
     What it has queued must be written by then.
     """
-    fold, target = partition.fold, topic.folded_into(partition.index)
-    if target is None:
+    folding, stop = topic.record.folding, topic.folded_into(partition.index)
+    assert folding is not None
+    fold, is_returning = partition.fold, folding.is_gathering(partition.index)
+    if stop is None and not is_returning:
         if fold is not None:
             partition.fold = None
             partition.configure(partition.config, decompress_max_bytes)
         return
-    folding = topic.record.folding
-    assert folding is not None
     if fold is None:
         fold = partition.fold = FoldedInto(
-            index=target,
-            revision=topic.revision,
-            closed_ms=folding.closed_ms,
-            drop_ms=folding.drop_ms,
-            leader_epoch=partition.leader_epoch,
-            end_offset=partition.log.end_offset,
+            leader_epoch=partition.leader_epoch, end_offset=partition.log.end_offset
         )
         partition.configure(partition.config, decompress_max_bytes)
-        return
-    fold.index, fold.revision = target, topic.revision
+    fold.index, fold.generation = stop or Stop(partition.index, None)
+    fold.is_returning, fold.revision = is_returning, topic.revision
     fold.closed_ms, fold.drop_ms = folding.closed_ms, folding.drop_ms
     if fold.leader_epoch != partition.leader_epoch:
         fold.leader_epoch, fold.end_offset = partition.leader_epoch, partition.log.end_offset
@@ -62,6 +58,17 @@ def is_settled(partition: Partition) -> bool:
     return fold is not None and partition.is_leader and partition.high_watermark >= fold.end_offset
 
 
+def check_passes_on(partition: Partition, fold: FoldedInto) -> None:
+    """Raise KafkaError while batches for a closed partition cannot be passed on; clients try again."""
+    if fold.is_returning:
+        problem = "takes messages itself in a moment"
+    elif not is_settled(partition):
+        problem = "is being closed, and not all of it is committed yet"
+    else:
+        return
+    raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{partition} {problem}")
+
+
 def pass_on(partition: Partition, records: memoryview | None, known: PassOn | None, now_ms: int) -> PassedOn:
     """A batch that was sent for a closed partition, for the one that takes it; raises KafkaError.
 
@@ -71,31 +78,30 @@ def pass_on(partition: Partition, records: memoryview | None, known: PassOn | No
     assert fold is not None
     header = whole_header(records, now_ms)
     assert records is not None
-    if not is_settled(partition):
-        raise KafkaError(
-            ErrorCode.NOT_ENOUGH_REPLICAS, f"{partition} is being closed, and not all of it is committed yet"
-        )
+    check_passes_on(partition, fold)
     decision = decide_closed(partition.producers.find(header.producer_id), header, known)
     if isinstance(decision, Refused):
         raise decision.error()
     partition.producers.heard(header.producer_id)
-    return PassedOn(fold.index, under_alias(records, header, partition.index), decision)
+    copy = under_alias(records, header, partition.index, fold.generation)
+    return PassedOn(fold.index, copy, decision)
 
 
 def pass_on_removed(
     topic: TopicImage, index: int, records: memoryview | None, now_ms: int
 ) -> PassedOn | None:
     """The same for a partition that is gone; None if there never was one of this number."""
-    target = topic.folded_into(index)
-    if target is None or index < len(topic.partitions):
+    stop = topic.folded_into(index)
+    if stop is None or index < len(topic.partitions):
         return None
     header = whole_header(records, now_ms)
     assert records is not None
-    return PassedOn(target, under_alias(records, header, index), PassOn())
+    return PassedOn(stop.partition, under_alias(records, header, index, stop.generation), PassOn())
 
 
 def append_passed_on(
     partition: Partition,
+    topic: TopicImage,
     records: memoryview,
     now_ms: int,
     known: PassOn,
@@ -108,6 +114,12 @@ def append_passed_on(
     If its producer has sent nothing here yet, the batch must be the one that comes next there.
     """
     producers, producer_id = partition.producers, read_header(records).producer_id
+    if not takes(topic, partition.index, producer_id):
+        raise KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"messages for {partition.topic}-{named_by(producer_id, partition.index).partition} do not go to "
+            f"{partition} any more",
+        )
     state = producers.find(producer_id)
     assumed = assumed_state(state, known, producer_id)
     if assumed is state or assumed is None:

@@ -84,8 +84,10 @@ def _accept(table: ProducerTable, batch: memoryview, header: BatchHeader) -> Abo
 def accept_batch(table: ProducerTable, batch: memoryview, header: BatchHeader) -> AbortedTxn | None:
     """Take note of a batch that is in the log; the transaction that it aborted, if it is such a marker."""
     if not header.is_control:
-        # What is stored is not what the client sent, where messages were taken out to be delivered later.
-        table.accept(header._replace(crc=NO_CRC) if header.attributes & NOTED else header)
+        # What is stored is not what the client sent, where messages were taken out to be delivered later, or
+        # all of them are elsewhere.
+        differs = header.attributes & NOTED or not header.record_count
+        table.accept(header._replace(crc=NO_CRC) if differs else header)
         return None
     marker = read_marker(batch) if header.record_count else None  # compaction leaves empty ones
     ended = None if marker is None else table.accept_marker(header, marker)

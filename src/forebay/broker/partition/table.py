@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 from forebay.broker.partition.partition import Partition
 from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.image import TopicImage
+from forebay.core.cluster.topic_folds import Stop
 from forebay.core.cluster.topics import NamesView
 from forebay.core.topic_partition import TopicPartition
 from forebay.core.views.catalog import source_of
@@ -74,7 +76,14 @@ class PartitionTable:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id.hex()}")
         return topic
 
-    def removed_into(self, topic: str, index: int) -> int | None:
+    def topic_of(self, partition: Partition) -> TopicImage:
+        """What is known of a partition's topic."""
+        topic = self._metadata.image.topic_by_id(partition.topic_id)
+        if topic is None:
+            raise partition.not_leader()
+        return topic
+
+    def removed_into(self, topic: str, index: int) -> Stop | None:
         """Which partition takes the messages for one that was folded and is gone; None if there was none."""
         image = self._metadata.image.topics.get(topic)
         if image is None or index < len(image.partitions):

@@ -223,8 +223,9 @@ class AppendRequest:
         asks = guard is None and self._admission is not None
         if asks and begins_transaction(partition, read_header(records), entry.known):
             raise folded_meanwhile(partition)
+        topic = self._service.metadata.image.topics[partition.topic]
         result.base_offset, result.log_append_time_ms = append_passed_on(
-            partition, records, self._service.now_ms(), entry.known, guard=guard, examined=examined
+            partition, topic, records, self._service.now_ms(), entry.known, guard=guard, examined=examined
         )
 
     def _find_removed(self, entry: _Entry) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from forebay.broker.partition.folding import begins_transaction
+from forebay.broker.partition.folding import begins_transaction, check_passes_on
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.core.partition.admission import Refused
@@ -181,11 +181,13 @@ def _follow_folds(
 ) -> tuple[Partition, BatchHeader, PassOn | None]:
     """The partition that takes a batch, if it is led here, and what closed ones on the way know of it."""
     while partition.fold is not None:
+        fold = partition.fold
+        check_passes_on(partition, fold)
         decision = decide_closed(partition.producers.find(header.producer_id), header, known)
         if isinstance(decision, Refused):
             raise decision.error()
-        known, header = decision, aliased(header, partition.index)
-        partition = partitions.get(partition.topic, partition.fold.index)
+        known, header = decision, aliased(header, partition.index, fold.generation)
+        partition = partitions.get(partition.topic, fold.index)
     return partition, header, known
 
 
@@ -210,10 +212,10 @@ def _find_taking(
         return find_partition(partitions, version, topic, data), header
     except KafkaError:
         name = partitions.name_of(topic.topic_id) if version >= TOPIC_IDS_FROM else topic.name
-        target = partitions.removed_into(name, data.index)
-        if target is None:
+        stop = partitions.removed_into(name, data.index)
+        if stop is None:
             raise
-        return partitions.get(name, target), aliased(header, data.index)
+        return partitions.get(name, stop.partition), aliased(header, data.index, stop.generation)
 
 
 def folded_meanwhile(partition: Partition) -> KafkaError:

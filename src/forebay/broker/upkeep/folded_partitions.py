@@ -45,7 +45,7 @@ class FoldedPartitions:
     def _is_over(self, partition: Partition) -> bool:
         """Whether it may go: it is empty and nobody sends again what it had, or its time has come."""
         fold, log_ = partition.fold, partition.log
-        if fold is None or partition.closed or not is_settled(partition):
+        if fold is None or fold.is_returning or partition.closed or not is_settled(partition):
             return False
         now_ms = self._time.trusted_ms()
         if fold.drop_ms is not None and now_ms >= fold.drop_ms:

@@ -19,7 +19,13 @@ from dataclasses import dataclass, replace
 from forebay.config import BrokerConfig, TopicConfig
 from forebay.core.cluster.image import Change, ClusterImage, PartitionDeleted, TopicImage, TopicPut
 from forebay.core.cluster.topic_folds import Fold, Folding
-from forebay.core.cluster.topics import KEEPS_COUNT, check_own, create_partitions, existing_topic
+from forebay.core.cluster.topics import (
+    KEEPS_COUNT,
+    check_own,
+    check_settled,
+    create_partitions,
+    existing_topic,
+)
 from forebay.errors import ErrorCode, KafkaError
 
 REMOVED_AT_ONCE_MAX = 32
@@ -53,13 +59,15 @@ def fold_topic(
         grace_ms=broker.storage.fold_grace_ms,
     )
     before = topic.record.folding
-    fold = Fold(first=count, end=current, divisor=count)
+    generation = 0 if before is None else before.generation + 1
+    fold = Fold(first=count, end=current, divisor=count, generation=generation)
     drop_ms = None if request.drop_after_ms is None else request.now_ms + request.drop_after_ms
     folding = Folding(
-        folds=(fold, *(before.folds if before is not None else ())),
+        folds=(fold, *(() if before is None else before.folds)),
         closed_ms=request.now_ms,
         drop_ms=drop_ms,
         last_epoch=before.last_epoch if before is not None else -1,
+        generation=generation,
     )
     return [TopicPut(record=replace(topic.record, folding=folding))]
 
@@ -68,6 +76,7 @@ def _check(topic: TopicImage, request: FoldRequest) -> None:
     count, current = request.count, len(topic.partitions)
     if count < 1:
         raise _refused(f"a topic has at least 1 partition, not {count}")
+    check_settled(topic)
     if topic.closed_from < current:
         raise _refused(
             f"partitions {topic.closed_from} to {current - 1} of {topic.name!r} are being folded already; "
@@ -125,15 +134,14 @@ def set_partitions(
 def remove_closed(image: ClusterImage, topic_id: bytes, over: Container[int], node_id: int) -> list[Change]:
     """Take away the last partitions of a topic, as far as they are over and led by this broker."""
     topic = image.topic_by_id(topic_id)
-    if topic is None:
+    folding = None if topic is None else topic.record.folding
+    if topic is None or folding is None or folding.growth is not None:
         return []
     going = list(_last_ones(topic, over, node_id))
     if not going:
         return []
     left = topic.record.assignment[: going[-1]]
     states = [topic.partitions[index] for index in going]
-    folding = topic.record.folding
-    assert folding is not None
     last_epoch = max(folding.last_epoch, *(state.leader_epoch for state in states))
     return [
         TopicPut(

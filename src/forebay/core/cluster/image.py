@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from forebay.core.cluster.topic_folds import Folding
+from forebay.core.cluster.topic_folds import Folding, Stop
 from forebay.core.cluster.view_image import ViewDeleted, ViewImage, ViewPut, ViewsDraft
 
 NO_LEADER = -1
@@ -110,23 +110,21 @@ class TopicImage:
     def closed_from(self) -> int:
         """The first partition that is closed, because it is folded; how many there are if none is."""
         count, folding = len(self.partitions), self.record.folding
-        return count if folding is None else min(count, folding.closed_from)
+        return count if folding is None else folding.closed_from(count)
 
-    def folded_into(self, index: int) -> int | None:
+    def folded_into(self, index: int) -> Stop | None:
         """Which partition takes the messages for one that is closed, or was taken away; None for others."""
-        folding = self.record.folding
-        if folding is None:
-            return None
-        target = folding.target(index)
-        while target is not None and target >= len(self.partitions):
-            target = folding.target(target)
-        return target
+        return next((stop for stop in self.stops(index) if stop.generation is not None), None)
 
-    def path(self, index: int) -> tuple[int, ...]:
+    def stops(self, index: int) -> tuple[Stop, ...]:
         """The partitions that may hold messages which clients have sent for this one; empty if unknown."""
         folding = self.record.folding
-        steps = (index,) if folding is None else folding.path(index)
-        return tuple(step for step in steps if 0 <= step < len(self.partitions))
+        every = (Stop(index, None),) if folding is None else folding.stops(index)
+        return tuple(stop for stop in every if 0 <= stop.partition < len(self.partitions))
+
+    def path(self, index: int) -> tuple[int, ...]:
+        """The same, only their numbers."""
+        return tuple(stop.partition for stop in self.stops(index))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from forebay.core.cluster.image import BrokerRegistration, PartitionState, TopicRecord
-from forebay.core.cluster.topic_folds import Fold, Folding
+from forebay.core.cluster.topic_folds import Fold, Folding, Growth
 from forebay.core.cluster.view_image import ViewImage
 from forebay.errors import ProtocolError
 
@@ -43,12 +43,31 @@ def encode_topic(record: TopicRecord) -> bytes:
         "assignment": record.assignment,
     }
     if record.folding is not None:
-        fields |= {"folds": record.folding.folds, "closed_ms": record.folding.closed_ms}
-        if record.folding.drop_ms is not None:
-            fields |= {"drop_ms": record.folding.drop_ms}
-        if record.folding.last_epoch >= 0:
-            fields |= {"last_epoch": record.folding.last_epoch}
+        fields |= _folding_fields(record.folding)
     return _dump(fields)
+
+
+def _folding_fields(folding: Folding) -> dict[str, Any]:
+    fields: dict[str, Any] = {"folds": _fold_lists(folding.folds), "closed_ms": folding.closed_ms}
+    if folding.drop_ms is not None:
+        fields |= {"drop_ms": folding.drop_ms}
+    if folding.last_epoch >= 0:
+        fields |= {"last_epoch": folding.last_epoch}
+    if folding.generation:
+        fields |= {"generation": folding.generation}
+    if folding.growth is not None:
+        growth = folding.growth
+        fields |= {
+            "former": _fold_lists(growth.former),
+            "gathering": growth.gathering,
+            "draining": growth.draining,
+        }
+    return fields
+
+
+def _fold_lists(folds: tuple[Fold, ...]) -> list[tuple[int, ...]]:
+    # A broker that knows no generations can read folds of the first.
+    return [fold if fold.generation else fold[:3] for fold in folds]
 
 
 def decode_topic(name: str, value: bytes) -> TopicRecord:
@@ -67,16 +86,30 @@ def decode_topic(name: str, value: bytes) -> TopicRecord:
 
 
 def _folding(fields: Mapping[str, Any]) -> Folding:
-    folds = tuple(Fold(*_ids(fold)) for fold in fields["folds"])
-    if not folds or not all(0 < divisor <= first < end for first, end, divisor in folds):
-        raise ValueError("a fold into nothing")
     drop_ms = fields.get("drop_ms")
     return Folding(
-        folds=folds,
+        folds=_folds(fields["folds"]),
         closed_ms=int(fields["closed_ms"]),
         drop_ms=None if drop_ms is None else int(drop_ms),
         last_epoch=int(fields.get("last_epoch", -1)),
+        generation=int(fields.get("generation", 0)),
+        growth=_growth(fields) if "former" in fields else None,
     )
+
+
+def _growth(fields: Mapping[str, Any]) -> Growth:
+    return Growth(
+        former=_folds(fields["former"]),
+        gathering=_ids(fields["gathering"]),
+        draining=_ids(fields["draining"]),
+    )
+
+
+def _folds(value: Any) -> tuple[Fold, ...]:
+    folds = tuple(Fold(*_ids(fold)) for fold in value)
+    if not all(0 < fold.divisor <= fold.first < fold.end for fold in folds):
+        raise ValueError("a fold into nothing")
+    return folds
 
 
 def encode_partition(state: PartitionState) -> bytes:

@@ -1,10 +1,16 @@
-"""What is stored of a topic's folds: which partitions are folded, and into which (`folding.py` decides)."""
+"""What is stored of a topic's folds: which partitions are folded, and into which.
+
+`folding.py` decides about fewer partitions, `growing.py` about more.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
+
+GENERATIONS_END = 1 << 9
+"""Folds of a topic have generations below it."""
 
 
 class Fold(NamedTuple):
@@ -13,6 +19,33 @@ class Fold(NamedTuple):
     first: int
     end: int
     divisor: int
+    generation: int = 0
+    """Tells this fold from earlier ones of the same partitions: no partition takes for the producer's last
+    batch what an earlier fold has brought to it (`core/partition/aliases.py`)."""
+
+
+class Stop(NamedTuple):
+    """A partition on the way of messages that clients send for one of them."""
+
+    partition: int
+    generation: int | None
+    """Of the fold that leads there; None for the partition that clients have named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """The topic gets more partitions: some that were folded take messages again."""
+
+    former: tuple[Fold, ...]
+    """The folds as they were before."""
+    gathering: tuple[int, ...]
+    """Partitions that take messages for others, or for themselves, as soon as they know their numbers."""
+    draining: tuple[int, ...]
+    """Partitions that took them before, and may have open transactions from that time."""
+
+    @property
+    def is_over(self) -> bool:
+        return not self.gathering and not self.draining
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,34 +53,44 @@ class Folding:
     """The folds of a topic, also those whose partitions are gone: clients may send to them for ever."""
 
     folds: tuple[Fold, ...]
-    """Their ranges do not overlap. The one with the lowest partitions comes first."""
+    """Their ranges do not overlap and leave no gaps. The one with the lowest partitions comes first."""
     closed_ms: int
     """When the last fold began."""
     drop_ms: int | None = None
     """When its partitions go, whatever they hold; None: when they are empty."""
     last_epoch: int = -1
     """The highest leader epoch of a partition that is gone."""
+    generation: int = 0
+    """Of the newest fold there has been."""
+    growth: Growth | None = None
+    """If the topic is getting more partitions at this moment."""
 
     @property
     def named_end(self) -> int:
-        """Clients may name partitions below this number: so many there have been."""
-        return self.folds[-1].end
+        """Clients may name partitions below this number, if they are folded: so many there have been."""
+        return self.folds[-1].end if self.folds else 0
 
-    @property
-    def closed_from(self) -> int:
-        """The first partition that is closed, or was before it was taken away."""
-        return self.folds[0].first
+    def closed_from(self, count: int) -> int:
+        """The first partition that is closed, or was before it was taken away, of `count`."""
+        return min(count, self.folds[0].first) if self.folds else count
 
-    def target(self, index: int) -> int | None:
-        """Where messages for a partition go; None if it is not folded."""
-        for fold in self.folds:
-            if fold.first <= index < fold.end:
-                return index % fold.divisor
-        return None
+    def is_gathering(self, index: int) -> bool:
+        return self.growth is not None and index in self.growth.gathering
 
-    def path(self, index: int) -> Iterator[int]:
+    def stops(self, index: int) -> Iterator[Stop]:
         """The partition, and those through which messages for it go, up to the one that stores them."""
-        following: int | None = index
-        while following is not None:
-            yield following
-            following = self.target(following)
+        return stops(self.folds, index)
+
+
+def stops(folds: tuple[Fold, ...], index: int) -> Iterator[Stop]:
+    stop: Stop | None = Stop(index, None)
+    while stop is not None:
+        yield stop
+        stop = _next(folds, stop.partition)
+
+
+def _next(folds: tuple[Fold, ...], index: int) -> Stop | None:
+    for fold in folds:
+        if fold.first <= index < fold.end:
+            return Stop(index % fold.divisor, fold.generation)
+    return None

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from forebay.config import BrokerConfig, validate_topic_override
+from forebay.core.cluster.growing import regrown
 from forebay.core.cluster.image import (
     Change,
     ClusterImage,
@@ -23,6 +24,7 @@ from forebay.core.cluster.image import (
     TopicRecord,
 )
 from forebay.core.cluster.placement import Assignment, place, staying
+from forebay.core.cluster.topic_folds import GENERATIONS_END
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 
 INTERNAL_TOPICS = ("__consumer_offsets", "__forebay_moves", "__share_group_state", "__transaction_state")
@@ -120,16 +122,25 @@ def check_deletion(broker: BrokerConfig) -> None:
 def create_partitions(
     image: ClusterImage, name: str, count: int, assignment: Sequence[Sequence[int]] | None
 ) -> list[Change]:
-    """More partitions, up to `count` in all; `assignment` gives the replicas of the new ones."""
+    """More partitions, up to `count` that take messages; `assignment` gives the replicas of the new ones.
+
+    Closed ones take messages again before new ones are made.
+    """
     topic = existing_topic(image, name)
     check_own(name, KEEPS_COUNT)
     current = len(topic.partitions)
     _check_count(topic, count)
-    if assignment is None:
-        added = _place_more(image, topic, count - current)
-    else:
-        added = _check_more(image, topic, count - current, assignment)
-    return [TopicPut(record=replace(topic.record, assignment=(*topic.record.assignment, *added)))]
+    new_count = max(count - current, 0)
+    added: Assignment = ()
+    if assignment is not None:
+        added = _check_more(image, topic, new_count, assignment)
+    elif new_count:
+        added = _place_more(image, topic, new_count)
+    folding = topic.record.folding
+    if folding is not None:
+        folding = regrown(folding, topic.closed_from, count)
+    assigned = (*topic.record.assignment, *added)
+    return [TopicPut(record=replace(topic.record, assignment=assigned, folding=folding))]
 
 
 def existing_topic(image: ClusterImage, name: str) -> TopicImage:
@@ -248,10 +259,42 @@ def _check_count(topic: TopicImage, count: int) -> None:
         closed = f" and {closed_count} that are being folded" if closed_count else ""
         problem = f"the topic has {open_count} partition(s){closed} already"
     elif topic.record.folding is not None:
-        problem = f"partitions of {topic.name!r} were folded; such a topic cannot get more yet"
+        check_settled(topic)
+        _check_not_taken_away(topic, count)
+        return
     else:
         return
     raise KafkaError(ErrorCode.INVALID_PARTITIONS, problem)
+
+
+def check_settled(topic: TopicImage) -> None:
+    """Refuse to change the count again while the last change is not over."""
+    folding = topic.record.folding
+    if folding is None:
+        return
+    if folding.growth is not None:
+        waits_for = "transactions that were open then have not ended"
+        if folding.growth.gathering:
+            waits_for = f"partitions {', '.join(map(str, folding.growth.gathering))} are coming back"
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{topic.name!r} has just got more partitions, and {waits_for}; try again in a while",
+        )
+    if folding.generation + 1 >= GENERATIONS_END:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"the partitions of {topic.name!r} were folded {GENERATIONS_END} times: copy it to a new topic",
+        )
+
+
+def _check_not_taken_away(topic: TopicImage, count: int) -> None:
+    folding, current = topic.record.folding, len(topic.partitions)
+    if folding is not None and current < min(count, folding.named_end):
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"partitions {current} to {folding.named_end - 1} of {topic.name!r} were folded and are gone; "
+            f"such a topic cannot get more than {current} yet",
+        )
 
 
 def _place_more(image: ClusterImage, topic: TopicImage, count: int) -> Assignment:

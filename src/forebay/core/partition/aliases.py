@@ -2,8 +2,12 @@
 
 A producer numbers its batches per partition. Where batches for partitions 1 and 5 end up in one log, that log
 keeps two numberings of the same producer apart by an *alias*: a producer id that says which partition the
-client has named. The id of a producer is below 2**40, the partition stands above. So an alias is computed,
-not stored, and every broker computes the same.
+client has named, and by which fold of it the batch has come (its generation). The id of a producer is below
+2**40; the partition stands above, and above that the generation. So an alias is computed, not stored, and
+every broker computes the same.
+
+A partition may be folded, take messages again, and be folded again. Then the other partition still knows how
+far the producer was the first time. That is under another alias, so it is not taken for the newest.
 
 A consumer meets the alias as the producer id of a batch, of a marker and of an aborted transaction alike, and
 uses it for nothing else. A batch without a producer id needs no alias.
@@ -16,38 +20,50 @@ from typing import NamedTuple
 from forebay.wire.batch import NO_PRODUCER_ID, BatchHeader, patch_producer_id
 
 _SHIFT = 40
+_PARTITION_BITS = 14
+_GENERATION_SHIFT = _SHIFT + _PARTITION_BITS
 PRODUCER_IDS_END = 1 << _SHIFT
 """Producers get ids below it."""
 
 
 class NamedProducer(NamedTuple):
-    """Who has sent a batch, and for which partition."""
+    """Who has sent a batch, for which partition, and by which fold it has come."""
 
     producer_id: int
     partition: int
+    generation: int | None = None
+    """None: by none, the producer has named the partition that has the batch."""
 
 
-def alias_of(producer_id: int, index: int) -> int:
-    """The id under which another partition keeps what a producer sends for this one.
+def alias_of(producer_id: int, index: int, generation: int | None) -> int:
+    """The id under which a partition keeps what a producer sends for this one, if a fold leads there.
 
-    What is an alias already stays: it names the partition that the client has named.
+    Without a generation no fold does, and it is the producer's own id. What is an alias already goes on
+    naming the partition that the client has named.
     """
-    if not 0 <= producer_id < PRODUCER_IDS_END:
-        return producer_id
-    return (index + 1) << _SHIFT | producer_id
+    named = named_by(producer_id, index)
+    if producer_id < 0 or generation is None:
+        return named.producer_id
+    above = generation << _PARTITION_BITS | (named.partition + 1)
+    return above << _SHIFT | named.producer_id
 
 
 def named_by(producer_id: int, index: int) -> NamedProducer:
     """Whom a producer id in the partition `index` stands for."""
     if producer_id < PRODUCER_IDS_END:
         return NamedProducer(producer_id, index)
-    return NamedProducer(producer_id & (PRODUCER_IDS_END - 1), (producer_id >> _SHIFT) - 1)
+    above = producer_id >> _SHIFT
+    return NamedProducer(
+        producer_id & (PRODUCER_IDS_END - 1),
+        (above & ((1 << _PARTITION_BITS) - 1)) - 1,
+        producer_id >> _GENERATION_SHIFT,
+    )
 
 
-def under_alias(batch: memoryview, header: BatchHeader, index: int) -> memoryview:
+def under_alias(batch: memoryview, header: BatchHeader, index: int, generation: int | None) -> memoryview:
     """A copy of a client's batch for partition `index`, as another partition stores it."""
     copy = memoryview(bytearray(batch))
-    alias = alias_of(header.producer_id, index)
+    alias = alias_of(header.producer_id, index, generation)
     if header.producer_id not in (NO_PRODUCER_ID, alias):
         patch_producer_id(copy, alias)
     return copy

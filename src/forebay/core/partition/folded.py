@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from forebay.core.cluster.image import TopicImage
+from forebay.core.cluster.topic_folds import Stop
 from forebay.core.partition.admission import Refused, Repeats, admit
-from forebay.core.partition.aliases import alias_of
+from forebay.core.partition.aliases import alias_of, named_by
 from forebay.core.partition.batch_rules import NO_LIMIT_MS, AppendPolicy, validate
 from forebay.core.partition.producer_table import ProducerState
 from forebay.errors import ErrorCode
@@ -98,6 +100,12 @@ def assumed_state(state: ProducerState | None, known: PassOn, producer_id: int) 
     return assumed
 
 
-def aliased(header: BatchHeader, index: int) -> BatchHeader:
+def aliased(header: BatchHeader, index: int, generation: int | None) -> BatchHeader:
     """The header as the partition sees it to which a batch for partition `index` is passed on."""
-    return header._replace(producer_id=alias_of(header.producer_id, index))
+    return header._replace(producer_id=alias_of(header.producer_id, index, generation))
+
+
+def takes(topic: TopicImage, index: int, producer_id: int) -> bool:
+    """Whether a partition is on the way of what a producer sends, under this id."""
+    named = named_by(producer_id, index)
+    return named.generation is None or Stop(index, named.generation) in topic.stops(named.partition)

@@ -10,7 +10,7 @@ Batches begin transactions in the order of the log, so an insertion-ordered dict
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 
@@ -40,6 +40,10 @@ class OpenTransactions:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def __iter__(self) -> Iterator[int]:
+        """The producers that have one."""
+        return iter(self._open)
 
     def begin(self, producer_id: int, first_offset: int) -> None:
         self._open[producer_id] = first_offset

@@ -5,6 +5,7 @@ and change settings, while others work.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from forebay.broker.ports import Address
 from forebay.core.topic_partition import TopicPartition
@@ -49,6 +50,7 @@ _REPLICAS_MIN = 2
 _MOVING_PAUSE_S = 3.0
 _FAVOURITE_CHANCE = 0.4
 _FOLDING_S = (2.0, 20.0)
+_NOT_OVER = "try again in a while"
 
 
 async def reassign(actor: Actor, at: TopicPartition, target: list[int] | None) -> None:
@@ -142,26 +144,37 @@ class TopicKeeper(Actor):
 
 
 class Folder(Actor):
-    """Has a topic get fewer partitions, at some time."""
+    """Has a topic get fewer partitions at some time, and in some stories more again, and fewer."""
 
-    def __init__(self, client: Client, model: Model, topic: str, count: int) -> None:
+    def __init__(self, client: Client, model: Model, topic: str, counts: Sequence[int]) -> None:
         super().__init__(client, model)
         self._topic = topic
-        self._count = count
+        self._counts = counts
 
     async def act(self) -> None:
-        await self.rest(self.chance.uniform(*_FOLDING_S))
-        await self.retry(self._fold)
+        done: list[int] = []
+        for count in self._counts:
+            await self.rest(self.chance.uniform(*_FOLDING_S) / len(self._counts))
+            if done and self.stopping:
+                break
+            self.model.folds.changes += 1
+            await self.retry(partial(self._resize, count))
+            done.append(count)
+        if len(done) > 1:  # wait until the last change is over
+            await self.retry(partial(self._resize, done[-1]))
 
-    async def _fold(self) -> None:
-        wanted = CreatePartitionsTopic(name=self._topic, count=self._count, assignments=None)
+    async def _resize(self, count: int) -> None:
+        wanted = CreatePartitionsTopic(name=self._topic, count=count, assignments=None)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=5000)
-        response = await self.client.ask_any(request, CreatePartitionsResponse)
-        code = ErrorCode(response.results[0].error_code)
-        self.world.note("admin", f"fold {self._topic} to {self._count}: {code.name}")
-        if code is not ErrorCode.INVALID_PARTITIONS:  # an earlier attempt was not answered
+        (result,) = (await self.client.ask_any(request, CreatePartitionsResponse)).results
+        code = ErrorCode(result.error_code)
+        self.world.note("admin", f"{self._topic} to {count} partitions: {code.name}")
+        if code is not ErrorCode.INVALID_PARTITIONS:
             check(code)
-        self.model.topics.changes_count += 1
+            self.model.topics.changes_count += 1
+        elif _NOT_OVER in (result.error_message or ""):
+            raise Failed("the last change is not over")
+        # Else an earlier attempt was not answered.
 
 
 class SettingsChanger(Actor):

@@ -1,7 +1,8 @@
-"""What must be true of a topic that gets fewer partitions while producers go on.
+"""What must be true of a topic that gets fewer partitions, and more again, while producers go on.
 
-A message for a folded partition is in its log or in that of the partition that takes over. Of one producer,
-all messages in the closed log come before those in the other: nothing is stored in it after the close.
+A message for a folded partition is in its log or in that of the partition that takes over. The messages of
+one producer are in the one while the partition is open, and in the other while it is closed, in the order in
+which they were sent: nothing is stored in a closed partition.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from forebay.sim.world.places import FOLDED, FOLDED_TO
 
 
 def homes(at: TopicPartition) -> tuple[TopicPartition, ...]:
-    """Where a message that was sent for a partition may be, the log that comes first in its order first."""
+    """Where a message that was sent for a partition may be: while it is open, and while it is closed."""
     if at not in FOLDED or at[1] < FOLDED_TO:
         return (at,)
     return at, (at[0], at[1] % FOLDED_TO)
@@ -24,6 +25,8 @@ class Folds:
     def __init__(self, fail: Callable[[str], None]) -> None:
         self._fail = fail
         self._acknowledged: list[bytes] = []
+        self.changes = 0
+        """How often the number of partitions has changed, at most: first they are closed, then opened."""
 
     def acknowledge(self, value: bytes) -> None:
         """Its offset belongs to one of two partitions, and the producer is not told which."""
@@ -41,8 +44,9 @@ class Folds:
             self._check_order(at, stored, sent)
 
     def _check_order(self, at: TopicPartition, stored: Content, sent: Mapping[bytes, Sent]) -> None:
-        last: dict[str, int] = {}
+        placed: dict[str, dict[int, TopicPartition]] = {}
         for place in homes(at):
+            last: dict[str, int] = {}
             found = stored.get(place, {})
             for offset in sorted(found):
                 message = sent.get(found[offset])
@@ -51,3 +55,18 @@ class Folds:
                 if message.number <= last.get(message.producer, -1):
                     self._fail(f"{found[offset]!r} is at {name_of(place, offset)}, after what was sent later")
                 last[message.producer] = message.number
+                placed.setdefault(message.producer, {})[message.number] = place
+        for producer, numbers in placed.items():
+            self._check_phases(at, producer, numbers)
+
+    def _check_phases(self, at: TopicPartition, producer: str, numbers: Mapping[int, TopicPartition]) -> None:
+        phase, places = 0, homes(at)
+        for number in sorted(numbers):
+            if numbers[number] != places[phase % len(places)]:
+                phase += 1
+                if phase > self.changes:
+                    self._fail(
+                        f"message {number} of {producer} for {name_of(at)} is in {name_of(numbers[number])}, "
+                        f"though there were only {self.changes} changes before it"
+                    )
+                    return

@@ -105,6 +105,7 @@ _MODULES |= {
     OWN_KEYS_FROM + 3: "describe_delays",
     OWN_KEYS_FROM + 4: "alter_delays",
     OWN_KEYS_FROM + 11: "folded_produce",
+    OWN_KEYS_FROM + 12: "folded_producers",
 }
 
 _UNDECLARED = {

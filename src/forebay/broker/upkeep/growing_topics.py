@@ -1,0 +1,264 @@
+"""Partitions that were folded and take messages again: their leaders gather the numbers of producers.
+
+The leader asks the leaders of the partitions that took those messages until now, writes what they say into
+its own log (`core/partition/folds/gathered.py`), and notes in the topic's record that it is done. That opens
+the partition. If the leader fails on the way, the next one begins anew.
+
+A partition is asked only for what does not change any more. It has heard of the growth, so it takes no more
+of those messages, and all that it took is committed. So whichever leader it has says the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from functools import partial
+from heapq import nsmallest
+from typing import Any
+
+from forebay.broker.cluster.peers import Peers
+from forebay.broker.partition.partition import Partition
+from forebay.broker.partition.table import PartitionTable
+from forebay.broker.produce.commits import committed
+from forebay.broker.produce.write_cycle import WriteCycle
+from forebay.coordination.metadata import Metadata
+from forebay.coordination.store import StoreError
+from forebay.core.cluster.growing import gathered_by, settle
+from forebay.core.cluster.image import NO_LEADER, ClusterImage, TopicImage
+from forebay.core.partition.aliases import alias_of, named_by
+from forebay.core.partition.batch_rules import place
+from forebay.core.partition.folded import takes
+from forebay.core.partition.folds.gathered import Gathered, GatheredBatch, gathered_from, seeds
+from forebay.core.partition.producer_table import NO_CRC
+from forebay.errors import ErrorCode, KafkaError, known_code
+from forebay.wire.batch import read_header
+from forebay.wire.messages.folded_producers import (
+    FoldedBatch,
+    FoldedProducer,
+    FoldedProducersRequest,
+    FoldedProducersResponse,
+    WantedNumbers,
+)
+
+log = logging.getLogger(__name__)
+
+_PRODUCERS_PER_ANSWER = 2_000
+_SEEDS_PER_STEP = 500
+"""After this many producers the loop may serve requests."""
+_PAUSE_S = 0.02
+_PAUSE_S_MAX = 0.25
+
+
+def tell(partitions: PartitionTable, request: FoldedProducersRequest) -> FoldedProducersResponse:
+    """What a partition led here knows of producers whose messages go elsewhere now; raises KafkaError."""
+    partition = partitions.by_id(request.topic_id, request.index)
+    revision = partitions.topic_of(partition).revision
+    if revision < request.revision:
+        raise KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"{partition} has heard of revision {revision} of the metadata only, not of {request.revision}",
+        )
+    wanted = {(each.named, each.generation) for each in request.wanted}
+    producers = partition.producers
+    found = nsmallest(
+        _PRODUCERS_PER_ANSWER + 1,
+        (
+            state.producer_id
+            for state in producers
+            if state.producer_id > request.after and named_by(state.producer_id, -1)[1:] in wanted
+        ),
+    )
+    states = [producers.find(producer_id) for producer_id in found[:_PRODUCERS_PER_ANSWER]]
+    told = [gathered_from(state, state.producer_id) for state in states if state is not None]
+    if any(state is not None and state.end_offset > partition.high_watermark for state in states):
+        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"not all of {partition} is committed yet")
+    return FoldedProducersResponse(
+        is_last=len(found) <= _PRODUCERS_PER_ANSWER, producers=[_to_send(each) for each in told]
+    )
+
+
+class GrowingTopics:
+    def __init__(
+        self,
+        partitions: PartitionTable,
+        metadata: Metadata,
+        peers: Peers,
+        write_cycle: WriteCycle,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        node_id: int,
+    ) -> None:
+        self._partitions = partitions
+        self._metadata = metadata
+        self._peers = peers
+        self._write_cycle = write_cycle
+        self._loop = loop
+        self._node_id = node_id
+        self._news = asyncio.Event()
+
+    def follow(self, before: ClusterImage, after: ClusterImage) -> None:
+        """Called when the partitions have taken their roles."""
+        if after.topics is not before.topics:
+            self._news.set()
+
+    async def run(self) -> None:
+        """Do what this broker has to do for topics that get more partitions, for as long as it serves."""
+        pause_s = _PAUSE_S
+        while True:
+            self._news.clear()
+            growing = [topic.topic_id for topic in self._metadata.image.topics.values() if _is_growing(topic)]
+            if any(await asyncio.gather(*(self._has_more_to_do(topic_id) for topic_id in growing))):
+                await asyncio.sleep(pause_s)
+                pause_s = _PAUSE_S if self._news.is_set() else min(2 * pause_s, _PAUSE_S_MAX)
+            else:
+                pause_s = _PAUSE_S
+                await self._news.wait()
+
+    async def _has_more_to_do(self, topic_id: bytes) -> bool:
+        topic = self._metadata.image.topic_by_id(topic_id)
+        folding = None if topic is None else topic.record.folding
+        if topic is None or folding is None or folding.growth is None:
+            return False
+        gathering, draining = (
+            [index for index in indexes if topic.partitions[index].leader == self._node_id]
+            for indexes in (folding.growth.gathering, folding.growth.draining)
+        )
+        gathered = await asyncio.gather(*(self._try(self._gather(topic, index)) for index in gathering))
+        drained = await asyncio.gather(*(self._try(self._drain(topic, index)) for index in draining))
+        done = {index for index, is_done in zip(gathering, gathered, strict=True) if is_done}
+        empty = {index for index, is_done in zip(draining, drained, strict=True) if is_done}
+        if done or empty:
+            await self._note(topic, done, empty)
+        return bool(gathering or draining)
+
+    async def _note(self, topic: TopicImage, gathered: set[int], drained: set[int]) -> None:
+        plan = partial(settle, topic_id=topic.topic_id, gathered=gathered, drained=drained)
+        try:
+            await self._metadata.change(plan)
+        except StoreError as error:
+            log.info("partitions are not open yet", extra={"topic": topic.name, "reason": error.message})
+            return
+        if gathered:
+            log.info(
+                "partitions that were folded take messages again",
+                extra={"topic": topic.name, "partitions": sorted(gathered)},
+            )
+
+    async def _try(self, work: Coroutine[Any, Any, bool]) -> bool:
+        try:
+            return await work
+        except KafkaError as error:
+            log.debug("a topic does not have more partitions yet", extra={"reason": error.message})
+            return False
+
+    # -- gathering -------------------------------------------------------------------------------------
+
+    async def _gather(self, topic: TopicImage, index: int) -> bool:
+        """Bring a partition's knowledge of producers up to date; whether it could be done."""
+        partition = self._partitions.get(topic.name, index)
+        leader_epoch = partition.leader_epoch
+        found: list[Gathered] = []
+        for source, wanted in gathered_by(topic, index).items():
+            found += await self._ask_all(topic, source, wanted)
+        for first in range(0, len(found), _SEEDS_PER_STEP):
+            if partition.closed or not partition.is_leader or partition.leader_epoch != leader_epoch:
+                return False
+            self._seed(partition, found[first : first + _SEEDS_PER_STEP])
+            await asyncio.sleep(0)
+        await committed(self._write_cycle, partition, self._loop)
+        return partition.leader_epoch == leader_epoch
+
+    def _seed(self, partition: Partition, found: list[Gathered]) -> None:
+        log_, producers = partition.log, partition.producers
+        for each in found:
+            for batch in seeds(producers.find(each.producer_id), each):
+                view = memoryview(batch)
+                header = place(view, read_header(view), log_.end_offset, partition.leader_epoch)
+                log_.append(view, header)
+                producers.accept(header._replace(crc=NO_CRC))
+                self._write_cycle.queued(partition, header.size)
+        self._write_cycle.finish_soon()
+
+    async def _ask_all(
+        self, topic: TopicImage, source: int, wanted: Mapping[tuple[int, int | None], int | None]
+    ) -> list[Gathered]:
+        found: list[Gathered] = []
+        request = FoldedProducersRequest(
+            topic_id=topic.topic_id,
+            index=source,
+            revision=topic.revision,
+            wanted=[
+                WantedNumbers(named=named, generation=generation)
+                for named, generation in wanted
+                if generation is not None
+            ],
+        )
+        while True:
+            answer = await self._ask(topic, request)
+            for producer in answer.producers:
+                named = named_by(producer.producer_id, source)
+                home = wanted[named.partition, named.generation]
+                found.append(_received(producer, alias_of(producer.producer_id, source, home)))
+            if answer.is_last or not answer.producers:
+                return found
+            request.after = answer.producers[-1].producer_id
+
+    async def _ask(self, topic: TopicImage, request: FoldedProducersRequest) -> FoldedProducersResponse:
+        state = self._metadata.image.partition(topic.name, request.index)
+        if state is None or state.leader == NO_LEADER:
+            raise KafkaError(
+                ErrorCode.LEADER_NOT_AVAILABLE, f"{topic.name}-{request.index} has no leader now"
+            )
+        if state.leader == self._node_id:
+            return tell(self._partitions, request)
+        answer = await self._peers.ask(state.leader, request, version=0)
+        assert isinstance(answer, FoldedProducersResponse)
+        if answer.error_code:
+            raise KafkaError(known_code(answer.error_code), answer.error_message or "nothing was told")
+        return answer
+
+    # -- draining --------------------------------------------------------------------------------------
+
+    async def _drain(self, topic: TopicImage, index: int) -> bool:
+        """Whether all transactions have ended that a partition had of messages which go elsewhere now."""
+        partition = self._partitions.get(topic.name, index)
+        leader_epoch = partition.leader_epoch
+        if not all(takes(topic, index, producer_id) for producer_id in partition.producers.transactions):
+            return False
+        await committed(self._write_cycle, partition, self._loop)
+        return partition.leader_epoch == leader_epoch
+
+
+def _is_growing(topic: TopicImage) -> bool:
+    folding = topic.record.folding
+    return folding is not None and folding.growth is not None
+
+
+def _to_send(gathered: Gathered) -> FoldedProducer:
+    return FoldedProducer(
+        producer_id=gathered.producer_id,
+        producer_epoch=gathered.producer_epoch,
+        next_sequence=gathered.next_sequence,
+        batches=[
+            FoldedBatch(
+                base_sequence=batch.base_sequence,
+                last_sequence=batch.last_sequence,
+                timestamp=batch.timestamp,
+                in_transaction=batch.in_transaction,
+            )
+            for batch in gathered.batches
+        ],
+    )
+
+
+def _received(producer: FoldedProducer, producer_id: int) -> Gathered:
+    return Gathered(
+        producer_id,
+        producer.producer_epoch,
+        producer.next_sequence,
+        tuple(
+            GatheredBatch(batch.base_sequence, batch.last_sequence, batch.timestamp, batch.in_transaction)
+            for batch in producer.batches
+        ),
+    )

@@ -1,0 +1,130 @@
+"""More partitions for a topic that was folded: closed ones take messages again, decided on an image.
+
+From 12 to 4 to 8: partitions 4 to 7 take what is sent for them again, 8 to 11 stay closed. A producer's
+numbers for partition 5 stand in partition 1 meanwhile, so 5 has to *gather* them from 1 before it takes
+anything. For that time it is closed to new messages, and clients try again.
+
+Where what is sent for partition p goes after the change, and where it went before, follows from the folds
+that are left and those there were. If n partitions are open and k will be, and n divides k, then p goes to
+p modulo k: so a key keeps one home also for clients that still count more partitions, if k divides that
+number. Otherwise what stays closed goes where it went.
+
+A partition that took messages for others may have open transactions of them. Until they have ended it is
+*draining*: their markers go to it, too. Meanwhile the topic does not change its count again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from forebay.core.cluster.image import Change, ClusterImage, TopicImage, TopicPut
+from forebay.core.cluster.topic_folds import Fold, Folding, Growth, Stop, stops
+
+
+class Moved(NamedTuple):
+    """Where messages for a partition were stored, and where they are now."""
+
+    named: int
+    source: Stop
+    home: Stop
+
+
+def regrown(folding: Folding, open_count: int, count: int) -> Folding:
+    """The folds of a topic of which `count` partitions will take messages, and `open_count` do now."""
+    generation = folding.generation + 1
+    left = tuple(_merged(_left(folding.folds, open_count, count, generation)))
+    moved = list(_moved(folding.folds, left))
+    growth = Growth(
+        former=folding.folds,
+        gathering=tuple(sorted({each.home.partition for each in moved})),
+        draining=tuple(sorted({each.source.partition for each in moved})),
+    )
+    return replace(
+        folding,
+        folds=left,
+        drop_ms=folding.drop_ms if left else None,
+        generation=max([folding.generation, *(fold.generation for fold in left)]),
+        growth=None if growth.is_over else growth,
+    )
+
+
+def _left(folds: tuple[Fold, ...], open_count: int, count: int, generation: int) -> Iterator[Fold]:
+    """What stays folded, each partition by itself."""
+    for fold in folds:
+        for index in range(max(fold.first, count), fold.end):
+            if count % open_count == 0 and index % fold.divisor < open_count <= index % count:
+                yield Fold(index, index + 1, count, generation)
+            else:
+                yield Fold(index, index + 1, fold.divisor, fold.generation)
+
+
+def _merged(folds: Iterator[Fold]) -> Iterator[Fold]:
+    last: Fold | None = None
+    for fold in folds:
+        if last is not None and last[2:] == fold[2:]:
+            last = last._replace(end=fold.end)
+            continue
+        if last is not None:
+            yield last
+        last = fold
+    if last is not None:
+        yield last
+
+
+def _moved(before: tuple[Fold, ...], after: tuple[Fold, ...]) -> Iterator[Moved]:
+    for index in range(before[0].first if before else 0, before[-1].end if before else 0):
+        *_, source = stops(before, index)
+        *_, home = stops(after, index)
+        if source.partition != home.partition:
+            yield Moved(index, source, home)
+
+
+# -- while it grows ----------------------------------------------------------------------------------------
+
+
+def gathered_by(topic: TopicImage, index: int) -> dict[int, dict[tuple[int, int | None], int | None]]:
+    """What a partition has to ask for, by the partition to be asked: whose numbers it has, and of which fold.
+
+    With the fold by which they are kept from now on; None: under the producers' own ids.
+    """
+    folding, wanted = topic.record.folding, dict[int, dict[tuple[int, int | None], int | None]]()
+    if folding is None or folding.growth is None:
+        return wanted
+    for moved in _moved(folding.growth.former, folding.folds):
+        if moved.home.partition == index:
+            of_source = wanted.setdefault(moved.source.partition, {})
+            of_source[moved.named, moved.source.generation] = moved.home.generation
+    return wanted
+
+
+def marker_stops(topic: TopicImage, index: int) -> tuple[Stop, ...]:
+    """The partitions that may have an open transaction of a producer that has named this one."""
+    folding, found = topic.record.folding, topic.stops(index)
+    if folding is None or folding.growth is None:
+        return found
+    earlier = stops(folding.growth.former, index)
+    return found + tuple(
+        stop for stop in earlier if stop not in found and 0 <= stop.partition < len(topic.partitions)
+    )
+
+
+def settle(
+    image: ClusterImage, topic_id: bytes, gathered: Container[int], drained: Container[int]
+) -> list[Change]:
+    """Take note of partitions that have gathered what they need, and of those that are drained."""
+    topic = image.topic_by_id(topic_id)
+    folding = None if topic is None else topic.record.folding
+    if topic is None or folding is None or folding.growth is None:
+        return []
+    growth = folding.growth
+    after = replace(
+        growth,
+        gathering=tuple(index for index in growth.gathering if index not in gathered),
+        draining=tuple(index for index in growth.draining if index not in drained),
+    )
+    if after == growth:
+        return []
+    grown = replace(folding, growth=None if after.is_over else after)
+    return [TopicPut(record=replace(topic.record, folding=grown))]

@@ -1,0 +1,1 @@
+"""Partitions that take the messages of others, and give them back."""

@@ -1,0 +1,115 @@
+"""Producers' numbers that a partition gathers from another, before it takes what that one took until now.
+
+A partition that was folded takes messages again (`core/cluster/growing.py`). Meanwhile its producers have
+sent on, and another partition has their numbers, under aliases. It takes nothing of them any more, so what it
+knows does not change. The partition that takes over writes it into its own log, as batches without records: a
+header with the same sequence numbers for each batch that the other remembers. That is what compaction leaves
+of batches, too. Replicas, recovery and snapshots learn the numbers from them as from any batch, and a batch
+that a producer sends again is found among them.
+
+If the batch belongs to an open transaction of the producer, so does the one without records. The transaction
+is then open in both logs, and gets a marker in each.
+
+All of it may be written twice, when a leader was not able to finish it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from forebay.core.partition.producer_table import ProducerState
+from forebay.wire.batch import (
+    MAGIC,
+    NO_LEADER_EPOCH,
+    NO_SEQUENCE,
+    SEQUENCE_MASK,
+    TRANSACTIONAL,
+    BatchHeader,
+    assemble,
+)
+
+
+class GatheredBatch(NamedTuple):
+    base_sequence: int
+    last_sequence: int
+    timestamp: int
+    in_transaction: bool
+    """Whether it belongs to a transaction that is open."""
+
+
+class Gathered(NamedTuple):
+    """What another partition knows of a producer."""
+
+    producer_id: int
+    """Under which it is kept from now on."""
+    producer_epoch: int
+    next_sequence: int
+    batches: tuple[GatheredBatch, ...]
+    """The last few, oldest first."""
+
+
+def gathered_from(state: ProducerState, producer_id: int) -> Gathered:
+    return Gathered(
+        producer_id,
+        state.producer_epoch,
+        state.next_sequence,
+        tuple(
+            GatheredBatch(
+                batch.base_sequence,
+                batch.last_sequence,
+                batch.timestamp,
+                state.in_transaction and batch.base_offset >= state.txn_first_offset,
+            )
+            for batch in state.batches
+        ),
+    )
+
+
+def seeds(own: ProducerState | None, gathered: Gathered) -> list[bytearray]:
+    """Batches without records that bring a partition's knowledge of a producer up to what was gathered.
+
+    None if it knows as much already.
+    """
+    if own is not None and _is_known(own, gathered):
+        return []
+    return [assemble(_header(gathered, batch), b"") for batch in _batches(gathered)]
+
+
+def _is_known(own: ProducerState, gathered: Gathered) -> bool:
+    if own.producer_epoch != gathered.producer_epoch:
+        return own.producer_epoch > gathered.producer_epoch
+    if not gathered.batches and not gathered.next_sequence:
+        return True  # the other has only markers of this epoch
+    known = {(batch.base_sequence, batch.last_sequence) for batch in own.batches}
+    wanted = {(batch.base_sequence, batch.last_sequence) for batch in gathered.batches}
+    opens = any(batch.in_transaction for batch in gathered.batches)
+    return own.next_sequence == gathered.next_sequence and wanted <= known and opens <= own.in_transaction
+
+
+def _batches(gathered: Gathered) -> Iterator[GatheredBatch]:
+    if gathered.batches:
+        yield from gathered.batches
+    elif gathered.next_sequence:
+        last = (gathered.next_sequence - 1) & SEQUENCE_MASK
+        yield GatheredBatch(last, last, 0, in_transaction=False)
+    else:
+        yield GatheredBatch(NO_SEQUENCE, NO_SEQUENCE, 0, in_transaction=False)
+
+
+def _header(gathered: Gathered, batch: GatheredBatch) -> BatchHeader:
+    return BatchHeader(
+        base_offset=0,
+        batch_length=0,
+        partition_leader_epoch=NO_LEADER_EPOCH,
+        magic=MAGIC,
+        crc=0,
+        attributes=TRANSACTIONAL if batch.in_transaction else 0,
+        last_offset_delta=(batch.last_sequence - batch.base_sequence) & SEQUENCE_MASK,
+        base_timestamp=batch.timestamp,
+        max_timestamp=batch.timestamp,
+        producer_id=gathered.producer_id,
+        producer_epoch=gathered.producer_epoch,
+        base_sequence=batch.base_sequence,
+        record_count=0,
+    )

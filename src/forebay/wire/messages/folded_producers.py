@@ -1,0 +1,61 @@
+"""FoldedProducers: what a partition knows of producers whose messages go to another one from now on.
+
+Between brokers; not of Kafka. The leader of the other partition asks, before it takes any of them
+(`core/cluster/growing.py`).
+"""
+
+from __future__ import annotations
+
+from forebay.wire.fields import (
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    string,
+    uuid,
+)
+
+
+class WantedNumbers(Struct):
+    named: int = int32()
+    """The partition that the producers have named."""
+    generation: int = int16()
+    """Of the fold by which their messages have come."""
+
+
+class FoldedProducersRequest(Request, api_key=16_396, flexible=0):
+    topic_id: bytes = uuid()
+    index: int = int32()
+    """The partition that has taken them."""
+    revision: int = int64()
+    """Of the topic's record that says that it takes no more of them."""
+    after: int = int64(default=-1)
+    """Only ids greater than this one: there may be too many for one answer."""
+    wanted: list[WantedNumbers] = array(WantedNumbers)
+
+
+class FoldedBatch(Struct):
+    base_sequence: int = int32()
+    last_sequence: int = int32()
+    timestamp: int = int64()
+    in_transaction: bool = boolean()
+
+
+class FoldedProducer(Struct):
+    producer_id: int = int64()
+    """The alias under which the partition has kept it."""
+    producer_epoch: int = int16()
+    next_sequence: int = int32()
+    batches: list[FoldedBatch] = array(FoldedBatch)
+
+
+class FoldedProducersResponse(Response, api_key=16_396, flexible=0):
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+", default=None)
+    is_last: bool = boolean(default=True)
+    """Whether there are no more of them."""
+    producers: list[FoldedProducer] = array(FoldedProducer)

@@ -1,0 +1,202 @@
+"""More partitions after fewer, in a cluster: numbers and transactions go on, whoever leads and knows what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forebay.errors import ErrorCode
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from support.clients.resizing import SETTINGS, Pipelined, fold, known, lead_apart, numbered, send, values
+from support.clients.transacting import TRANSACTIONS, Producer, make_topic, read_committed
+
+ONCE = (ErrorCode.LEADER_NOT_AVAILABLE,)
+"""Answers that are tried again, if only those of an election are."""
+
+
+async def grow(cluster: LocalCluster, topic: str, count: int, *, node: int = 1) -> None:
+    await fold(cluster, topic, count, node=node)
+
+
+async def settled(cluster: LocalCluster, topic: str) -> None:
+    """Every broker knows that the growth is over."""
+
+    def is_over() -> bool:
+        foldings = [cluster[node].image.topics[topic].record.folding for node in (1, 2, 3)]
+        return all(folding is not None and folding.growth is None for folding in foldings)
+
+    await eventually(is_over)
+
+
+async def test_the_numbers_come_from_the_leader_of_the_other_partition(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, SETTINGS) as cluster:
+        topic = await make_topic(cluster, 4)
+        await lead_apart(cluster, topic)
+        await send(cluster, topic, 3, numbered(0, of=3))
+        await fold(cluster, topic, 2)
+        for sequence in (1, 2):
+            assert (await send(cluster, topic, 3, numbered(sequence, of=3)))[0] == ErrorCode.NONE
+        await grow(cluster, topic, 4)
+        for sequence in range(4):
+            assert (await send(cluster, topic, 3, numbered(sequence, of=3)))[0] == ErrorCode.NONE
+        code, _ = await send(cluster, topic, 3, numbered(5, of=3))
+        assert code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await values(cluster, topic, 3) == [b"3:0", b"3:3"]
+        assert await values(cluster, topic, 1) == [b"3:1", b"3:2"]
+        await settled(cluster, topic)
+        for node in (1, 2):  # what was gathered is in the logs of all replicas
+            await cluster.lead(topic, 3, node)
+            assert (await send(cluster, topic, 3, numbered(3, of=3)))[0] == ErrorCode.NONE
+        assert await values(cluster, topic, 3) == [b"3:0", b"3:3"]
+
+
+async def test_pipelined_batches_are_stored_once_and_in_order_while_leaders_move(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, SETTINGS) as cluster:
+        topic = await make_topic(cluster, 4)
+        await lead_apart(cluster, topic)
+        producer = Pipelined(cluster, topic, 3, 160)
+        reached = 0
+        for count in (2, 4, 2, 4):
+            await producer.reach(reached := reached + 15)
+            await eventually(lambda: _has_settled(cluster, topic))
+            await fold(cluster, topic, count)
+            await cluster.lead(topic, 1, 1 + count % 3)
+            await producer.reach(reached := reached + 15)
+            await cluster.lead(topic, 3, 1 + (count + 1) % 3)
+        await producer.finish()
+        stored = {index: await values(cluster, topic, index) for index in (1, 3)}
+        assert sorted(stored[1] + stored[3]) == sorted(producer.expected)
+        for found in stored.values():
+            numbers = [int(value.rpartition(b":")[2]) for value in found]
+            assert numbers == sorted(numbers) and len(numbers) > 15
+
+
+def _has_settled(cluster: LocalCluster, topic: str) -> bool:
+    folding = cluster[1].image.topics[topic].record.folding
+    return folding is None or folding.growth is None
+
+
+async def test_a_partition_waits_for_one_that_has_not_heard_of_it(tmp_path: Path) -> None:
+    """Until then that one might take more."""
+    async with local_cluster(tmp_path, SETTINGS) as cluster:
+        topic = await make_topic(cluster, 4)
+        await lead_apart(cluster, topic)
+        await fold(cluster, topic, 2)
+        await known(cluster, topic, 2, 1, 2, 3)
+        await send(cluster, topic, 3, numbered(0, of=3))
+        with cluster.uninformed(2):
+            await grow(cluster, topic, 4, node=3)
+            await known(cluster, topic, 4, 1, 3)
+            code, _ = await send(cluster, topic, 3, numbered(1, of=3), *ONCE)
+            assert code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert (await send(cluster, topic, 3, numbered(1, of=3)))[0] == ErrorCode.NONE
+        assert await values(cluster, topic, 3) == [b"3:1"]
+
+
+async def test_a_leader_that_has_not_heard_of_it_cannot_pass_on(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, SETTINGS) as cluster:
+        topic = await make_topic(cluster, 4)
+        await lead_apart(cluster, topic)
+        await fold(cluster, topic, 2)
+        await known(cluster, topic, 2, 1, 2, 3)
+        await send(cluster, topic, 3, numbered(0, of=3))
+        with cluster.uninformed(3):
+            await grow(cluster, topic, 4, node=2)
+            await known(cluster, topic, 4, 1, 2)
+            code, _ = await send(cluster, topic, 3, numbered(1, of=3), *ONCE, node=3)
+            assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await send(cluster, topic, 3, numbered(1, of=3)))[0] == ErrorCode.NONE
+        assert await values(cluster, topic, 3) == [b"3:1"]
+        assert await values(cluster, topic, 1) == [b"3:0"]
+
+
+@pytest.mark.parametrize("adds_itself", [False, True])
+@pytest.mark.parametrize("commit", [False, True])
+async def test_a_transaction_over_fold_and_growth_ends_in_both_logs(
+    tmp_path: Path, adds_itself: bool, commit: bool
+) -> None:
+    async with local_cluster(tmp_path, SETTINGS) as cluster:
+        topic = await make_topic(cluster, 4)
+        await lead_apart(cluster, topic)
+        producer = Producer(cluster, topic, adds_itself=adds_itself)
+        await producer.begin()
+        if not adds_itself:
+            await producer.add(3, 1)
+        assert await producer.send(3, b"before") == ErrorCode.NONE
+        assert await producer.send(1, b"beside") == ErrorCode.NONE
+        await fold(cluster, topic, 2)
+        assert await producer.send(3, b"folded") == ErrorCode.NONE
+        await grow(cluster, topic, 4)
+        producer.sequences[3] -= 1
+        assert await producer.send(3, b"folded") == ErrorCode.NONE, "its answer was lost"
+        assert await producer.send(3, b"after") == ErrorCode.NONE
+        await producer.end(commit=commit)
+        own, other = ([b"before", b"after"], [b"beside", b"folded"]) if commit else ([], [])
+        assert await read_committed(cluster, topic, 3) == own
+        assert await read_committed(cluster, topic, 1) == other
+        await settled(cluster, topic)
+        for value in (b"next", b"last"):
+            if not adds_itself:
+                await producer.add(3)
+            assert await producer.send(3, value) == ErrorCode.NONE
+            await producer.end()
+        assert await read_committed(cluster, topic, 3) == [*own, b"next", b"last"]
+        assert await read_committed(cluster, topic, 1) == other
+
+
+@pytest.mark.parametrize("sends_after", [False, True])
+async def test_a_coordinator_that_has_not_heard_of_it_does_not_end_half_a_transaction(
+    tmp_path: Path, sends_after: bool
+) -> None:
+    """It knows nothing of the transaction's part in the partition that takes messages again."""
+    async with local_cluster(tmp_path, SETTINGS) as cluster:
+        topic = await make_topic(cluster, 4)
+        producer = Producer(cluster, topic)
+        await producer.begin()
+        for index in range(4):
+            await cluster.lead(TRANSACTIONS, index, 1)
+        await lead_apart(cluster, topic)
+        await fold(cluster, topic, 2)
+        await known(cluster, topic, 2, 1, 2, 3)
+        await producer.add(3)
+        assert await producer.send(3, b"folded") == ErrorCode.NONE
+        with cluster.uninformed(1):
+            await grow(cluster, topic, 4, node=2)
+            own = cluster[3].partitions.get(topic, 3)
+            await eventually(lambda: own.fold is None)
+            assert own.producers.transactions, "the transaction is open there, too"
+            if sends_after:
+                assert await producer.send(3, b"after") == ErrorCode.NONE
+            await producer.end(commit=True)
+            assert cluster[2].partitions.get(topic, 1).producers.transactions
+        assert await read_committed(cluster, topic, 1) == [b"folded"]
+        assert await read_committed(cluster, topic, 3) == [b"after"] * sends_after
+        await settled(cluster, topic)
+
+
+async def test_the_count_does_not_change_again_while_a_transaction_is_open(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, SETTINGS) as cluster:
+        topic = await make_topic(cluster, 4)
+        await lead_apart(cluster, topic)
+        await fold(cluster, topic, 2)
+        producer = Producer(cluster, topic)
+        await producer.begin()
+        await producer.add(3)
+        assert await producer.send(3, b"folded") == ErrorCode.NONE
+        await grow(cluster, topic, 4)
+        own = cluster[3].partitions.get(topic, 3)
+        await eventually(lambda: own.fold is None)
+        folding = cluster[3].image.topics[topic].record.folding
+        assert folding is not None and folding.growth is not None and 1 in folding.growth.draining
+        with pytest.raises(AssertionError, match="transactions that were open"):
+            await eventually(lambda: _gathering(cluster, topic) == ())
+            await fold(cluster, topic, 2)
+        await producer.end(commit=False)
+        await settled(cluster, topic)
+        await fold(cluster, topic, 2)
+
+
+def _gathering(cluster: LocalCluster, topic: str) -> tuple[int, ...]:
+    folding = cluster[1].image.topics[topic].record.folding
+    return () if folding is None or folding.growth is None else folding.growth.gathering
