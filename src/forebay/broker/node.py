@@ -168,11 +168,13 @@ class Node:
 
     def _build_server(self) -> None:
         config = self.config
+        storage = config.storage
+        shares = share_descriptors(storage.open_files_max, storage.delay_indexes_open_max)
         self.server = Server(
             config.socket,
             self.metrics,
             self._base.ports.network,
-            descriptors=share_descriptors(config.storage.open_files_max).connections,
+            descriptors=shares.connections,
             handle=Dispatcher(self._api_table(), self.background).handle,
             finish_requests=self.write_cycle.finish,
             wake_waiters=self.local.arrivals.wake,

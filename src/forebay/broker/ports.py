@@ -16,7 +16,7 @@ from typing import Protocol
 from forebay.clock import Clock
 from forebay.config import BrokerConfig
 from forebay.coordination.store import Store
-from forebay.storage.delay_index import DelayIndexes
+from forebay.storage.delays.index import DelayIndexes
 from forebay.storage.disk import Disk
 from forebay.wire.parts import FileRange
 

@@ -11,18 +11,20 @@ from forebay.broker.ports import Ports
 from forebay.clock import SystemClock
 from forebay.config import BrokerConfig
 from forebay.coordination.store_choice import open_store
-from forebay.storage.delay_index import DelayIndexFiles
+from forebay.storage.delays.files import DelayIndexFiles
 from forebay.storage.real_disk import RealDisk
 
 
 def real_ports(config: BrokerConfig) -> Ports:
     """Must be called by the thread whose event loop runs the broker, because that thread owns the disk."""
+    storage = config.storage
+    shares = share_descriptors(storage.open_files_max, storage.delay_indexes_open_max)
     return Ports(
         clock=SystemClock(),
-        disk=RealDisk(share_descriptors(config.storage.open_files_max).files),
+        disk=RealDisk(shares.files),
         network=SocketNetwork(),
         executor=lambda workers, prefix: ThreadPoolExecutor(workers, thread_name_prefix=prefix),
         entropy=os.urandom,
-        delay_indexes=DelayIndexFiles(),
+        delay_indexes=DelayIndexFiles(shares.indexes),
         open_store=open_store,
     )

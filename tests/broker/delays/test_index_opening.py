@@ -15,7 +15,8 @@ from forebay.broker.partition.producer_replay import accept_batch
 from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.core.partition.admission import Refused, Repeats, admit
 from forebay.core.partition.producer_table import ProducerTable
-from forebay.storage.delay_index import DelayIndexFiles, Noted
+from forebay.storage.delays.files import DelayIndexFiles
+from forebay.storage.delays.index import Noted
 from forebay.wire.batch import NOTED, TRANSACTIONAL, build_batch, read_header
 from forebay.wire.records import Record
 from forebay.wire.state.delay_notes import Waiting

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from struct import Struct
 
 import pytest
 
 from forebay.broker.delays.note_reading import NotesRead, read_notes
 from forebay.core.partition.batch_rules import place
-from forebay.storage.delay_index import DelayIndex, DelayIndexFiles, IndexState
+from forebay.errors import StorageError
+from forebay.storage.delays.files import DelayIndexFiles
+from forebay.storage.delays.index import DelayIndex, IndexState
 from forebay.storage.log.log import Log
 from forebay.storage.log.opening import open_log
+from forebay.storage.log.segment.txn_index import AbortedTxn
 from forebay.storage.real_disk import RealDisk
 from forebay.wire.batch import (
+    CONTROL,
     NOTED,
     TRANSACTIONAL,
     BatchHeader,
@@ -42,6 +47,8 @@ class Story:
         self.log: Log = open_log(RealDisk(), str(directory / "log"))
         self.directory = str(directory)
         self.epoch = 1
+        self.listed_aborts: list[int] = []
+        """Where the markers of aborted transactions are, by the list of the log."""
         self.index = self.new_index()
         self.state = self.index.load(TOPIC_ID)
 
@@ -70,16 +77,34 @@ class Story:
         )
         return self.put(made).base_offset
 
-    def end(self, producer_id: int, *, commit: bool) -> None:
-        self.put(build_marker(EndTxnMarker(producer_id, 0, commit, 0), timestamp=NOW))
+    def end(self, producer_id: int, *, commit: bool) -> int:
+        """Its offset."""
+        marker = EndTxnMarker(producer_id, 0, commit, 0)
+        return self.put(build_marker(marker, timestamp=NOW)).base_offset
 
     def read(self, end_offset: int | None = None) -> NotesRead:
         return read_notes(
             self.log.stretches(self.state.position),
+            self.aborted,
             position=self.state.position,
             leader_epoch=self.state.leader_epoch,
             end_offset=self.log.end_offset if end_offset is None else end_offset,
         )
+
+    def aborted(self, first: int, end: int) -> list[AbortedTxn]:
+        return [AbortedTxn(1, 0, offset, 0) for offset in self.listed_aborts if first <= offset < end]
+
+    def damage(self, offset: int, place: int = -1) -> None:
+        """Change a byte of the batch at an offset, by default its last."""
+        for part in self.log.stretches(offset):
+            for at, header in part.file.headers(part.position, part.end):
+                if header.base_offset == offset:
+                    file = Path(part.file.file.path)
+                    data = bytearray(file.read_bytes())
+                    data[at + place % header.size] ^= 0x55
+                    file.write_bytes(data)
+                    return
+        raise AssertionError(f"there is no batch at {offset}")
 
     def follow(self, end_offset: int | None = None) -> IndexState:
         found = self.read(end_offset)
@@ -237,3 +262,66 @@ def test_compaction_removes_no_note_before_those_in_front_of_it(story: Story) ->
     story.compact(now_ms=10_000, delete_retention_ms=0)
     assert not any(header.is_control for header in story.headers()), "they stay for ever"
     assert story.read_again() == []
+
+
+# -- damage ------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_note_is_passed_over_and_the_others_count(story: Story) -> None:
+    story.note(waiting(0))
+    first = story.batch()
+    damaged = story.note(waiting(0))
+    story.batch()
+    story.note(waiting(0))
+    last = story.batch()
+    story.damage(damaged)
+    assert [each.offset for each in story.read().passed_over] == [damaged]
+    assert story.ids() == [first, last]
+
+
+@pytest.mark.parametrize("value", [b"", b"\0\0\1", b"\0\0\1" + b"\1" * 20, b"\0\0\1" + b"\7" + b"\0" * 33])
+def test_a_note_that_makes_no_sense_is_passed_over(story: Story, value: bytes) -> None:
+    key = Struct(">hh").pack(0, 0x4644)
+    strange = story.put(build_batch([Record(0, NOW, key, value)], attributes=CONTROL)).base_offset
+    story.batch()
+    story.note(waiting(0))
+    last = story.batch()
+    passed_over = [each.offset for each in story.read().passed_over]
+    assert passed_over == ([] if value == b"\0\0\1" else [strange]), "it says nothing, but is in order"
+    assert story.ids() == [last]
+
+
+def test_a_note_of_a_later_version_is_not_passed_over(story: Story) -> None:
+    """This broker would forget messages, and know nothing of them when it is itself of that version."""
+    key = Struct(">hh").pack(0, 0x4644)
+    story.put(build_batch([Record(0, NOW, key, b"\0\1\1")], attributes=CONTROL))
+    with pytest.raises(StorageError, match="version 1"):
+        story.read()
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_a_damaged_marker_said_is_looked_up(story: Story, commit: bool) -> None:
+    story.note(waiting(0))
+    id_ = story.batch(NOTED | TRANSACTIONAL, 1)
+    marker = story.end(1, commit=commit)
+    if not commit:
+        story.listed_aborts.append(marker)
+    story.damage(marker)
+    assert [each.offset for each in story.read().passed_over] == [marker]
+    assert story.ids() == ([id_] if commit else [])
+
+
+def test_a_file_whose_batches_cannot_be_found_is_passed_over_from_there_on(story: Story) -> None:
+    story.note(waiting(0))
+    first = story.batch()
+    story.note(waiting(0))
+    damaged = story.batch()
+    story.note(waiting(0))
+    lost = story.batch()
+    story.damage(damaged, place=16)  # its magic
+    with pytest.raises(StorageError, match="not the header"):
+        story.read()
+    story.log.roll()
+    story.note(waiting(0))
+    last = story.batch()
+    assert story.ids() == [first, last] and lost < last

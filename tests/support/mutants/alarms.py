@@ -11,7 +11,8 @@ from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.broker.upkeep import retention
 from forebay.core.delays.unindexed import UnindexedNotes
 from forebay.core.partition.compaction.batch_filter import BatchFilter
-from forebay.storage.delay_index import Entry, SqliteDelayIndex, Undecided
+from forebay.storage.delays.index import Entry, Undecided
+from forebay.storage.delays.sqlite_index import SqliteDelayIndex
 from forebay.wire.state.delay_notes import Waiting
 
 
@@ -75,3 +76,12 @@ def compact_notes_that_are_needed(patch: pytest.MonkeyPatch) -> None:
         return clean_note(self, batch, header)
 
     patch.setattr(BatchFilter, "_clean_note", clean)
+
+
+def forget_what_was_ended_out_of_order(patch: pytest.MonkeyPatch) -> None:
+    """A transaction ends a message behind its note, and the log can be cut between them."""
+
+    def none(self: SqliteDelayIndex, _db: Any) -> None:
+        self._out_of_order = 0
+
+    patch.setattr(SqliteDelayIndex, "_count_out_of_order", none)

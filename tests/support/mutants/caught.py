@@ -10,6 +10,7 @@ from support.mutants.alarms import (
     deliver_early,
     forget_cancellations_that_are_not_indexed,
     forget_transactions_that_were_open,
+    forget_what_was_ended_out_of_order,
     schedule_what_is_not_committed,
 )
 from support.mutants.brokers import (
@@ -162,6 +163,8 @@ CAUGHT_BY_TESTS: dict[Mutant, str] = {
     delete_what_waits: "broker/delays/test_delays_upkeep.py::test_retention_by_size_carries_on_what_waits",
     compact_notes_that_are_needed: "broker/delays/test_delays_upkeep.py::"
     "test_compaction_keeps_the_notes_that_something_needs",
+    forget_what_was_ended_out_of_order: "broker/delays/test_note_order.py::"
+    "test_nothing_is_cut_that_an_index_made_anew_would_miss",
     do_not_fence_states_that_were_reset: "core/shares/test_share_coordinator.py::TestWrite::"
     "test_only_to_the_state_that_was_read",
     drop_dead_letters_that_cannot_be_written: "broker/shares/test_dead_letters.py::"

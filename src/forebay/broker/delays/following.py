@@ -17,7 +17,7 @@ from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.worker_threads import LazyThreads
-from forebay.storage.delay_index import DelayIndex, DelayIndexes, IndexState
+from forebay.storage.delays.index import DelayIndex, DelayIndexes, IndexState
 
 _FOLLOWER_PAUSE_S = 0.2
 _LEADER_PAUSE_S = 0.002
@@ -105,11 +105,17 @@ class IndexFollower:
         read = partial(
             read_notes,
             stretches,
+            partition.log.aborted_transactions,
             position=state.position,
             leader_epoch=state.leader_epoch,
             end_offset=end_offset,
         )
+        generation = partition.log.generation
         after = await self._host.threads.run(lambda: _take_over(self.index, read))
+        if isinstance(after, NotesRead):
+            if partition.log.generation != generation:
+                return True  # the log was cut while it was read
+            after = await self._pass_over(after)
         self._unsaved_since_ms = None
         self._waiting.indexed(after)
         has_moved = after.position > state.position
@@ -117,6 +123,12 @@ class IndexFollower:
             pause_s = _LEADER_PAUSE_S if partition.is_leader else _FOLLOWER_PAUSE_S
             await asyncio.sleep(pause_s)
         return has_moved
+
+    async def _pass_over(self, notes: NotesRead) -> IndexState:
+        """Take over what was read around batches that cannot be read, and say which."""
+        for each in notes.passed_over:
+            self._partition.log.unreadable.pass_over(*each)
+        return await self._host.threads.run(partial(_apply, self.index, notes))
 
     async def save(self) -> None:
         """Keep in the file how far the index is, where there was nothing else to write."""
@@ -126,7 +138,11 @@ class IndexFollower:
             await self._host.threads.run(partial(self.index.apply, (), state.position, state.leader_epoch))
 
 
-def _take_over(index: DelayIndex, read: Callable[[], NotesRead]) -> IndexState:
-    """In a thread."""
+def _take_over(index: DelayIndex, read: Callable[[], NotesRead]) -> IndexState | NotesRead:
+    """What the index knows then; or what was read, if not all could be. In a thread."""
     notes = read()
+    return notes if notes.passed_over else _apply(index, notes)
+
+
+def _apply(index: DelayIndex, notes: NotesRead) -> IndexState:
     return index.apply(notes.entries, notes.position, notes.leader_epoch)

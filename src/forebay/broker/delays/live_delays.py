@@ -16,23 +16,23 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
+from forebay.broker.delays.appending import Delivery, NoteAppender
 from forebay.broker.delays.following import DelayHost, IndexFollower
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.waiting_messages import WaitingMessages
-from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged
-from forebay.core.delays.fired import fired_batch, fired_note
-from forebay.errors import ErrorCode, KafkaError, StorageError, known_code
-from forebay.storage.delay_index import IndexState
-from forebay.wire.batch import read_header
+from forebay.core.delays.patience import Patience
+from forebay.errors import ErrorCode, KafkaError
+from forebay.storage.delays.index import IndexState
 from forebay.wire.state.delay_notes import NoMore, Waiting, build_note
 
-_DELIVERED_MAX = 5_000
-"""Messages in one batch."""
+_PLANNED_MAX = 20_000
+_PLANNED_BYTES = 4 << 20
+"""What is delivered by one write: several batches, if much is due."""
 _CARRIED_MAX = 5_000
-_TROUBLE_PAUSE_S = 1.0
+_SAID_AGAIN_MAX = 5_000
 _BLOCKED_PAUSE_S = 0.02
 _SLEEP_S_MAX = 1.0
 """The clock may be set, so the time is looked at this often."""
@@ -44,24 +44,22 @@ _LOOKED_AT_BYTES_MAX = 4 << 20
 T = TypeVar("T")
 
 
-class Delivery(NamedTuple):
-    messages: Sequence[Waiting]
-    note: bytearray
-    batch: bytearray
-
-
 @dataclass(slots=True, eq=False)
 class Alteration:
     """A request to cancel messages, or to deliver them now."""
 
-    left: list[int]
-    """The ids of messages that were not looked at yet, in their order."""
+    ids: list[int]
     fire: bool
     from_position: int
     """Not before the index has come here: it names messages that were scheduled before it came."""
     done: asyncio.Future[set[int]]
-    """Those that it found waiting."""
+    """Those that it found waiting, or cancelled already if they are to be cancelled."""
+    left: list[int] = field(init=False)
+    """The ids of messages that were not looked at yet, in their order."""
     altered: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.left = self.ids
 
 
 class _Watch(FetchWait):
@@ -88,6 +86,7 @@ class LiveDelays:
         self._index = self._follower.index
         self._woken = asyncio.Event()
         self._closing: asyncio.Future[None] = host.loop.create_future()
+        self._appender = NoteAppender(host, partition, waiting, self._follower, self._closing)
         self._blocked = False
         self._alterations: deque[Alteration] = deque()
 
@@ -105,17 +104,20 @@ class LiveDelays:
         self.wake()
 
     async def run(self) -> None:
-        """Follow and deliver until `close`."""
+        """Follow and deliver until `close`. After trouble that lasts, it is tried ever less often."""
         watch = _Watch(self.wake)
         self._partition.waits[watch] = None
         self._waiting.on_carry = self.wake
+        patience = Patience()
         try:
             while not self._closing.done():
+                began_s = self._host.loop.time()
                 try:
                     await self._serve()
                 except Exception as error:
                     self._host.background.failed("following delays", error, partition=str(self._partition))
-                    await asyncio.wait((self._closing,), timeout=_TROUBLE_PAUSE_S)
+                    pause_s = patience.pause_s(self._host.loop.time() - began_s)
+                    await asyncio.wait((self._closing,), timeout=pause_s)
         finally:
             self._partition.waits.pop(watch, None)
             self._waiting.index = self._waiting.on_carry = None
@@ -137,14 +139,14 @@ class LiveDelays:
         if await self._follower.follow():
             return True
         return self._partition.is_leader and (
-            await self._alter() or await self._deliver() or await self._carry()
+            await self._alter() or await self._say_again() or await self._deliver() or await self._carry()
         )
 
     async def _sleep(self) -> None:
         timer = None
         due_ms = self._state.next_due_ms
-        if self._partition.is_leader and due_ms is not None:
-            left_s = (due_ms - self._host.time.now_ms()) / 1000
+        if self._partition.is_leader and (due_ms is not None or self._state.out_of_order):
+            left_s = _SLEEP_S_MAX if due_ms is None else (due_ms - self._host.time.now_ms()) / 1000
             least_s = _BLOCKED_PAUSE_S if self._blocked else 0.0
             timer = self._host.loop.call_later(min(max(left_s, least_s), _SLEEP_S_MAX), self.wake)
         await self._woken.wait()
@@ -156,76 +158,34 @@ class LiveDelays:
 
     # -- delivering ------------------------------------------------------------------------------------
 
-    def _may_append(self) -> bool:
-        """Whether the index knows all that was delivered and cancelled, and this broker may say so."""
-        partition, waiting = self._partition, self._waiting
-        position = self._state.position
-        return (
-            partition.is_leader
-            and not partition.closed
-            and partition.enough_replicas
-            and self._host.lease.valid()
-            and position >= waiting.in_flight_end
-            and position >= waiting.unindexed.wait_for
-            and self._follower.knows_start
-        )
-
     async def _deliver(self) -> bool:
-        """Append a batch of what is due; whether there was any."""
+        """Append what is due; whether there was any."""
         now_ms, due_ms = self._host.time.now_ms(), self._state.next_due_ms
         self._blocked = due_ms is not None and due_ms <= now_ms
-        if not self._blocked or not self._may_append():
+        if not self._blocked or not self._appender.may_append():
             return False
         ended = self._waiting.unindexed.ended_names()
-        delivery = await self._in_thread(partial(self._plan, now_ms, *ended))
-        return delivery is not None and await self._append(delivery)
+        deliveries = await self._in_thread(partial(self._plan, now_ms, *ended))
+        return deliveries != [] and await self._appender.deliver(deliveries)
 
-    def _plan(self, now_ms: int, keys: frozenset[bytes], ids: frozenset[int]) -> Delivery | None:
+    def _plan(self, now_ms: int, keys: frozenset[bytes], ids: frozenset[int]) -> list[Delivery]:
         """What is due, without what was ended under these keys and ids. In a thread."""
-        bytes_max = self._partition.policy.max_message_bytes
-        found = self._index.due(now_ms, count_max=_DELIVERED_MAX, bytes_max=bytes_max)
+        bytes_max = max(self._partition.policy.max_message_bytes, _PLANNED_BYTES)
+        found = self._index.due(now_ms, count_max=_PLANNED_MAX, bytes_max=bytes_max)
         left = [each for each in found if each.schedule_key not in keys and each.id not in ids]
-        return self._delivery_of(left, now_ms) if left else None
+        return self._appender.deliveries_of(left, now_ms)
 
-    def _delivery_of(self, messages: Sequence[Waiting], now_ms: int) -> Delivery:
-        """What delivers these messages. In a thread."""
-        policy = self._partition.policy
-        batch = fired_batch(
-            messages,
-            partition=self._partition.index,
-            now_ms=now_ms,
-            log_append_time=policy.log_append_time,
-            codec=messages[0].codec if policy.codec is None else policy.codec,
-            compression_level=policy.compression_level,
-        )
-        return Delivery(messages, fired_note(messages, now_ms), batch)
+    # -- what the log can lose -------------------------------------------------------------------------
 
-    async def _append(self, delivery: Delivery) -> bool:
-        """Append a delivery and wait until it is committed; False if it was not appended."""
-        partition, waiting = self._partition, self._waiting
-        unindexed = waiting.unindexed
-        if not self._may_append() or any(unindexed.ends(message) for message in delivery.messages):
-            return False  # some were cancelled meanwhile
-        batch = memoryview(delivery.batch)
-        try:
-            waiting.append_noted(partition.log, delivery.note, batch, read_header(batch))
-            waiting.in_flight_end = partition.log.end_offset
-            unindexed.appended(partition.log.end_offset)
-            await self._committed(len(delivery.note) + len(batch))
-        except StorageError:  # the log has said why; it is tried again
-            await asyncio.wait((self._closing,), timeout=_TROUBLE_PAUSE_S)
+    async def _say_again(self) -> bool:
+        """Say at the end of the log what a transaction has ended out of order (`storage/delays/index.py`).
+
+        Until then nothing is deleted from the note of the transaction on.
+        """
+        if not self._state.out_of_order or not self._appender.may_append():
             return False
-        except KafkaError:
-            return True  # it is in the log, and may be committed yet
-        self._count(delivery)
-        return True
-
-    def _count(self, delivery: Delivery) -> None:
-        metrics, now_ms = self._host.metrics, self._host.time.now_ms()
-        metrics.delayed_fired += len(delivery.messages)
-        metrics.delayed_late_ms += sum(max(now_ms - message.due_ms, 0) for message in delivery.messages)
-
-    # -- retention -------------------------------------------------------------------------------------
+        ids = await self._in_thread(partial(self._index.ended_out_of_order, count_max=_SAID_AGAIN_MAX))
+        return await self._end(ids)
 
     async def _carry(self) -> bool:
         """Write messages that wait to the end of the log, so that their old place can be deleted.
@@ -234,7 +194,7 @@ class LiveDelays:
         again.
         """
         waiting, carry = self._waiting, self._waiting.carry
-        if carry is None or not self._may_append():
+        if carry is None or not self._appender.may_append():
             return False
         if 2 * await self._in_thread(partial(self._index.bytes_below, carry.below)) > carry.size:
             waiting.carry = None
@@ -246,22 +206,9 @@ class LiveDelays:
             waiting.carry = None
             return False
         note = await self._in_thread(partial(_carrying_note, found, self._host.time.now_ms()))
-        if not self._may_append() or any(waiting.unindexed.ends(each) for each in found):
+        if not self._appender.may_append() or waiting.unindexed.ends_any(found):
             return False
-        return await self._append_alone(note)
-
-    async def _append_alone(self, note: bytearray, ids: Sequence[int] = ()) -> bool:
-        """Append a note that ends these messages, or none, and wait until it is committed."""
-        waiting, log = self._waiting, self._partition.log
-        try:
-            waiting.append_note(log, note)
-            waiting.in_flight_end = log.end_offset
-            waiting.unindexed.appended(log.end_offset, ids=ids)
-            await self._committed(len(note))
-        except KafkaError:
-            await asyncio.wait((self._closing,), timeout=_TROUBLE_PAUSE_S)
-            return False
-        return True
+        return await self._appender.append_alone(note)
 
     # -- what others ask for ---------------------------------------------------------------------------
 
@@ -285,7 +232,10 @@ class LiveDelays:
         return found[:count], has_more, self._state.pending
 
     async def alter(self, ids: Sequence[int], *, fire: bool, timeout_s: float) -> set[int]:
-        """Cancel messages, or deliver them now; those that were waiting. Raises KafkaError."""
+        """Cancel messages, or deliver them now; those that were waiting. Raises KafkaError.
+
+        A message that was cancelled before can be cancelled again: who was not answered asks again.
+        """
         done: asyncio.Future[set[int]] = self._host.loop.create_future()
         alteration = Alteration(sorted(set(ids)), fire, self._partition.log.end_offset, done)
         self._alterations.append(alteration)
@@ -309,13 +259,15 @@ class LiveDelays:
         """Do what is asked for first; whether there was anything that could be done."""
         while self._alterations and self._alterations[0].done.done():
             self._alterations.popleft()
-        if not self._alterations or not self._may_append():
+        if not self._alterations or not self._appender.may_append():
             return False
         alteration = self._alterations[0]
         if self._state.position < alteration.from_position:
             return False
         ids, bytes_max = alteration.left, self._partition.policy.max_message_bytes
-        found = await self._in_thread(partial(self._index.of_ids, ids, bytes_max=bytes_max))
+        found = self._appender.fitting(
+            await self._in_thread(partial(self._index.of_ids, ids, bytes_max=bytes_max))
+        )
         waiting = [each for each in found if not self._waiting.unindexed.ends(each)]
         if waiting and not (await (self._fire(waiting) if alteration.fire else self._cancel(waiting))):
             return True
@@ -323,6 +275,9 @@ class LiveDelays:
         alteration.left = [id_ for id_ in ids if found and id_ > found[-1].id]
         if alteration.left:
             return True  # the others in a batch of their own, when the index has these
+        if not alteration.fire:
+            others = [id_ for id_ in alteration.ids if id_ not in alteration.altered]
+            alteration.altered |= await self._in_thread(partial(self._index.cancelled, others))
         self._alterations.popleft()
         if not alteration.done.done():
             alteration.done.set_result(alteration.altered)
@@ -332,35 +287,18 @@ class LiveDelays:
         """Deliver messages before their time; False if it has to be tried again."""
         now_ms = self._host.time.now_ms()
         messages.sort(key=lambda each: (each.due_ms, each.id))
-        delivery = await self._in_thread(partial(self._delivery_of, messages, now_ms))
-        return await self._append(delivery)
+        deliveries = await self._in_thread(partial(self._appender.deliveries_of, messages, now_ms))
+        return await self._appender.deliver(deliveries)
 
     async def _cancel(self, messages: list[Waiting]) -> bool:
-        if not self._may_append():
+        return await self._end([each.id for each in messages])
+
+    async def _end(self, ids: Sequence[int]) -> bool:
+        """Say that these messages wait no more; False if it has to be tried again."""
+        if not ids or not self._appender.may_append():
             return False
-        ids = tuple(each.id for each in messages)
-        note = build_note([NoMore(ids)], bound=False, timestamp=self._host.time.now_ms())
-        return await self._append_alone(note, ids)
-
-    async def _committed(self, size: int) -> None:
-        """Wait until what was just queued is committed, or this broker stops. Raises KafkaError."""
-        partition = self._partition
-        result = Appended(partition.index, partition)
-        settled: asyncio.Future[None] = self._host.loop.create_future()
-
-        def settle() -> None:
-            if not settled.done():
-                settled.set_result(None)
-
-        self._host.write_cycle.queued(partition, size)
-        self._host.write_cycle.add(Unacknowledged([result], ACKS_ALL, settle))
-        self._host.write_cycle.finish_soon()
-        await asyncio.wait((settled, self._closing), return_when=asyncio.FIRST_COMPLETED)
-        code = known_code(result.error_code)
-        if code == ErrorCode.KAFKA_STORAGE_ERROR:
-            raise StorageError(result.error_message or "not written")
-        if code != ErrorCode.NONE:
-            raise KafkaError(code, result.error_message or "not committed")
+        note = build_note([NoMore(tuple(ids))], bound=False, timestamp=self._host.time.now_ms())
+        return await self._appender.append_alone(note, ids)
 
 
 def _carrying_note(messages: Sequence[Waiting], now_ms: int) -> bytearray:

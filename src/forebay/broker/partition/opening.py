@@ -15,7 +15,7 @@ from forebay.core.cluster.image import ClusterImage, PartitionState, TopicImage
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import StorageError
 from forebay.storage.datadir import DataDir
-from forebay.storage.delay_index import DelayIndexes
+from forebay.storage.delays.index import DelayIndexes
 from forebay.storage.disk import Disk
 from forebay.storage.log.leader_epochs import LeaderEpochs
 

@@ -1,6 +1,6 @@
 """What the loop knows of the messages of a partition that wait for their time.
 
-The index in a file knows all of them (`storage/delay_index.py`) and follows the log; this is what appending,
+The index in a file knows all of them (`storage/delays/`) and follows the log; this is what appending,
 delivering and retention need of it at once. `broker/delays/` keeps it up to date.
 """
 
@@ -13,7 +13,7 @@ from forebay.core.delays.unindexed import UnindexedNotes
 from forebay.core.partition.batch_rules import place
 from forebay.core.partition.delayed_records import Delayed
 from forebay.errors import ErrorCode, InvalidRecords
-from forebay.storage.delay_index import IndexState
+from forebay.storage.delays.index import IndexState
 from forebay.storage.log.log import Log
 from forebay.wire.batch import BatchHeader, EndTxnMarker, read_header
 

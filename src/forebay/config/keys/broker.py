@@ -185,6 +185,13 @@ class StorageConfig:
         "log.retention.check.interval.ms", 300_000, "How often retention is looked at.", 1
     )
     open_files_max: int = int_key("forebay.open.files.max", 512, "Log files held open at a time.", 16)
+    delay_indexes_open_max: int = int_key(
+        "forebay.delay.indexes.open.max",
+        64,
+        "Indexes of delayed messages held open at a time, each with three descriptors. Others are opened "
+        "when they are needed.",
+        4,
+    )
     decompress_max_bytes: int = int_key(
         "forebay.decompress.max.bytes",
         64 * 1024 * 1024,

@@ -109,6 +109,12 @@ class UnindexedNotes:
         """Whether a message that waits by the index waits no more."""
         return message.schedule_key in self._keys or message.id in self._ids
 
+    def ends_any(self, messages: Iterable[Waiting]) -> bool:
+        """Whether one of these messages, which wait by the index, waits no more."""
+        if not self._keys and not self._ids:
+            return False
+        return any(self.ends(message) for message in messages)
+
     def ended_names(self) -> tuple[frozenset[bytes], frozenset[int]]:
         """The schedule keys and the ids of messages that wait no more, whatever the index says."""
         return frozenset(self._keys), frozenset(self._ids)

@@ -26,7 +26,8 @@ from forebay.sim.world.store import SimStore
 from forebay.sim.world.store_client import StoreClient
 from forebay.sim.world.virtual_time import World
 from forebay.storage.checkpoint import LOG_START_OFFSETS, read_offsets
-from forebay.storage.delay_index import DelayIndex, index_in_memory
+from forebay.storage.delays.files import index_in_memory
+from forebay.storage.delays.index import DelayIndex
 
 PORT = 9092
 DATA_DIR = "/data"

@@ -23,7 +23,8 @@ class AlterDelaysRequest(Request, api_key=16_388, flexible=0):
 class AlteredDelay(Struct):
     id: int = int64()
     error_code: int = int16()
-    """RESOURCE_NOT_FOUND: it does not wait any more, or never did."""
+    """RESOURCE_NOT_FOUND: it does not wait any more, or never did. No error if it is to be cancelled and was
+    cancelled before, by such a request."""
 
 
 class AlterDelaysResponse(Response, api_key=16_388, flexible=0):

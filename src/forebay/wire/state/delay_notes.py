@@ -67,6 +67,10 @@ class NoMore(NamedTuple):
 Change: TypeAlias = Waiting | CancelKey | NoMore
 
 
+class NewerNote(ProtocolError):
+    """A note that a later version of the broker has written: it means something, and is not passed over."""
+
+
 class Note(NamedTuple):
     bound: bool
     """Whether it counts only with the batch after it."""
@@ -99,12 +103,12 @@ def build_note(
     return build_batch([record], codec=codec, attributes=CONTROL)
 
 
-def read_note(batch: Bytes, header: BatchHeader) -> Note | None:
-    """The note in a batch that is one; None for a control record of some other type."""
+def note_value(batch: Bytes) -> bytes | None:
+    """The value of the note in a batch that is one; None for a control record of some other type."""
     record = next(iter(records(batch, _OUTPUT_BYTES_MAX)), None)
-    if record is None or record.key != _KEY or record.value is None:
+    if record is None or record.key != _KEY:
         return None
-    return parse_note(record.value, header.next_offset)
+    return record.value
 
 
 def parse_note(value: bytes, next_offset: int) -> Note:
@@ -112,7 +116,7 @@ def parse_note(value: bytes, next_offset: int) -> Note:
     try:
         version, bound = _HEAD.unpack_from(value)
         if version != _VERSION:
-            raise ProtocolError(f"delay note has version {version}, only {_VERSION} is known")
+            raise NewerNote(f"delay note has version {version}, only {_VERSION} is known")
         return Note(bool(bound), list(_changes(value, next_offset)))
     except StructError:
         raise ProtocolError("delay note is cut short") from None

@@ -1,9 +1,8 @@
-"""The index of what waits in a partition: derived from the delay notes in its log, one SQLite file beside it.
+"""The index of what waits in a partition as one SQLite file beside its log.
 
-It says what waits by the log below some offset, its position, which is stored in the same transaction as
-the changes. So a process that is killed leaves it right as of some position, and a loss of power does, too
-(a write-ahead log, synced when it is merged). It may be thrown away at any time: the log has everything, and
-is read again from its start. Few pages of it are in memory, however much waits.
+The position is stored in the same transaction as the changes. So a process that is killed leaves the index
+right as of some position, and a loss of power does, too (a write-ahead log, synced when it is merged). Few
+pages of it are in memory, however much waits.
 
 Every call may wait for the device, and is for threads; one call at a time is served.
 """
@@ -13,17 +12,19 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any
 
 from forebay.errors import StorageError
-from forebay.wire.state.delay_notes import CancelKey, Change, Waiting, parse_note
+from forebay.storage.delays.index import Ended, Entry, IndexState, Noted, Undecided
+from forebay.storage.delays.open_files import OpenFiles
+from forebay.wire.state.delay_notes import CancelKey, Change, NoMore, Waiting, parse_note
 
-FILE_NAME = "delays.sqlite"
-_SUFFIXES = ("", "-wal", "-shm")
-_CACHE_KIB = 1024
+SUFFIXES = ("", "-wal", "-shm")
+_CACHE_KIB = 256
+_CANCELLED_MAX = 10_000
+"""So many cancellations are remembered, for those who ask for the same again."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value);
@@ -35,123 +36,36 @@ CREATE INDEX IF NOT EXISTS by_key ON waiting (key) WHERE key IS NOT NULL;
 CREATE INDEX IF NOT EXISTS by_home ON waiting (home);
 CREATE TABLE IF NOT EXISTS undecided (
     home INTEGER PRIMARY KEY, producer INTEGER NOT NULL, note BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS out_of_order (
+    id INTEGER PRIMARY KEY, note INTEGER NOT NULL, home INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS cancelled (number INTEGER PRIMARY KEY, id INTEGER NOT NULL UNIQUE);
 """
 _COLUMNS = "id, due, scheduled, codec, key, body"
 
 
-class Noted(NamedTuple):
-    """A note that counts from here on."""
-
-    home: int
-    """Its offset."""
-    changes: Sequence[Change]
-
-
-class Undecided(NamedTuple):
-    """A note that counts if its transaction is committed."""
-
-    home: int
-    next_offset: int
-    producer_id: int
-    note: bytes
-    """The value of its record."""
-
-
-class Ended(NamedTuple):
-    """A transaction was committed, or aborted."""
-
-    producer_id: int
-    commit: bool
-
-
-Entry: TypeAlias = Noted | Undecided | Ended
-
-
-class IndexState(NamedTuple):
-    """What is known of an index."""
-
-    position: int
-    """The log below this offset is in it."""
-    leader_epoch: int
-    """Of the last batch below the position; -1 if there is none."""
-    pending: int
-    """How many messages wait."""
-    next_due_ms: int | None
-    oldest_home: int | None
-    """The offset of the first note that something in the index needs; None when there is none."""
-
-
-class DelayIndex(Protocol):
-    def load(self, topic_id: bytes) -> IndexState:
-        """What is known; an index of another topic is emptied first."""
-
-    def clear(self) -> None:
-        """Forget everything: the log will be read again."""
-
-    def apply(self, entries: Iterable[Entry], position: int, leader_epoch: int) -> IndexState:
-        """Take over what was read of the log up to this position."""
-
-    def forget_below(self, start_offset: int) -> IndexState:
-        """The log begins here now: what was noted below waits no more."""
-
-    def due(self, now_ms: int, *, count_max: int, bytes_max: int) -> list[Waiting]:
-        """The first of those that are due, in the order of (due, id): at least one, if any is."""
-
-    def of_ids(self, ids: Sequence[int], *, bytes_max: int) -> list[Waiting]:
-        """Those of these ids that wait, in the order of the ids; only the first, if they are large."""
-
-    def after(self, due_ms: int, id_: int, *, count_max: int, bytes_max: int) -> list[Waiting]:
-        """Those behind this place in the order of (due, id)."""
-
-    def noted_below(self, offset: int, *, count_max: int, bytes_max: int) -> list[Waiting]:
-        """Those whose notes lie below an offset, oldest note first."""
-
-    def bytes_below(self, offset: int) -> int:
-        """The size of the messages whose notes lie below an offset."""
-
-    def close(self) -> None: ...
-
-
-class DelayIndexes(Protocol):
-    """The seam to the files of indexes."""
-
-    def exists(self, directory: str) -> bool:
-        """Whether the partition in this directory has an index."""
-
-    def of(self, directory: str) -> DelayIndex:
-        """The index of the partition in this directory, to be loaded."""
-
-
-class DelayIndexFiles:
-    def exists(self, directory: str) -> bool:
-        return (Path(directory) / FILE_NAME).exists()
-
-    def of(self, directory: str) -> DelayIndex:
-        path = Path(directory) / FILE_NAME
-        return SqliteDelayIndex(partial(_connect, str(path)), path)
-
-
-def index_in_memory() -> DelayIndex:
-    """For the simulator, which has no files. It survives being closed."""
-    return _InMemory(partial(_connect, ":memory:"))
-
-
-def _connect(path: str) -> sqlite3.Connection:
-    return sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-
-
 class SqliteDelayIndex:
-    def __init__(self, connect: Callable[[], sqlite3.Connection], path: Path | None = None) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        path: Path | None = None,
+        files: OpenFiles | None = None,
+    ) -> None:
         self._connect = connect
         self._path = path
+        self._files = files
         self._lock = Lock()
         self._db: sqlite3.Connection | None = None
+        self._is_loaded = False
+        self._place: tuple[object, object] | None = None
+        """The topic and the position, as they are in the file."""
         self._pending = 0
+        self._out_of_order = 0
 
     # -- following the log -----------------------------------------------------------------------------
 
     def load(self, topic_id: bytes) -> IndexState:
         with self._lock:
+            self._is_loaded = False
             try:
                 return self._load(topic_id)
             except sqlite3.OperationalError as error:
@@ -162,21 +76,29 @@ class SqliteDelayIndex:
 
     def _load(self, topic_id: bytes) -> IndexState:
         db = self._open()
-        found = db.execute("SELECT value FROM state WHERE name = 'topic'").fetchone()
-        if found is None or found[0] != topic_id:
+        known = _known(db)
+        if known.get("topic") != topic_id:
             with _transaction(db):
                 _empty(db)
                 _put(db, "topic", topic_id)
-        (self._pending,) = db.execute("SELECT count(*) FROM waiting").fetchone()
+            known = {}
+        pending = known.get("pending")
+        if pending is None:
+            (pending,) = db.execute("SELECT count(*) FROM waiting").fetchone()
+        self._pending = int(pending)
+        self._count_out_of_order(db)
+        self._is_loaded = True
         return self._state(db)
 
     def clear(self) -> None:
-        with self._using() as db, _transaction(db):
-            _empty(db)
-        self._pending = 0
+        with self._using() as db:
+            with _transaction(db):
+                _empty(db)
+            self._pending = self._out_of_order = 0
+            self._state(db)
 
     def apply(self, entries: Iterable[Entry], position: int, leader_epoch: int) -> IndexState:
-        before = self._pending
+        before = self._pending, self._out_of_order
         with self._using() as db:
             try:
                 with _transaction(db):
@@ -184,8 +106,9 @@ class SqliteDelayIndex:
                         self._take(db, entry)
                     _put(db, "position", position)
                     _put(db, "leader_epoch", leader_epoch)
+                    _put(db, "pending", self._pending)
             except BaseException:
-                self._pending = before
+                self._pending, self._out_of_order = before
                 raise
             return self._state(db)
 
@@ -193,13 +116,18 @@ class SqliteDelayIndex:
         with self._using() as db:
             with _transaction(db):
                 gone = db.execute("DELETE FROM waiting WHERE home < ?", (start_offset,)).rowcount
-                db.execute("DELETE FROM undecided WHERE home < ?", (start_offset,))
+                for table in ("undecided", "out_of_order"):
+                    db.execute(f"DELETE FROM {table} WHERE home < ?", (start_offset,))
+                _put(db, "pending", self._pending - gone)
             self._pending -= gone
+            self._count_out_of_order(db)
             return self._state(db)
 
     def _take(self, db: sqlite3.Connection, entry: Entry) -> None:
         if isinstance(entry, Noted):
             self._note(db, entry.home, entry.changes)
+            if not entry.bound:
+                self._remember_cancelled(db, entry.changes)
         elif isinstance(entry, Undecided):
             # The first offset behind the note is needed to read it: the note has one offset.
             assert entry.next_offset == entry.home + 1
@@ -216,10 +144,15 @@ class SqliteDelayIndex:
             homes = db.execute(f"SELECT home {of_producer} ORDER BY home", (entry.producer_id,)).fetchall()
             for (home,) in homes:  # one note at a time: together they may be more than memory holds
                 (note,) = db.execute("SELECT note FROM undecided WHERE home = ?", (home,)).fetchone()
-                self._note(db, home, parse_note(note, home + 1).changes)
+                self._note(db, home, parse_note(note, home + 1).changes, is_late=True)
+            self._count_out_of_order(db)
         db.execute(f"DELETE {of_producer}", (entry.producer_id,))
 
-    def _note(self, db: sqlite3.Connection, home: int, changes: Sequence[Change]) -> None:
+    def _note(
+        self, db: sqlite3.Connection, home: int, changes: Sequence[Change], *, is_late: bool = False
+    ) -> None:
+        """`is_late`: it counts behind others that follow it in the log."""
+        before = home if is_late else None
         plain: list[tuple[object, ...]] = []
         for change in changes:
             if isinstance(change, Waiting) and change.schedule_key is None:
@@ -227,16 +160,17 @@ class SqliteDelayIndex:
                 continue
             self._insert(db, plain)
             if isinstance(change, Waiting):
-                self._replace(db, change, home)
+                self._delete(db, "key = ? AND id != ?", [(change.schedule_key, change.id)], before)
+                self._insert(db, [_row(change, home)])
             elif isinstance(change, CancelKey):
-                self._delete(db, "key = ?", [(change.schedule_key,)])
+                self._delete(db, "key = ?", [(change.schedule_key,)], before)
             else:
-                self._delete(db, "id = ?", [(id_,) for id_ in change.ids])
+                ids = [(id_,) for id_ in change.ids]
+                self._delete(db, "id = ?", ids, before)
+                if self._out_of_order and not is_late:
+                    db.executemany("DELETE FROM out_of_order WHERE id = ?", ids)
+                    self._count_out_of_order(db)
         self._insert(db, plain)
-
-    def _replace(self, db: sqlite3.Connection, message: Waiting, home: int) -> None:
-        self._delete(db, "key = ? AND id != ?", [(message.schedule_key, message.id)])
-        self._insert(db, [_row(message, home)])
 
     def _insert(self, db: sqlite3.Connection, rows: list[tuple[object, ...]]) -> None:
         """Empties the list. A message that is carried on has another home from now on."""
@@ -249,10 +183,29 @@ class SqliteDelayIndex:
                 db.executemany("UPDATE waiting SET home = ? WHERE id = ?", [(row[5], row[0]) for row in rows])
             rows.clear()
 
-    def _delete(self, db: sqlite3.Connection, which: str, values: list[tuple[object, ...]]) -> None:
+    def _delete(
+        self, db: sqlite3.Connection, which: str, values: Sequence[tuple[object, ...]], late_note: int | None
+    ) -> None:
+        """`late_note`: where the note lies that ends them, if others that lie behind it have counted."""
+        if late_note is not None:
+            db.executemany(
+                f"INSERT OR REPLACE INTO out_of_order SELECT id, {late_note:d}, home FROM waiting "
+                f"WHERE {which} AND home > {late_note:d}",
+                values,
+            )
         before = db.total_changes
         db.executemany(f"DELETE FROM waiting WHERE {which}", values)
         self._pending -= db.total_changes - before
+
+    def _count_out_of_order(self, db: sqlite3.Connection) -> None:
+        (self._out_of_order,) = db.execute("SELECT count(*) FROM out_of_order").fetchone()
+
+    def _remember_cancelled(self, db: sqlite3.Connection, changes: Sequence[Change]) -> None:
+        ids = [(id_,) for change in changes if isinstance(change, NoMore) for id_ in change.ids]
+        if ids:
+            db.executemany("INSERT OR REPLACE INTO cancelled (id) VALUES (?)", ids)
+            last = "(SELECT max(number) FROM cancelled)"
+            db.execute(f"DELETE FROM cancelled WHERE number <= {last} - ?", (_CANCELLED_MAX,))
 
     # -- looking up ------------------------------------------------------------------------------------
 
@@ -283,6 +236,15 @@ class SqliteDelayIndex:
             found = db.execute("SELECT total(length(body)) FROM waiting WHERE home < ?", (offset,))
             return int(found.fetchone()[0])
 
+    def ended_out_of_order(self, *, count_max: int) -> list[int]:
+        with self._using() as db:
+            return [id_ for (id_,) in db.execute("SELECT id FROM out_of_order LIMIT ?", (count_max,))]
+
+    def cancelled(self, ids: Sequence[int]) -> set[int]:
+        with self._using() as db:
+            found = (db.execute("SELECT id FROM cancelled WHERE id = ?", (id_,)).fetchone() for id_ in ids)
+            return {row[0] for row in found if row is not None}
+
     def _find(self, which: str, values: tuple[int, ...], count_max: int, bytes_max: int) -> list[Waiting]:
         found: list[Waiting] = []
         size = 0
@@ -297,20 +259,20 @@ class SqliteDelayIndex:
         return found
 
     def _state(self, db: sqlite3.Connection) -> IndexState:
-        known = dict(db.execute("SELECT name, value FROM state"))
+        known = _known(db)
+        self._place = known.get("topic"), known.get("position")
         due = db.execute("SELECT due FROM waiting ORDER BY due, id LIMIT 1").fetchone()
-        homes = [
-            home
-            for table in ("waiting", "undecided")
-            for (home,) in db.execute(f"SELECT min(home) FROM {table}")
-            if home is not None
-        ]
+        needed = ["min(home) FROM waiting", "min(home) FROM undecided"]
+        if self._out_of_order:
+            needed.append("min(note) FROM out_of_order")
+        homes = [home for each in needed for (home,) in db.execute(f"SELECT {each}") if home is not None]
         return IndexState(
             position=known.get("position", 0),
             leader_epoch=known.get("leader_epoch", -1),
             pending=self._pending,
             next_due_ms=None if due is None else due[0],
             oldest_home=min(homes, default=None),
+            out_of_order=self._out_of_order,
         )
 
     # -- the file --------------------------------------------------------------------------------------
@@ -318,8 +280,24 @@ class SqliteDelayIndex:
     def close(self) -> None:
         with self._lock:
             self._close()
+        if self._files is not None:
+            self._files.closed(self)
+
+    def rest(self) -> bool:
+        """Close the file until it is needed; False while somebody uses it."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self._disconnect()
+            return True
+        finally:
+            self._lock.release()
 
     def _close(self) -> None:
+        self._is_loaded = False
+        self._disconnect()
+
+    def _disconnect(self) -> None:
         if self._db is not None:
             with suppress(sqlite3.Error):
                 self._db.close()
@@ -329,10 +307,10 @@ class SqliteDelayIndex:
     def _using(self) -> Iterator[sqlite3.Connection]:
         """The database for one call. What is wrong with it is a StorageError; damaged, it is removed."""
         with self._lock:
-            if self._db is None:
+            if not self._is_loaded:
                 raise StorageError(f"the index of delays {self._path} is not open")
             try:
-                yield self._db
+                yield self._open()
             except sqlite3.OperationalError as error:
                 raise StorageError(f"cannot use the index of delays {self._path}: {error}") from error
             except sqlite3.DatabaseError as error:
@@ -340,24 +318,30 @@ class SqliteDelayIndex:
                 raise StorageError(f"the index of delays {self._path} is damaged: {error}") from error
 
     def _open(self) -> sqlite3.Connection:
+        if self._files is not None:
+            self._files.used(self)
         if self._db is None:
             self._db = self._connect()
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             self._db.executescript(_TABLES)
+            if self._is_loaded:
+                self._check_place(self._db)
         return self._db
+
+    def _check_place(self, db: sqlite3.Connection) -> None:
+        """The file was closed for a while: it must be the same, or what is known of it is not true."""
+        known = _known(db)
+        if (known.get("topic"), known.get("position")) != self._place:
+            self._close()
+            raise StorageError(f"the index of delays {self._path} was changed by somebody else")
 
     def _remove(self) -> None:
         self._close()
         if self._path is not None:
-            for suffix in _SUFFIXES:
+            for suffix in SUFFIXES:
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
-
-
-class _InMemory(SqliteDelayIndex):
-    def close(self) -> None:
-        """A file would keep everything."""
 
 
 def _row(message: Waiting, home: int) -> tuple[object, ...]:
@@ -377,11 +361,15 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
     db.execute("COMMIT")
 
 
+def _known(db: sqlite3.Connection) -> dict[str, Any]:
+    return dict(db.execute("SELECT name, value FROM state"))
+
+
 def _put(db: sqlite3.Connection, name: str, value: object) -> None:
     db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, value))
 
 
 def _empty(db: sqlite3.Connection) -> None:
-    for table in ("waiting", "undecided"):
+    for table in ("waiting", "undecided", "out_of_order", "cancelled"):
         db.execute(f"DELETE FROM {table}")
     db.execute("DELETE FROM state WHERE name != 'topic'")
