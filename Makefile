@@ -6,8 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
-# Tests wait for brokers more than they compute: one worker more than there are cores keeps all cores busy.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+# Tests wait for brokers more than they compute: with three workers more than there are cores all are busy.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 3)')
 
 .DEFAULT_GOAL := help
 .PHONY: help setup tools demo test chaos compat check format docs bench bench-kafka bench-spark clean
@@ -33,6 +33,7 @@ demo: $(STAMP) ## a broker, a queue, a cluster and Spark, killed and checked; AR
 
 test: $(STAMP) ## run all tests on all cores; ARGS="-k name" picks some, WORKERS=0 keeps them in one process
 	@scripts/install-test-tools.sh --quiet || true
+	@$(BIN)/python -m compileall -q -j 0 src tests/support # once, not once in each worker
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 chaos: $(STAMP) ## random clients on a broker that is killed, and on a cluster to which everything happens, for CHAOS_SECONDS each; CHAOS_SEEDS stories and all mutants

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import inspect
 import itertools
 import os
 import signal
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +51,27 @@ def _keep_temporary_files_in_memory() -> None:
 
 _keep_temporary_files_in_memory()
 
+# Until all tests are collected next to nothing of what is made is garbage.
+gc.disable()
+
+TESTS = Path(__file__).parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In a fresh clone pytest prepares each module of tests for its assertions, which takes longer than the
+    rest of the collection. So each worker of pytest-xdist begins with modules of its own, and finds the
+    others on disk."""
+    worker = getattr(config, "workerinput", None)
+    if worker is None or [Path(given).resolve() for given in config.args] != [TESTS]:
+        return
+    modules = sorted(TESTS.rglob("test_*.py"))
+    for module in modules[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        if str(module.parent) not in sys.path:
+            sys.path.insert(0, str(module.parent))
+        # What is wrong with it is told when it is collected.
+        with warnings.catch_warnings(action="ignore"), contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(module.stem)
+
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -75,6 +98,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def pytest_collection_finish() -> None:
     """Seven thousand tests and their modules stay: no collection of garbage need look at them."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

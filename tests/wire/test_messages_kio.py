@@ -36,7 +36,9 @@ from forebay.wire.messages.produce import (
 )
 from wire.message_values import LENGTHS, kio_versions, random_integer, random_text
 
-MESSAGES_PER_VERSION = 25
+MESSAGES_PER_VERSION = 10
+MESSAGES_PER_VERSION_MANY = 50
+"""In `make chaos`."""
 
 # What brokers of Kafka 4.3 advertise. Produce 0 to 2 are only answered with an error; kio has them no more.
 VERSIONS = """
@@ -97,13 +99,24 @@ def test_keys_and_flexible_versions_are_kios(key: int) -> None:
 @pytest.mark.parametrize("kind", ["request", "response"])
 @pytest.mark.parametrize("key", API_KEYS, ids=lambda key: str(api(key).name))
 def test_bytes_are_the_same_both_ways(key: int, kind: str) -> None:
+    compare(key, kind, MESSAGES_PER_VERSION)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("kind", ["request", "response"])
+@pytest.mark.parametrize("key", API_KEYS, ids=lambda key: str(api(key).name))
+def test_bytes_of_many_messages_are_the_same_both_ways(key: int, kind: str) -> None:
+    compare(key, kind, MESSAGES_PER_VERSION_MANY)
+
+
+def compare(key: int, kind: str, count: int) -> None:
     ours = api(key)
     cls = ours.request if kind == "request" else ours.response
     random = Random(f"{ours.name} {kind}")
     for version in kio_versions(ours):
         theirs = kio_class(ours, version, kind)
         layout = Layout(cls, version)
-        for _ in range(MESSAGES_PER_VERSION):
+        for _ in range(count):
             kio_value = random_entity(random, theirs)
             kio_bytes = kio_encode(kio_value)
             value = from_kio(layout, cls, kio_value)
