@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.sim.models.alarms import Alarms
+from forebay.sim.models.alarms import Alarms, Sending
 from forebay.sim.models.facts import Outcome, Transaction
 
 DUE = 1_000
@@ -68,3 +68,39 @@ def test_a_transaction_counts_when_it_is_committed(
     assert bool(model.missing()) is must
     model.saw_uncommitted("reader", b"a")
     assert len(breaches) == 1
+
+
+def test_what_is_under_way_may_end_what_is_sent_after_it(model: Alarms, breaches: list[str]) -> None:
+    sending, transaction = Sending(), Transaction("t")
+    model.end(b"k", sending)
+    model.schedule(b"a", DUE, b"k", None, Sending())
+    model.acknowledge(b"a")
+    assert model.missing() == [], "the other batch may come behind it"
+    sending.acknowledged = True
+    model.end(b"l", Sending(transaction))
+    model.schedule(b"b", DUE, b"l", None, Sending(acknowledged=True))
+    model.acknowledge(b"b")
+    assert model.missing() == [], "the transaction may be committed behind it"
+    transaction.outcome = Outcome.ABORTED
+    model.schedule(b"c", DUE, b"l", None, Sending(acknowledged=True))
+    model.acknowledge(b"c")
+    assert model.missing() == [b"c"]
+    assert not breaches
+
+
+def test_a_transaction_ends_what_was_sent_before_its_commit(model: Alarms, breaches: list[str]) -> None:
+    model.end(b"k", Sending(Transaction("t")))
+    model.schedule(b"a", DUE, b"k", None, Sending())
+    assert model.waiting_under([b"k"]) == [], "it may come behind the commit"
+    model.acknowledge(b"a")
+    model.ended(model.waiting_under([b"k", b"l"]), DUE - 1)
+    model.read("reader", b"a", 1, DUE)
+    assert "in time" in breaches[0]
+
+
+def test_what_was_deleted_before_it_was_read_is_not_missed(model: Alarms) -> None:
+    for value, due_ms in ((b"a", DUE), (b"b", DUE + 1)):
+        model.schedule(value, due_ms, None, None)
+        model.acknowledge(value)
+    model.skipped(DUE)
+    assert model.missing() == [b"b"]

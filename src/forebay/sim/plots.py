@@ -66,6 +66,8 @@ class Plot:
     deposing_pause_s: float = 4.0
     resizes: Sequence[int] = (FOLDED_TO,)
     """How many partitions the topic that is folded gets, one number after the other."""
+    short_alarms: bool = False
+    """Whether retention deletes messages that have waited for their time, and producers share their keys."""
 
 
 ORDINARY = Plot()
@@ -162,6 +164,14 @@ PLOTS: dict[str, Plot] = {
         faults=("kill", "slow_link", "lose_power", "set_clock"),
         settings=_TWO,
         deposing_pause_s=1.0,
+    ),
+    # The same, while retention and compaction cut the log, and indexes are made anew from what is left.
+    "short-alarms": Plot(
+        cast=("alarms", "deposer"),
+        faults=("kill", "slow_link", "lose_power"),
+        settings=_TWO,
+        deposing_pause_s=2.0,
+        short_alarms=True,
     ),
     # Views are read from leaders that do not hear that they were replaced.
     "views": Plot(

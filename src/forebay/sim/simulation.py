@@ -211,13 +211,14 @@ class Simulation:
         self._wait("every compacted log is clean", _HEAL_S_MAX, self.invariants.compacted)
 
     def _all_rang(self) -> bool:
-        """Whether the index of every replica has all of the log, and nothing waits by it."""
+        """Whether the index of every replica has all of the log, and nothing waits or is to be said again."""
         held = [partition for node in self.nodes if (partition := node.partition(ALARMS)) is not None]
         return all(
             partition.waiting is not None
             and partition.waiting.index is not None
             and partition.waiting.index.position >= partition.high_watermark
             and partition.waiting.pending == 0
+            and partition.waiting.index.out_of_order == 0
             for partition in held
         )
 

@@ -133,6 +133,7 @@ class Workload:
         """Partitions of views, if there are such in this story."""
         self.has_alarms = self._has("alarms", _ALARMS_CHANCE)
         """Whether there are messages that each wait for their own time."""
+        model.alarms.shares_keys = model.alarms.are_deleted = plot.short_alarms
         model.shares.rules = plot.share_rules or chosen_rules(world.chance("shares"))
         self.on_acknowledged: Callable[[str, float], None] = lambda _host, _asked_at: None
         self.latest_ms: Callable[[str], int] = lambda _host: 0

@@ -35,20 +35,31 @@ _ALARM_SETTINGS: tuple[dict[str, str], ...] = (
     {"segment.bytes": "4000", "cleanup.policy": "compact", "delete.retention.ms": "500", **_CLEAN_SOON},
 )
 """Each message has a key of its own, so compaction takes nothing but notes."""
+_SHORT_ALARM_SETTINGS: tuple[dict[str, str], ...] = (
+    {"segment.bytes": "1000", "retention.ms": "4000"},
+    {"cleanup.policy": "compact,delete", "delete.retention.ms": "0", **_CLEAN_SOON}
+    | {"segment.bytes": "1000", "retention.ms": "6000"},
+)
 
 
 class TopicMaker(Actor):
     """Makes the topics that the others use."""
 
     def __init__(
-        self, client: Client, model: Model, replication_factor: int, topics: Mapping[str, int] = TOPICS
+        self,
+        client: Client,
+        model: Model,
+        replication_factor: int,
+        topics: Mapping[str, int] = TOPICS,
     ) -> None:
         super().__init__(client, model)
         self._replication_factor = replication_factor
         self._topics = topics
         self._settings = {
             "keyed": {"segment.bytes": self.chance.choice(("130", "400", "1000"))},
-            ALARMS[0]: self.world.chance("alarm settings").choice(_ALARM_SETTINGS),
+            ALARMS[0]: self.world.chance("alarm settings").choice(
+                _SHORT_ALARM_SETTINGS if model.alarms.are_deleted else _ALARM_SETTINGS
+            ),
         }
 
     async def act(self) -> None:

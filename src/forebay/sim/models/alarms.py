@@ -1,13 +1,16 @@
 """The model of messages that each wait for their own time: delivered once, not early, none lost.
 
-A producer may replace or cancel what it has scheduled. Whether that was in time is certain only if it was
+A producer may replace or cancel what was scheduled. Whether that was in time is certain only if it was
 acknowledged while the clocks of all brokers showed less than the time of the message. Else the message may
 have been delivered or not.
+
+Several producers may use the same schedule keys. Then a message may be ended by what was sent before it, if
+that was under way still: a batch, or a transaction that ends messages when it is committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from forebay.sim.models.facts import Outcome, Transaction, name_of
@@ -23,43 +26,75 @@ class Alarm:
     transaction: Transaction | None
     acknowledged: bool = False
     may_be_ended: bool = False
-    """Another was sent that takes its place, or ends it."""
+    """Another was sent that takes its place, or ends it, or nobody can say whether it was ever seen."""
     ended: bool = False
     """And that was acknowledged in time."""
     rang_at: int | None = None
     """The offset at which it was read."""
 
 
+@dataclass(slots=True, eq=False)
+class Sending:
+    """A batch, or all of a transaction, on its way into the log."""
+
+    transaction: Transaction | None = None
+    acknowledged: bool = False
+
+    @property
+    def is_under_way(self) -> bool:
+        if self.transaction is None:
+            return not self.acknowledged
+        return self.transaction.outcome in (Outcome.OPEN, Outcome.COMMIT_ASKED)
+
+
 class Alarms:
     def __init__(self, fail: Callable[[str], None]) -> None:
         self._fail = fail
+        self.shares_keys = False
+        """Whether producers use the same schedule keys."""
+        self.are_deleted = False
+        """Whether retention deletes messages, also such as nobody has read."""
         self._alarms: dict[bytes, Alarm] = {}
         self._by_key: dict[bytes, list[Alarm]] = {}
+        self._ending: dict[bytes, list[Sending]] = {}
+        """By key: what ends messages when it arrives, or is committed."""
 
     # -- what producers do -------------------------------------------------------------------------------
 
     def schedule(
-        self, value: bytes, due_ms: int, key: bytes | None, transaction: Transaction | None
+        self,
+        value: bytes,
+        due_ms: int,
+        key: bytes | None,
+        transaction: Transaction | None,
+        sending: Sending | None = None,
     ) -> list[Alarm]:
         """A message is going to be sent; those before it that it may end."""
-        ends = [] if key is None else self.end(key)
+        ends = [] if key is None else self.end(key, sending)
         alarm = self._alarms[value] = Alarm(due_ms=due_ms, key=key, transaction=transaction)
         if key is not None:
             self._by_key.setdefault(key, []).append(alarm)
+            alarm.may_be_ended = any(each is not sending for each in self._ending[key])
         return ends
 
-    def end(self, key: bytes) -> list[Alarm]:
+    def end(self, key: bytes, sending: Sending | None = None) -> list[Alarm]:
         """What waits under a key is going to be ended: what is known to be scheduled, and may wait."""
+        under_way = [each for each in self._ending.get(key, ()) if each.is_under_way and each is not sending]
+        self._ending[key] = under_way if sending is None else [*under_way, sending]
         before = self._by_key.pop(key, [])
         for alarm in before:
             alarm.may_be_ended = True
-        return [alarm for alarm in before if alarm.acknowledged and alarm.transaction is None]
+        return _certain(before)
+
+    def waiting_under(self, keys: Iterable[bytes]) -> list[Alarm]:
+        """What is known to be scheduled under these keys, and may wait."""
+        return [alarm for key in keys for alarm in _certain(self._by_key.get(key, ()))]
 
     def acknowledge(self, value: bytes) -> None:
         self._alarms[value].acknowledged = True
 
     def ended(self, alarms: list[Alarm], clock_ms: int) -> None:
-        """What ends these was acknowledged. `clock_ms`: the latest time that any broker has shown."""
+        """What ends these has counted. `clock_ms`: the latest time that any broker has shown."""
         for alarm in alarms:
             alarm.ended = alarm.ended or clock_ms < alarm.due_ms
 
@@ -79,6 +114,12 @@ class Alarms:
             self._fail(f"{what}, which was replaced or cancelled in time")
         alarm.rang_at = offset
 
+    def skipped(self, clock_ms: int) -> None:
+        """A part of the log was deleted before it was read: what was due by then may have been in it."""
+        for alarm in self._alarms.values():
+            if alarm.due_ms <= clock_ms:
+                alarm.may_be_ended = True
+
     def saw_uncommitted(self, reader: str, value: bytes) -> None:
         """It was delivered: its transaction must have been committed."""
         alarm = self._alarms.get(value)
@@ -96,3 +137,8 @@ class Alarms:
             and not alarm.may_be_ended
             and (alarm.transaction is None or alarm.transaction.outcome is Outcome.COMMITTED)
         ]
+
+
+def _certain(alarms: Iterable[Alarm]) -> list[Alarm]:
+    """Those that are scheduled for certain."""
+    return [alarm for alarm in alarms if alarm.acknowledged and alarm.transaction is None]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from forebay.broker.ports import Address
 from forebay.core.delays.fired import SCHEDULE_ID
 from forebay.core.topic_partition import TopicPartition
-from forebay.sim.actors.client import Client
+from forebay.sim.actors.client import Client, Refused
 from forebay.sim.actors.consumers.readers import Consumer
 from forebay.sim.actors.reading import shown_records
 from forebay.sim.models.messages import Model
@@ -41,3 +42,13 @@ class AlarmReader(Consumer):
                 alarms.read(self.name, value, record.offset, self._latest_ms())
             if any(key == SCHEDULE_ID for key, _ in record.headers):
                 alarms.saw_uncommitted(self.name, value)
+
+    async def _recover(self, at: TopicPartition, refused: Refused) -> None:
+        """Go on where the partition begins now, if retention may have deleted what is missing."""
+        if not self.model.alarms.are_deleted:
+            return await super()._recover(at, refused)
+        start, position = await self.retry(partial(self.client.earliest, at)), self.positions.get(at, 0)
+        if start > position:
+            self.model.alarms.skipped(self._latest_ms())
+            self.positions[at] = start
+        return None

@@ -9,7 +9,7 @@ from forebay.core.topic_partition import TopicPartition
 from forebay.sim.actors.client import Client
 from forebay.sim.actors.producers.plain import Batch, IdempotentProducer, Producer
 from forebay.sim.actors.producers.transactional import ContinuingProducer
-from forebay.sim.models.alarms import Alarm
+from forebay.sim.models.alarms import Alarm, Sending
 from forebay.sim.models.facts import Transaction
 from forebay.sim.models.messages import Model
 from forebay.sim.world.places import ALARMS
@@ -28,7 +28,7 @@ class _SetsAlarms(Producer):
     def __init__(self, client: Client, model: Model, latest_ms: Callable[[], int]) -> None:
         super().__init__(client, model, [ALARMS])
         self.latest_ms = latest_ms
-        self._ends: dict[bytes, list[Alarm]] = {}
+        self._ends: dict[bytes, tuple[Sending, list[Alarm]]] = {}
         """By batch: what it ends."""
 
     def make(
@@ -36,34 +36,48 @@ class _SetsAlarms(Producer):
     ) -> Batch:
         ends: list[Alarm] = []
         made: list[Record] = []
+        sending = self.sending(transaction)
         for value in values:
             self.count(at)
-            made.append(self._record(len(made), value, transaction, ends))
+            made.append(self._record(len(made), value, sending, ends))
         batch = self.number(at, made, [record.value or b"" for record in made], transaction)
-        self._ends[batch.data] = ends if transaction is None else []
+        self._ends[batch.data] = sending, ends if transaction is None else []
         return batch
 
-    def _record(
-        self, number: int, value: bytes, transaction: Transaction | None, ends: list[Alarm]
-    ) -> Record:
+    def sending(self, transaction: Transaction | None) -> Sending:
+        """What a batch belongs to."""
+        return Sending(transaction)
+
+    def _record(self, number: int, value: bytes, sending: Sending, ends: list[Alarm]) -> Record:
         now_ms, key = self.now_ms(), None
         headers: list[Header] = []
         if self.chance.random() < _KEY_CHANCE:
-            key = b"%s/%d" % (self.name.encode(), self.chance.randrange(_KEYS))
+            key = self._key(self.chance.randrange(_KEYS))
             headers.append((SCHEDULE_KEY, key))
+        if key is not None:
+            self.ends_under(key, sending)
         if key is not None and self.chance.random() < _CANCEL_CHANCE:
-            ends += self.model.alarms.end(key)
+            ends += self.model.alarms.end(key, sending)
             return Record(number, now_ms, value, None, headers)
         due_ms = now_ms + self.chance.randint(*_AHEAD_MS)
         headers.append((DELIVER_AT, str(due_ms).encode()))
-        ends += self.model.alarms.schedule(value, due_ms, key, transaction)
+        ends += self.model.alarms.schedule(value, due_ms, key, sending.transaction, sending)
         return Record(number, now_ms, value, value, headers)
+
+    def _key(self, number: int) -> bytes:
+        owner = "all" if self.model.alarms.shares_keys else self.name
+        return b"%s/%d" % (owner.encode(), number)
+
+    def ends_under(self, key: bytes, sending: Sending) -> None:
+        """What waits under this key is going to be ended."""
 
     def settled(self, batch: Batch, offset: int) -> None:  # noqa: ARG002 - where it waits does not matter
         for value in batch.values:
             if value:
                 self.model.alarms.acknowledge(value)
-        self.model.alarms.ended(self._ends.pop(batch.data), self.latest_ms())
+        sending, ends = self._ends.pop(batch.data)
+        sending.acknowledged = True
+        self.model.alarms.ended(ends, self.latest_ms())
 
 
 class AlarmSetter(_SetsAlarms, IdempotentProducer):
@@ -71,4 +85,34 @@ class AlarmSetter(_SetsAlarms, IdempotentProducer):
 
 
 class AlarmTransactions(_SetsAlarms, ContinuingProducer):
-    """The same in transactions."""
+    """The same in transactions, which end what was sent before they are committed."""
+
+    def __init__(self, client: Client, model: Model, latest_ms: Callable[[], int]) -> None:
+        super().__init__(client, model, latest_ms)
+        self._sending = Sending()
+        self._keys: set[bytes] = set()
+        """Of the transaction that is open."""
+        self._ended: list[Alarm] = []
+        """By the last transaction that was committed. Its markers are written when the next one begins."""
+
+    def begin(self) -> Transaction:
+        transaction = super().begin()
+        self._sending, self._keys = Sending(transaction), set()
+        return transaction
+
+    def sending(self, transaction: Transaction | None) -> Sending:
+        assert transaction is self._sending.transaction
+        return self._sending
+
+    def ends_under(self, key: bytes, sending: Sending) -> None:  # noqa: ARG002 - there is one at a time
+        self._keys.add(key)
+
+    def settled(self, batch: Batch, offset: int) -> None:
+        super().settled(batch, offset)
+        self.model.alarms.ended(self._ended, self.latest_ms())
+        self._ended = []
+
+    async def end(self, transaction: Transaction, *, commit: bool) -> None:
+        ends = self.model.alarms.waiting_under(self._keys) if commit else []
+        await super().end(transaction, commit=commit)
+        self._ended = ends
