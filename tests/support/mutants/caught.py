@@ -133,6 +133,7 @@ MUTANTS: dict[Mutant, str] = {
     schedule_what_is_not_committed: "alarms",
     forget_transactions_that_were_open: "alarms",
     deliver_before_the_index_knows_the_term_before: "alarms",
+    delete_what_waits: "short-alarms",
     begin_too_late_in_the_cache_of_views: "views",
     forget_the_numbers_of_closed_partitions: "folded-partitions",
     forget_repeats_in_closed_logs: "folded-partitions",
@@ -160,7 +161,6 @@ CAUGHT_BY_TESTS: dict[Mutant, str] = {
     "test_a_note_that_was_left_alone_does_not_count",
     forget_cancellations_that_are_not_indexed: "core/delays/test_unindexed.py::"
     "test_what_a_note_ends_is_known_until_the_index_has_it",
-    delete_what_waits: "broker/delays/test_delays_upkeep.py::test_retention_by_size_carries_on_what_waits",
     compact_notes_that_are_needed: "broker/delays/test_delays_upkeep.py::"
     "test_compaction_keeps_the_notes_that_something_needs",
     forget_what_was_ended_out_of_order: "broker/delays/test_note_order.py::"

@@ -19,6 +19,7 @@ _AHEAD_MS = (-300, 4_000)
 _KEYS = 3
 _KEY_CHANCE = 0.5
 _CANCEL_CHANCE = 0.15
+_LINGERS_S = (0.0, 3.0)
 
 
 class _SetsAlarms(Producer):
@@ -111,6 +112,11 @@ class AlarmTransactions(_SetsAlarms, ContinuingProducer):
         super().settled(batch, offset)
         self.model.alarms.ended(self._ended, self.latest_ms())
         self._ended = []
+
+    async def fill(self, transaction: Transaction) -> None:
+        await super().fill(transaction)
+        if self.model.alarms.shares_keys:  # others send under the same keys meanwhile
+            await self.rest(self.chance.uniform(*_LINGERS_S))
 
     async def end(self, transaction: Transaction, *, commit: bool) -> None:
         ends = self.model.alarms.waiting_under(self._keys) if commit else []
