@@ -203,3 +203,15 @@ def test_any_text_is_a_view_or_an_error_of_one(text: str) -> None:
             compile_view(where, select)
         except ViewError as error:
             assert error.message
+
+
+def test_a_selection_has_a_bounded_number_of_columns() -> None:
+    compile_view(None, ", ".join(f"value AS a{number}" for number in range(100)))
+    with pytest.raises(ViewError, match="at most 100 columns"):
+        compile_view(None, ", ".join(f"value AS a{number}" for number in range(101)))
+
+
+def test_a_text_that_is_put_together_has_a_bounded_length() -> None:
+    one = record({"a": "x" * 600_000})
+    assert lets_through("length(value.a || 'y') = 600001", one)
+    assert lets_through("value.a || value.a IS NULL", one)

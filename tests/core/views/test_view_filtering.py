@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay.core.views import matching
 from forebay.core.views.filtering import filter_batches
 from forebay.core.views.view import compile_view
 from forebay.errors import ProtocolError
@@ -375,3 +376,16 @@ def test_a_value_too_deep_to_be_written_is_counted_as_invalid() -> None:
     deep = b'{"x":' + b"[" * 500 + b"]" * 500 + b"}"
     shown = filtered(compile_view(None, "value.x"), bytes(build_batch([record(deep)])))
     assert (shown.delivered, shown.invalid) == (0, 1)
+
+
+def test_a_batch_of_which_a_selection_makes_too_much_is_passed_over_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(matching, "_SELECTED_BYTES_MIN", 0)
+    view = compile_view(None, ", ".join(f"value AS a{number}" for number in range(50)))
+    large, small = record({"text": "x" * 2_000}), record({"n": 1}, offset=1)
+    data = bytes(build_batch([large])) + bytes(build_batch([small], base_offset=1))
+    shown = filtered(view, data)
+    assert (shown.delivered, shown.invalid, shown.next_offset) == (0, 2, 2)
+    monkeypatch.setattr(matching, "_SELECTED_BYTES_MIN", 1_000)
+    assert [one.offset for one in records_of(filtered(view, data).data)] == [1]

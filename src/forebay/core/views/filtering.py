@@ -29,8 +29,8 @@ from forebay.wire.record_spans import payload_of, placeholder, replace_records
 
 _DELTA_MAX = 2**31 - 1
 _UNPACKED_BYTES_MAX = 32 << 20
-"""When so much has been unpacked, the rest is for the next piece of work: a few kilobytes can stand for
-gigabytes, and no client waits that long for an answer."""
+"""When so much has been unpacked or selected, the rest is for the next piece of work: a few kilobytes can
+stand for gigabytes, and no client waits that long for an answer."""
 _GZIP_LEVEL = 1
 """What is sent once is not worth the time that better compression takes."""
 
@@ -140,6 +140,8 @@ class _Work:
         else:
             level = _GZIP_LEVEL if header.codec == Codec.GZIP else None
             shown = replace_records(header, found.records, found.largest_timestamp_delta, level)
+            if view.project is not None:
+                self.unpacked_bytes += sum(map(len, found.records))
             self._deliver(shown, count)
 
     def _deliver(self, batch: memoryview | bytearray, record_count: int) -> None:

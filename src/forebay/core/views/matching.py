@@ -21,6 +21,10 @@ from forebay.wire.varint import read_varint
 _Candidate = tuple[int, int, int]
 """Where a record begins, its fields behind its length, and its end."""
 
+_SELECTED_BYTES_MIN = 16 << 20
+_SELECTED_TIMES = 4
+"""What a selection may make of one batch: so many bytes, and so many times what the batch holds. It may name
+the whole value again and again. A batch of which it makes more is passed over, and counted."""
 _IN_VAIN = 32
 """So many records that all have a needle are enough to stop searching for it in a batch."""
 
@@ -36,6 +40,14 @@ class Matching:
         self._payload = payload
         self._header = header
         self._before = -1
+        self._room = _SELECTED_BYTES_MIN + _SELECTED_TIMES * len(payload)
+
+    def selected(self, record: bytes) -> bytes:
+        """A record with the value of a selection. Raises ProtocolError if they become too large."""
+        self._room -= len(record)
+        if self._room < 0:
+            raise ProtocolError("the selection makes too much of a batch")
+        return record
 
     def deliver(self, body_at: int, record: bytes) -> None:
         """`record`: what is shown of the one whose fields begin there. Its offset and time are checked."""
@@ -91,7 +103,7 @@ def _test_rows(
                     row.document()
                 record = payload[start:end]
                 if project is not None and span.has_value:
-                    record = with_value(payload, span, project(row))
+                    record = found.selected(with_value(payload, span, project(row)))
                 found.deliver(body_at, record)
         except (InvalidDocument, JSONEncodeError):
             found.invalid += 1
@@ -140,7 +152,7 @@ def _test_documents(
             if delivers:
                 record = payload[start:end]
                 if project is not None and not raw & 1:
-                    record = with_value(payload, span_at(payload, start), project(document))
+                    record = found.selected(with_value(payload, span_at(payload, start), project(document)))
                 found.deliver(body_at, record)
         except (InvalidDocument, JSONEncodeError):
             found.invalid += 1

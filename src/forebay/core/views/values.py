@@ -41,6 +41,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
 """What JSON documents are read and written with, signed or not."""
+CONCAT_CHARS_MAX = 1 << 20
 DAY_MS = 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -126,8 +127,11 @@ ARITHMETIC: dict[str, Callable[[Value, Value], Value]] = {
 
 
 def concat(left: Value, right: Value) -> Value:
+    """NULL also if it would be too long: each part may be a whole document."""
     first, second = to_text(left), to_text(right)
-    return None if first is None or second is None else first + second
+    if first is None or second is None or len(first) + len(second) > CONCAT_CHARS_MAX:
+        return None
+    return first + second
 
 
 def to_text(value: Value) -> str | None:

@@ -37,6 +37,8 @@ from forebay.core.views.sql.literals import read_interval, read_literal, read_ty
 from forebay.core.views.sql.names import last_name, read_name
 from forebay.core.views.sql.syntax import Source, condition_tree, selection_trees
 
+COLUMNS_MAX = 100
+"""Each may be the whole document again."""
 _DEPTH_MAX = 100
 
 _KNOWN_PARTS = {"this", "expression", "expressions", "is_string", "typed", "safe", "only_json_types"}
@@ -83,6 +85,8 @@ def read_selection(text: str) -> list[NamedExpression]:
     """What stands behind SELECT. Raises ViewError."""
     source, trees = selection_trees(text)
     reader = _Reader(source)
+    if len(trees) > COLUMNS_MAX:
+        raise source.error(trees[COLUMNS_MAX], f"at most {COLUMNS_MAX} columns can be selected")
     found: dict[str, NamedExpression] = {}
     for tree in trees:
         inner = tree.this if isinstance(tree, exp.Alias) else tree
