@@ -48,6 +48,28 @@ def test_a_view_from_creation_to_deletion(run: Forebay, topic: str) -> None:
     run.ok("topic", "delete", topic, "--yes")
 
 
+def test_a_materialized_view_from_creation_to_deletion(run: Forebay, topic: str) -> None:
+    run.ok("topic", "create", topic)
+    run.ok("produce", topic, stdin='{"n": 1}\n{"n": 200}\n')
+    view = f"{topic}-view"
+    query = ("--from", topic, "--where", "value.n > 100", "--materialize", "--config", "retention.ms=-1")
+    made = run.ok("view", "create", view, *query)
+    assert made.out == f"created materialized view {view} of topic {topic}\n"
+    assert run.ok("consume", view, "--from", "beginning", "--count", "1").out == '{"n": 200}\n'
+    listed = {each["name"]: each for each in run.ok("view", "list", "--json").json()}
+    assert (listed[view]["materialized"], listed[view]["source"]) == (True, topic)
+    described = run.ok("view", "describe", view, "--json").json()
+    assert described["partitions"] == [{"partition": 0, "start_offset": 0, "end_offset": 2, "lag": 0}]
+    assert "LAG" in run.ok("view", "describe", view).out
+    assert run.ok("config", "get", "topic", view, "retention.ms").out.strip() == "-1"
+    refused = run("produce", view, stdin="x\n")
+    assert refused.code == 1 and "POLICY_VIOLATION" in refused.err
+    assert run("view", "create", f"{topic}-v", "--from", topic, "--config", "retention.ms=-1").code == 2
+    assert run("topic", "delete", topic, "--yes").code == 1
+    run.ok("view", "delete", view, "--yes")
+    run.ok("topic", "delete", topic, "--yes")
+
+
 def test_a_topic_is_not_deleted_as_a_view(run: Forebay, topic: str) -> None:
     run.ok("topic", "create", topic)
     refused = run("view", "delete", topic, "--yes")

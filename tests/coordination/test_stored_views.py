@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from forebay.config import broker_config
 from forebay.coordination.metadata import Plan, load, register_broker
 from forebay.core.cluster.image import BrokerRegistration, Change, ClusterImage, PartitionPut, PartitionState
-from forebay.core.cluster.topics import NewTopic, create_topic, delete_topic
-from forebay.core.views.catalog import NewView, create_view, delete_view
+from forebay.core.cluster.image_text import decode_view, encode_view
+from forebay.core.cluster.topics import NewTopic, create_partitions, create_topic, delete_topic
+from forebay.core.views.catalog import NewView, create_view, delete_view, materialize_view
 from forebay.errors import ErrorCode, KafkaError
 from support.brokers.followed import KEYS, following
 from support.brokers.memory_store import MemoryStore
@@ -49,6 +51,36 @@ async def test_a_view_is_found_again_and_leaves_nothing_behind() -> None:
         assert image == await load(store, KEYS)
         assert (image.views, image.view_names) == ({}, {})
         assert {item.key for item in (await store.range(KEYS.root))[0]} == before
+
+
+async def test_a_materialized_view_is_stored_with_its_topic_and_goes_with_it() -> None:
+    store = await store_with_topic()
+    new = replace(SEEN, materialize=True, topic_id=b"f" * 16, configs={"retention.ms": "5"})
+    async with following(store) as metadata:
+        before = {item.key for item in (await store.range(KEYS.root))[0]}
+        image = await metadata.change(lambda image: materialize_view(image, CONFIG, new))
+        assert image == await load(store, KEYS)
+        assert (image.views, image.fills["seen"].where) == ({}, "key = 'ü'")
+        assert len(image.topics["seen"].partitions) == 2
+        with pytest.raises(KafkaError, match="'seen'"):
+            await metadata.change(lambda image: delete_topic(image, CONFIG, "t"))
+        with pytest.raises(KafkaError, match="grows with it"):
+            await metadata.change(lambda image: create_partitions(image, "seen", 5, None))
+        image = await metadata.change(lambda image: create_partitions(image, "t", 5, None))
+        assert len(image.topics["seen"].partitions) == 5
+        image = await metadata.change(lambda image: delete_topic(image, CONFIG, "seen"))
+        assert image == await load(store, KEYS)
+        assert (image.fills, image.view_names) == ({}, {})
+        assert {item.key for item in (await store.range(KEYS.root))[0]} == before
+
+
+def test_a_view_from_before_there_were_formats_is_read_and_one_of_a_later_format_is_known_as_such() -> None:
+    names = '"id":"dnZ2dnZ2dnZ2dnZ2dnZ2dg","source":"dHR0dHR0dHR0dHR0dHR0dA"'
+    old = decode_view("v", f'{{{names},"where":"key = 1","select":null,"keep_tombstones":true}}'.encode(), 1)
+    assert (old.is_known, old.where, old.keep_tombstones, old.materialized) == (True, "key = 1", True, False)
+    assert decode_view("v", encode_view(old), 1) == old
+    later = decode_view("v", f'{{{names},"format":9,"joined_with":"u"}}'.encode(), 1)
+    assert (later.is_known, later.view_id) == (False, b"v" * 16)
 
 
 async def test_the_states_of_the_source_outlive_a_view() -> None:

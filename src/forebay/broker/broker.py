@@ -69,6 +69,7 @@ class Broker:
             closing.callback(self.node.offsets_by_time.close)
             closing.callback(self.node.examiner.close)
             closing.callback(self.node.delays.end_threads)
+            closing.callback(self.node.filling.end_threads)
             closing.callback(self.node.filters.close)
             closing.callback(self.node.exporter.close)
             closing.callback(self.node.server.close)
@@ -139,7 +140,8 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         watching = node.background.keep(node.dead_letter_watch.run, "looking for dead letters that wait")
         delaying = node.background.keep(node.delays.run, "following delays")
         growing = node.background.keep(node.growing.run, "opening partitions that were folded")
-        running = [tracking, watching, delaying, growing, *node.upkeep.start()]
+        filling = node.background.keep(node.filling.run, "filling materialized views")
+        running = [tracking, watching, delaying, growing, filling, *node.upkeep.start()]
         replicating = _start_replication(node)
         leaving_first = [
             node.background.need(node.membership.keep, "keeping the broker's lease"),
@@ -157,6 +159,7 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
             task.cancel()
         node.shares.shares.close()
         node.delays.close()
+        node.filling.close()
         node.groups.coordinator.close()
         node.share_states.coordinator.close()
         node.move_journal.coordinator.close()

@@ -19,6 +19,7 @@ from forebay.broker.composition.foundations import Foundations
 from forebay.broker.composition.local_partitions import LocalPartitions
 from forebay.broker.composition.replication import Replication
 from forebay.broker.composition.shares import Shares
+from forebay.broker.composition.views import view_filling
 from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.fetch.service import FetchService
 from forebay.broker.net.descriptors import share_descriptors
@@ -72,6 +73,7 @@ class Node:
         self.groups, self.transactions = parts.groups, parts.transactions
         self.share_states, self.move_journal = parts.share_states, parts.move_journal
         self.delays = delay_service(base, local)
+        self.filling = view_filling(base, local, self.peers)
         self._build_compactor()
         self._build_readers()
         shares = Shares(
@@ -190,7 +192,7 @@ class Node:
             metadata=self.metadata,
             partitions=self.partitions,
             topic_changes=self.topic_changes,
-            view_creation=ViewCreation(self.topic_changes, self.workers),
+            view_creation=ViewCreation(self.topic_changes, base.settings, self.workers),
             addresses=Addresses(self.metadata, base.settings, self.node_id),
             peers=self.peers,
             produce=self._produce_service(),
@@ -240,6 +242,7 @@ class Node:
             throttle=self.replication.throttles.giving,
             lease=self.lease,
             filters=self.filters,
+            flush=self.local.flush,
             background=self.background,
             metrics=self.metrics,
             time=self.time,
@@ -295,6 +298,7 @@ class Node:
         assignment.role_taken.listen(replication.following.role_taken)
         assignment.role_taken.listen(replication.followers.role_taken)
         assignment.role_taken.listen(self.delays.role_taken)
+        assignment.role_taken.listen(self.filling.role_taken)
         assignment.dropped.listen(replication.following.dropped)
         assignment.dropped.listen(self.delays.dropped)
         for follow in (

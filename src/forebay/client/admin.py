@@ -32,6 +32,7 @@ _SOURCE = "forebay.view.source"
 _WHERE = "forebay.view.where"
 _SELECT = "forebay.view.select"
 _KEEP_TOMBSTONES = "forebay.view.keep.tombstones"
+_MATERIALIZE = "forebay.view.materialize"
 _DESCRIBED_AT_ONCE = 50
 
 Partition = tuple[str, int]
@@ -56,6 +57,8 @@ class ViewInfo:
     select: str | None
     """What the values are made of; None: as they are."""
     keep_tombstones: bool
+    materialized: bool = False
+    """Whether it is a topic that brokers fill."""
 
 
 class Admin:
@@ -153,17 +156,25 @@ class Admin:
         where: str | None = None,
         select: str | None = None,
         keep_tombstones: bool = False,
+        materialize: bool = False,
+        replication_factor: int | None = None,
+        config: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> None:
         """A topic that shows the messages of `source` for which the condition `where` is true.
 
-        `select` makes their values of these columns. Both are SQL.
+        `select` makes their values of these columns. Both are SQL. `materialize` stores them in a topic
+        of its own, which brokers fill; `replication_factor` and `config` are of that topic.
         """
         query = {_SOURCE: source, _WHERE: where, _SELECT: select}
-        config = {key: value for key, value in query.items() if value is not None}
+        settings = {key: value for key, value in query.items() if value is not None}
         if keep_tombstones:
-            config[_KEEP_TOMBSTONES] = "true"
-        self.create_topic(name, config=config, exist_ok=exist_ok)
+            settings[_KEEP_TOMBSTONES] = "true"
+        if materialize:
+            settings |= {_MATERIALIZE: "true", **(config or {})}
+        elif config or replication_factor:
+            raise ValueError("only a view that is materialized has replicas and settings of its own")
+        self.create_topic(name, replication_factor=replication_factor, config=settings, exist_ok=exist_ok)
 
     def views(self) -> dict[str, ViewInfo]:
         """All views, by name."""
@@ -267,6 +278,7 @@ def _view_info(settings: Mapping[str, str | None]) -> ViewInfo | None:
         where=settings.get(_WHERE),
         select=settings.get(_SELECT),
         keep_tombstones=settings.get(_KEEP_TOMBSTONES) == "true",
+        materialized=settings.get(_MATERIALIZE) == "true",
     )
 
 

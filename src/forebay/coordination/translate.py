@@ -167,7 +167,7 @@ class Writes:
         self.compares.append(Compare.absent(key))
 
     def _view_revision(self, name: str) -> int:
-        view = self._image.views.get(name)
+        view = self._image.views.get(name) or self._image.fills.get(name)
         return 0 if view is None else view.revision
 
     def _put_state(self, topic_id: bytes, state: PartitionState) -> None:

@@ -180,6 +180,13 @@ PLOTS: dict[str, Plot] = {
         settings=_TWO | {"log.segment.bytes": "4096"},
         deposing_pause_s=1.0,
     ),
+    # Materialized views are filled while leaders on both sides end, or do not hear that they were replaced.
+    "fills": Plot(
+        cast=("exact", "transactions", "fills", "deposer"),
+        faults=("kill", "slow_link", "pause", "lose_power"),
+        settings=_TWO | {"log.segment.bytes": "4096"},
+        deposing_pause_s=1.0,
+    ),
     # -- share groups ------------------------------------------------------------------------------------
     # Members of a share group speak to leaders that do not hear that they were replaced.
     "deposed-shares": Plot(

@@ -15,7 +15,7 @@ from functools import partial
 from forebay.broker.moves.journal import MOVES_TOPIC
 from forebay.errors import ForebayError
 from forebay.sim.actors.consumers.members import SESSION_MS
-from forebay.sim.actors.consumers.views import ViewMaker
+from forebay.sim.actors.consumers.views import LastFillReader, ViewMaker
 from forebay.sim.actors.final_checks import Found, LastAuditor, LastReader
 from forebay.sim.actors.producers.keyed import KeyedAuditor
 from forebay.sim.actors.shares.auditors import LastWorker
@@ -35,6 +35,7 @@ from forebay.sim.world.places import (
     ALARMS,
     ALL,
     DEAD_LETTER_TOPIC,
+    FILLS,
     FOLDED,
     JOBS,
     KEYED,
@@ -43,6 +44,7 @@ from forebay.sim.world.places import (
     SHARE_GROUP_NAME,
     SURE,
     TOPICS,
+    VIEWS,
 )
 from forebay.sim.world.store import CLUSTER, STORE_HOST, SimStore
 from forebay.sim.world.virtual_time import World
@@ -162,8 +164,13 @@ class Simulation:
         maker = self.workload.add("maker", make)
         self._wait("the topics are made", _START_S_MAX, lambda: maker.done)
         if self.workload.shown:
-            view_maker = self.workload.add("view-maker", ViewMaker)
+            make_views = partial(ViewMaker, views=VIEWS, materialize=False)
+            view_maker = self.workload.add("view-maker", make_views)
             self._wait("the views are made", _START_S_MAX, lambda: view_maker.done)
+        if self.workload.filled:
+            make_fills = partial(ViewMaker, views=FILLS, materialize=True)
+            fill_maker = self.workload.add("fill-maker", make_fills)
+            self._wait("the materialized views are made", _START_S_MAX, lambda: fill_maker.done)
         self.workload.start()
         if self.story.faults and self._has_moves:
             MoveFaults(self.scene, JOBS, MOVES_TOPIC, (DEAD_LETTER_TOPIC, 0)).begin()
@@ -261,6 +268,10 @@ class Simulation:
             worker = partial(LastWorker, group=SHARE_GROUP_NAME, partitions=JOBS, letters=found.letters)
             readers.append(self.workload.add("last-worker", worker))
         self._wait("all is as told", _HEAL_S_MAX, lambda: all(reader.done for reader in readers))
+        if self.workload.filled and self.world.breach is None:
+            reads = partial(LastFillReader, sources=found.visible, partitions=self.workload.filled)
+            fill_reader = self.workload.add("last-fill-reader", reads)
+            self._wait("the materialized views hold everything", _HEAL_S_MAX, lambda: fill_reader.done)
         if self.world.breach is None:
             self.model.finish(found.stored, found.visible, found.starts, found.letters)
             wrong = wrong_views(shown.stored, found.stored, "stored")

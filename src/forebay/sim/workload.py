@@ -17,7 +17,7 @@ from forebay.sim.actors.consumers.delayed import DelayedReader
 from forebay.sim.actors.consumers.member_protocols import ClassicMember, ConsumerMember
 from forebay.sim.actors.consumers.members import Member
 from forebay.sim.actors.consumers.readers import Consumer, OffsetKeeper, Transformer
-from forebay.sim.actors.consumers.views import ViewReader
+from forebay.sim.actors.consumers.views import FillReader, ViewReader
 from forebay.sim.actors.dialects import CONFLUENT, DIALECTS, JAVA, MODERN, POLITE, RUDE, Dialect, Manners
 from forebay.sim.actors.hostile import Hostile
 from forebay.sim.actors.producers.alarms import AlarmSetter, AlarmTransactions
@@ -41,6 +41,7 @@ from forebay.sim.world.places import (
     ALL,
     BRIEF,
     EXACT,
+    FILLED,
     FOLDED,
     GROUP_NAME,
     JOBS,
@@ -72,6 +73,7 @@ _ALARMS_CHANCE = 0.3
 _DELAY_CHANCE = 0.25
 """Of a topic whose messages wait."""
 _VIEWS_CHANCE = 0.25
+_FILLS_CHANCE = 0.2
 _FOLDS_CHANCE = 0.2
 _UNCOMMITTED_CHANCE = 0.3
 """Of transactions for a share group that gets all messages, aborted ones, too."""
@@ -131,6 +133,8 @@ class Workload:
         """Partitions of a topic that gets fewer of them, if there is one in this story."""
         self.shown = SHOWN if self._has("views", _VIEWS_CHANCE) else []
         """Partitions of views, if there are such in this story."""
+        self.filled = FILLED if self._has("fills", _FILLS_CHANCE) and PLAIN in model.lasting else []
+        """Partitions of materialized views. A source that may lose messages has none: it stops filling."""
         self.has_alarms = self._has("alarms", _ALARMS_CHANCE)
         """Whether there are messages that each wait for their own time."""
         model.alarms.shares_keys = model.alarms.are_deleted = plot.short_alarms
@@ -175,6 +179,8 @@ class Workload:
             self._add_delayed(self._world.chance("delayed"))
         if self.shown:
             self._add_view_readers(self._world.chance("view-readers"))
+        if self.filled:
+            self._add_fill_reader(self._world.chance("fill-reader"))
         if self.has_alarms:
             self._add_alarms(self._world.chance("alarm cast"))
         if self.folded:
@@ -193,6 +199,7 @@ class Workload:
             "shares": self._add_share_members,
             "delays": self._add_delayed,
             "views": self._add_view_readers,
+            "fills": self._add_fill_reader,
             "alarms": self._add_alarms,
             "folds": self._add_folds,
         }
@@ -223,6 +230,10 @@ class Workload:
         for name, is_committed in (("view-reader", False), ("committed-view-reader", True)):
             reader = partial(ViewReader, partitions=self.shown, committed=is_committed)
             self.add(name, reader, chance.choice(DIALECTS))
+
+    def _add_fill_reader(self, chance: Random) -> None:
+        reader = partial(FillReader, partitions=self.filled, committed=False)
+        self.add("fill-reader", reader, chance.choice(DIALECTS))
 
     def _add_alarms(self, chance: Random) -> None:
         for name in ("alarmer-a", "alarmer-b"):
@@ -325,7 +336,9 @@ class Workload:
     def _deposed(self) -> list[TopicPartition]:
         if self.has_share_group:
             return JOBS
-        return [ALARMS] if self.has_alarms and self._plot.cast is not None else EXACT + self.folded
+        if self.has_alarms and self._plot.cast is not None:
+            return [ALARMS]
+        return [*EXACT, *self.folded, *self.filled]
 
     def _deposer(self) -> MakeActor:
         return partial(

@@ -97,6 +97,13 @@ def test_a_condition_that_changes_with_time_is_not_cached(broker: LocalBroker, c
     assert cached_segments(broker) == 0
 
 
+def test_fields_whose_names_sound_like_time_are_cached(broker: LocalBroker, client: WireClient) -> None:
+    fill(client)
+    make_view(client, "shown", "source", "value.known IS NULL OR value.current_timestamp = 'now()'")
+    assert len(read_all(client, "shown")) == 600
+    assert cached_segments(broker) > 3
+
+
 def test_the_cache_has_a_bound(tmp_path: Path) -> None:
     bound = {"forebay.view.cache.bytes": "3000"}
     with local_broker(tmp_path / "data", bound) as broker, WireClient(broker.bootstrap) as client:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from forebay.coordination.store import Put
+from forebay.core.cluster.image_text import encode_view
 from forebay.errors import ErrorCode
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster, retried
@@ -80,6 +85,23 @@ async def test_a_view_is_read_from_the_next_leader(tmp_path: Path) -> None:
         await cluster.lead(SOURCE, 0, second)
         await append(cluster, range(6, 8))
         assert values_of((await read(cluster, second)).records) == [*expected, (7, document(7))]
+
+
+async def test_a_view_of_a_later_version_is_not_read_and_is_looked_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with local_cluster(tmp_path, brokers=1) as cluster:
+        await begin(cluster)
+        await append(cluster, range(2))
+        node = cluster[1]
+        key = node.metadata.keys.view(VIEW)
+        stored = json.loads(encode_view(node.image.views[VIEW])) | {"format": 99, "id": "d" * 21 + "A"}
+        await node.store.txn([], [Put(key=key, value=json.dumps(stored).encode())], [])
+        await eventually(lambda: node.image.views[VIEW].format == 99)
+        for _ in range(2):
+            answer = only_partition(await cluster.ask(1, fetch(VIEW), FETCH))
+            assert (answer.error_code, answer.records) == (ErrorCode.UNKNOWN_SERVER_ERROR, b"")
+        assert caplog.text.count("a view cannot be read here") == 1
 
 
 async def test_what_is_not_committed_is_not_in_the_view(tmp_path: Path) -> None:

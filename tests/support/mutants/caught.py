@@ -84,6 +84,8 @@ from support.mutants.shares import (
 )
 from support.mutants.views import (
     begin_too_late_in_the_cache_of_views,
+    copy_aborted_messages,
+    fill_past_a_message,
     move_readers_of_views_past_a_message,
     show_in_views_what_is_not_committed,
 )
@@ -135,6 +137,8 @@ MUTANTS: dict[Mutant, str] = {
     deliver_before_the_index_knows_the_term_before: "alarms",
     delete_what_waits: "short-alarms",
     begin_too_late_in_the_cache_of_views: "views",
+    copy_aborted_messages: "fills",
+    fill_past_a_message: "fills",
     forget_the_numbers_of_closed_partitions: "folded-partitions",
     forget_repeats_in_closed_logs: "folded-partitions",
     give_folded_batches_no_alias: "folded-partitions",

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 
 import pytest
 
 from forebay.broker.fetch.view_fetch import ViewFetch
 from forebay.broker.fetch.view_read import ViewRead
 from forebay.broker.partition.partition import Partition
-from forebay.broker.views import cache
+from forebay.broker.views import cache, filling
 from forebay.broker.views.cache import Cached, CachedSegment
+from forebay.broker.views.fill import Fill
 from forebay.core.partition.fetch_session import FetchTarget
+from forebay.core.views import copying
+from forebay.core.views.copying import Aborted, Copied
 from forebay.storage.log.segment.segment_list import LogSlice
 from forebay.wire.batch import BatchHeader
 
@@ -45,3 +49,23 @@ def begin_too_late_in_the_cache_of_views(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(CachedSegment, "part", later)
     patch.setattr(cache, "_INDEX_BYTES", 1)
+
+
+def copy_aborted_messages(patch: pytest.MonkeyPatch) -> None:
+    """A materialized view takes what its source shows to readers of committed messages only by a list."""
+    copy = copying.copy_batches
+
+    def all_of_it(data: memoryview, first_offset: int, _: Iterable[Aborted]) -> Copied:
+        return copy(data, first_offset, [])
+
+    patch.setattr(filling, "copy_batches", all_of_it)
+
+
+def fill_past_a_message(patch: pytest.MonkeyPatch) -> None:
+    """Where nothing is shown, a materialized view is taken to be one offset further than it is."""
+    passed = Fill.passed
+
+    def too_far(self: Fill, next_offset: int, now_s: float) -> None:
+        passed(self, next_offset + 1, now_s)
+
+    patch.setattr(Fill, "passed", too_far)

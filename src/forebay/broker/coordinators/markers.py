@@ -95,7 +95,10 @@ class MarkerAppends:
     def _append(self, write: MarkerWrite) -> Appended:
         result = Appended(write.index)
         try:
-            partition = result.partition = self._partitions.get(write.topic, write.index)
+            partition = self._partitions.get(write.topic, write.index)
+            if partition.is_filled:
+                return result  # no transaction writes there
+            result.partition = partition
             if not self._concerns(partition, write):
                 # That is known from a marker which may not be committed yet: the answer waits for it.
                 return result

@@ -13,6 +13,7 @@ from forebay.broker.fetch.topic_delays import TopicDelays
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.partition.long_polls import Arrivals
 from forebay.broker.partition.table import PartitionTable
+from forebay.broker.produce.flush import GroupCommit
 from forebay.broker.replication.follower_tracking import Followers
 from forebay.broker.replication.throttle import Throttle
 from forebay.broker.telemetry.metrics import Metrics
@@ -36,6 +37,7 @@ class FetchService:
     """How fast followers that are not in sync may be filled from here."""
     lease: HeldLease
     filters: ViewFilters
+    flush: GroupCommit
     background: Background
     metrics: Metrics
     time: BrokerTime

@@ -14,7 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from functools import partial
 
+from forebay.broker.cluster.peers import is_broker
 from forebay.broker.fetch.consumer_fetch import ConsumerFetch, aborted_between
 from forebay.broker.fetch.service import FetchService
 from forebay.broker.fetch.view_read import ViewRead
@@ -49,7 +51,7 @@ _TRIES_MAX = 5
 class ViewFetch(ConsumerFetch):
     """One request that names at least one view, perhaps topics as well."""
 
-    __slots__ = ("_failures", "_pending", "_reads", "_scans")
+    __slots__ = ("_failures", "_is_copied", "_pending", "_reads", "_reserved", "_scans")
 
     def __init__(
         self, service: FetchService, request: FetchRequest, session: FetchContext, version: int
@@ -58,10 +60,15 @@ class ViewFetch(ConsumerFetch):
         self._reads: dict[FetchTarget, ViewRead] = {}
         self._pending: list[Coroutine[None, None, None]] = []
         """What threads have to do before this fetch can go on."""
+        self._reserved = 0
+        """How many bytes of sources they look at: about as much as they may find, and more is not begun."""
         self._failures: dict[ViewRead, KafkaError] = {}
         self._scans = True
+        self._is_copied = False
+        """Whether a broker asks, which fills a materialized view."""
 
     def start(self, context: RequestContext) -> Reply:
+        self._is_copied = is_broker(context.client_id)
         reply = context.defer()
         self._service.background.spawn(self._answer(reply), "answering a fetch of a view")
         return reply
@@ -69,6 +76,8 @@ class ViewFetch(ConsumerFetch):
     async def _answer(self, reply: Reply) -> None:
         try:
             await self._collect(reply)
+            if self._is_copied:
+                await self._sync_sources()
             if reply.abandoned:
                 return
             if not self._service.lease.valid():
@@ -96,6 +105,17 @@ class ViewFetch(ConsumerFetch):
             else:
                 await self._wait(reply, deadline)
                 scan_until = now() + _SCAN_S if now() < deadline else 0.0
+
+    async def _sync_sources(self) -> None:
+        """A copy must not outlive what it is made of: what one disk alone has is synced first."""
+        waits: list[asyncio.Future[None]] = []
+        for partition in dict.fromkeys(self._partitions):
+            if partition.commits_at_once and partition.log.recovery_point < partition.log.end_offset:
+                synced: asyncio.Future[None] = self._service.loop.create_future()
+                self._service.flush.wait(partition.log.files, partial(_settle, synced))
+                waits.append(synced)
+        if waits:
+            await asyncio.gather(*waits)
 
     def _is_enough(self) -> bool:
         """Whether there is as much to answer as the client wants. Empty batches do not count."""
@@ -134,6 +154,9 @@ class ViewFetch(ConsumerFetch):
             raise self._failures[read]
         data, _ = super()._read_target(target, left)
         if data.diverging_epoch.epoch >= 0 or not read.size:
+            return data, 0
+        if self._size and read.size > left:
+            self._urgent = True  # what others have found fills the answer; the next fetch finds it again
             return data, 0
         log_ = self._partitions[-1].log
         if self._committed and log_.has_aborted:
@@ -181,7 +204,7 @@ class ViewFetch(ConsumerFetch):
         if is_full or not self._scans or read.examined_bytes >= self._examined_max(read):
             self._urgent = self._urgent or read.next_offset < end
             return nothing
-        if len(self._pending) >= _PENDING_MAX:
+        if len(self._pending) >= _PENDING_MAX or (self._pending and self._reserved >= left):
             return nothing  # its turn comes when those before it are done
         room = min(wanted.partition_max_bytes, left)
         for _ in range(_CACHED_PARTS_MAX):
@@ -205,6 +228,7 @@ class ViewFetch(ConsumerFetch):
         )
         if cached is None:
             self._pending.append(self._filter_one(read, partition, found))
+            self._reserved += 0 if found.range is None else found.range.length
             return False
         part = cached.range
         if not part.file.cached(part.position, part.length):
@@ -221,7 +245,7 @@ class ViewFetch(ConsumerFetch):
     # -- filtering -----------------------------------------------------------------------------------
 
     async def _filter(self) -> None:
-        pending, self._pending = self._pending, []
+        pending, self._pending, self._reserved = self._pending, [], 0
         await asyncio.gather(*pending)
 
     async def _load_cached(self, read: ViewRead, cached: Cached) -> None:
@@ -259,3 +283,12 @@ class ViewFetch(ConsumerFetch):
             if filtered.next_offset <= read.next_offset:
                 self._failures[read] = StorageError(f"{partition} cannot be read at {read.next_offset}")
             read.add(filtered, found.range.length)
+
+
+def _settle(synced: asyncio.Future[None], error: StorageError | None) -> None:
+    if synced.done():
+        return
+    if error is None:
+        synced.set_result(None)
+    else:
+        synced.set_exception(error)

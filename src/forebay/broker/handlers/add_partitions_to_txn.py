@@ -48,7 +48,7 @@ async def _add(
     by_shard: dict[int, list[wire.AddPartitionsToTxnTransaction]] = {}
     coordinator = transactions.coordinator
     for each in replies.transactions_of(request, version):
-        if each.verify_only or all(image.path(*at) for at in replies.partitions_of(each.topics)):
+        if each.verify_only or all(_takes(image, *at) for at in replies.partitions_of(each.topics)):
             by_shard.setdefault(coordinator.partition_for(each.transactional_id), []).append(each)
         else:
             refused.append(_refused(image, each, version))
@@ -71,13 +71,18 @@ async def _add(
     return replies.add_partitions_to_txn(refused + granted, version)
 
 
+def _takes(image: ClusterImage, topic: str, index: int) -> bool:
+    """Whether there is such a partition, and a producer may write to it."""
+    return bool(image.path(topic, index)) and topic not in image.fills
+
+
 def _refused(
     image: ClusterImage, transaction: wire.AddPartitionsToTxnTransaction, version: int
 ) -> wire.AddPartitionsToTxnResult:
     def error_of(at: tuple[str, int]) -> ErrorCode:
-        if image.path(*at):
+        if _takes(image, *at):
             return ErrorCode.OPERATION_NOT_ATTEMPTED
-        is_view = at[0] in image.views
+        is_view = at[0] in image.views or at[0] in image.fills
         return ErrorCode.POLICY_VIOLATION if is_view else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     return replies.transaction_result(transaction, version, error_of)

@@ -6,6 +6,7 @@ A topic with the settings of a query (`core/views/catalog.py`) is a view.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from forebay.broker.cluster.topic_changes import TopicChanges, named_twice, repeated
 from forebay.broker.live_config import LiveConfig
@@ -49,7 +50,8 @@ async def _create(
     try:
         new = _new_topic(topic, topic_changes.new_topic_id)
         if names_view_settings(new.configs):
-            image = await _create_view(view_creation, new, validate_only=validate_only)
+            view_id = topic_changes.new_topic_id()
+            image = await _create_view(view_creation, new, view_id, validate_only=validate_only)
             return _view_created(image, topic.name, validate_only=validate_only)
         image = await topic_changes.carry_out(
             lambda image: create_topic(image, settings.current, new), validate_only=validate_only
@@ -61,11 +63,16 @@ async def _create(
         return _failed(topic.name, error)
 
 
-async def _create_view(view_creation: ViewCreation, new: NewTopic, *, validate_only: bool) -> ClusterImage:
+async def _create_view(
+    view_creation: ViewCreation, new: NewTopic, view_id: bytes, *, validate_only: bool
+) -> ClusterImage:
     if new.assignment:
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a view has no replicas of its own")
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the replicas of a view cannot be chosen")
+    wanted = new_view(new.name, new.topic_id, new.configs)
+    if wanted.materialize:
+        wanted = replace(wanted, topic_id=new.topic_id, view_id=view_id)
     return await view_creation.create(
-        new_view(new.name, new.topic_id, new.configs),
+        wanted,
         partitions=new.num_partitions,
         replicas=new.replication_factor,
         validate_only=validate_only,
@@ -74,7 +81,8 @@ async def _create_view(view_creation: ViewCreation, new: NewTopic, *, validate_o
 
 def _view_created(image: ClusterImage, name: str, *, validate_only: bool) -> wire.CreatableTopicResult:
     topic = readable_topic(image, name)
-    if topic is None or name not in image.views:
+    view = image.views.get(name) or image.fills.get(name)
+    if topic is None or view is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the view was deleted again at once")
     return wire.CreatableTopicResult(
         name=name,
@@ -86,7 +94,7 @@ def _view_created(image: ClusterImage, name: str, *, validate_only: bool) -> wir
             wire.CreatableTopicConfigs(
                 name=key, value=value, read_only=True, config_source=Source.DYNAMIC_TOPIC_CONFIG
             )
-            for key, value in view_settings(image, image.views[name]).items()
+            for key, value in view_settings(image, view).items()
         ],
     )
 

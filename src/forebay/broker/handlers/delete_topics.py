@@ -39,7 +39,7 @@ async def _delete(
         """Made on the image that is changed: what has a name now may not be what had it a moment ago."""
         check_deletion(settings.current)
         view = view_named(image, _key(topic)) if topic.name is None or topic.topic_id == ZERO_UUID else None
-        if view is not None:
+        if view is not None and not view.materialized:
             deleted[:] = [(view.name, view.view_id)]
             return delete_view(view)
         found = _find(image, topic)

@@ -86,6 +86,9 @@ def _entries(view: _View, resource: wire.DescribeConfigsResource) -> list[Config
         if shown is not None:
             return _of_view(view, shown)
         keys = resource.configuration_keys
+        filled_by = view.image.fills.get(resource.resource_name)
+        if filled_by is not None and resource.resource_name in view.image.topics:
+            return _query(view, filled_by) + _of_topic(view, resource.resource_name)
         if keys and names_only_view_settings(keys) and resource.resource_name in view.image.topics:
             return []  # asked of every topic by those who look for the views
     kind = kind_of(resource.resource_type)
@@ -93,12 +96,17 @@ def _entries(view: _View, resource: wire.DescribeConfigsResource) -> list[Config
     overrides = kind.overrides(view.image, name)
     if resource.resource_type == ResourceType.GROUP:
         return describe_group(view.config, overrides)
+    return _of_topic(view, name)
+
+
+def _of_topic(view: _View, name: str) -> list[ConfigEntry]:
+    overrides = view.image.topic_config(name).overrides
     return describe_topic(view.config, overrides, view.image.topics[name].replication_factor)
 
 
-def _of_view(view: _View, shown: ViewImage) -> list[ConfigEntry]:
-    """What made the view, then the settings of its source, which are altered there."""
-    own = [
+def _query(view: _View, shown: ViewImage) -> list[ConfigEntry]:
+    """What made the view."""
+    return [
         ConfigEntry(
             name=name,
             value=value,
@@ -110,11 +118,15 @@ def _of_view(view: _View, shown: ViewImage) -> list[ConfigEntry]:
         )
         for name, value in view_settings(view.image, shown).items()
     ]
+
+
+def _of_view(view: _View, shown: ViewImage) -> list[ConfigEntry]:
+    """What made the view, then the settings of its source, which are altered there."""
+    own = _query(view, shown)
     source = view.image.topic_by_id(shown.source_id)
     if source is None:
         return own
-    overrides = view.image.topic_config(source.name).overrides
-    inherited = describe_topic(view.config, overrides, source.replication_factor)
+    inherited = _of_topic(view, source.name)
     return own + [replace(entry, read_only=True) for entry in inherited]
 
 

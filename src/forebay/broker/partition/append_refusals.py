@@ -70,3 +70,10 @@ def not_enough_replicas(partition: str, producers: ProducerTable, batch: memoryv
         ErrorCode.NOT_ENOUGH_REPLICAS,
         f"fewer replicas of {partition} are in sync than min.insync.replicas asks for",
     )
+
+
+def filled_by_view(topic: str) -> KafkaError:
+    """The error for a client that writes to what brokers fill."""
+    return KafkaError(
+        ErrorCode.POLICY_VIOLATION, f"{topic!r} is a materialized view: write to the topic that it is made of"
+    )

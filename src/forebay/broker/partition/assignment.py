@@ -285,6 +285,9 @@ class Assignment:
             partition.follow(state)
         if topic.record.folding is not None:
             follow_fold(partition, topic, self._settings.current.storage.decompress_max_bytes)
+        if topic.name in self._metadata.image.fills and not partition.is_filled:
+            partition.is_filled = True
+            partition.configure(partition.config, self._settings.current.storage.decompress_max_bytes)
         self.role_taken.send(partition, state)
 
     def _drop_gone(self, image: ClusterImage) -> None:

@@ -58,6 +58,7 @@ class Partition:
         "held_back",
         "high_watermark",
         "index",
+        "is_filled",
         "is_leader",
         "leader_epoch",
         "leadership",
@@ -112,6 +113,8 @@ class Partition:
         self.policy = policy
         self.fold: FoldedInto | None = None
         """Set while it is closed to new messages, because they go to another partition."""
+        self.is_filled = False
+        """Whether brokers fill it from another topic: it takes no messages of clients."""
         self.due = due_offset(config)
         """How far it may be read, if its topic delays all messages."""
         waits = has_notes or policy.delays is not None
@@ -121,8 +124,7 @@ class Partition:
         """What `commit_rules` says: they are read for every batch."""
         self.high_watermark = min(max(high_watermark, log.start_offset), log.end_offset)
         """Everything below it is committed."""
-        self._written = log.end_offset
-        self._synced, self._syncs_alone = 0, syncs_alone
+        self._written, self._synced, self._syncs_alone = log.end_offset, 0, syncs_alone
         self.acks = PendingAcks()
         """Appends with acks=all that are not committed yet. The write cycle adds and completes them."""
         self.deletions = PendingDeletions()
@@ -145,7 +147,8 @@ class Partition:
         if config.delay_ms != self.config.delay_ms:
             self.due = due_offset(config)
         self.config = config
-        self.policy = append_policy(config, decompress_max_bytes, self.index, closed=self.fold is not None)
+        closed = self.is_filled or self.fold is not None
+        self.policy = append_policy(config, decompress_max_bytes, self.index, closed=closed)
         if self.policy.delays is not None and self.waiting is None:
             self.waiting = WaitingMessages(self.leader_epoch, self.log.end_offset)
         self.log.configure(log_config(config))
@@ -205,11 +208,9 @@ class Partition:
         if self.leadership is None or not self.may_commit:
             return False
         end_offset = min(self._synced, self._written) if self.commits_by_sync else self._written
-        high_watermark = self.leadership.high_watermark(end_offset)
-        if high_watermark <= self.high_watermark:
-            return False
-        self.high_watermark = high_watermark
-        return True
+        before = self.high_watermark
+        self.high_watermark = max(before, self.leadership.high_watermark(end_offset))
+        return self.high_watermark > before
 
     @property
     def written_end_offset(self) -> int:
@@ -224,8 +225,7 @@ class Partition:
     def settle_deletions(self) -> None:
         """Answer requests whose deletions the in-sync replicas have now made."""
         if self.deletions and self.leadership is not None:
-            low_watermark = self.leadership.low_watermark(self.log.start_offset)
-            for deletion in self.deletions.take_reached(low_watermark):
+            for deletion in self.deletions.take_reached(self.leadership.low_watermark(self.log.start_offset)):
                 deletion.done(ErrorCode.NONE)
 
     def fail_acks(self, code: ErrorCode) -> None:

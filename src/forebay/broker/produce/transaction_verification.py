@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from forebay.broker.partition.append_refusals import filled_by_view
 from forebay.broker.partition.folding import begins_transaction, check_passes_on
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
@@ -194,10 +195,15 @@ def _follow_folds(
 def find_partition(
     partitions: PartitionTable, version: int, topic: TopicProduceData, data: PartitionProduceData
 ) -> Partition:
-    """The partition that a request names, if this broker leads it; raises KafkaError."""
-    if version >= TOPIC_IDS_FROM:
-        return partitions.by_id(topic.topic_id, data.index)
-    return partitions.get(topic.name, data.index)
+    """The partition that a request names, if this broker leads it and clients may write to it.
+
+    Raises KafkaError.
+    """
+    name = partitions.name_of(topic.topic_id) if version >= TOPIC_IDS_FROM else topic.name
+    partition = partitions.get(name, data.index)
+    if partition.is_filled:
+        raise filled_by_view(partition.topic)
+    return partition
 
 
 def _find_taking(

@@ -45,6 +45,8 @@ class Metrics:
     view_records_delivered: int = _counter("forebay_view_records_delivered_total")
     view_records_invalid: int = _counter("forebay_view_records_invalid_total")
     view_cached_bytes: int = _counter("forebay_view_cached_bytes_total")
+    view_records_copied: int = _counter("forebay_view_records_copied_total")
+    view_offsets_missed: int = _counter("forebay_view_offsets_missed_total")
     dead_letters: int = _counter("forebay_dead_letters_total")
     delayed_fired: int = _counter("forebay_delayed_fired_total")
     delayed_late_ms: int = _counter("forebay_delayed_late_ms_total")

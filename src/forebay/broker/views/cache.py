@@ -182,9 +182,10 @@ class ViewCache:
     # -- in a thread -----------------------------------------------------------------------------------
 
     def add(self, view: ViewImage, found: LogSlice, generation: int, filtered: Filtered) -> None:
-        """A slice was filtered: write it down if it is the next one of a closed segment."""
+        """A slice was filtered, of a view that shows the same tomorrow as today: write it down if it is the
+        next one of a closed segment."""
         segment, part = found.segment, found.range
-        if segment is None or part is None or not filtered.whole or not is_constant(view):
+        if segment is None or part is None or not filtered.whole:
             return
         if segment.next_base == NO_NEXT or self._bytes_max() <= 0:
             return
@@ -261,9 +262,3 @@ class ViewCache:
 def _is_of(entry: CachedSegment, segment: Segment, generation: int) -> bool:
     is_same = entry.segment is segment and entry.generation == generation
     return is_same and entry.next_position <= segment.size
-
-
-def is_constant(view: ViewImage) -> bool:
-    """Whether a view shows the same tomorrow as today. Told by the text, and rather too seldom."""
-    text = f"{view.where or ''} {view.select or ''}".lower()
-    return "now" not in text and "current" not in text

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from forebay.broker.cluster.topic_changes import TopicChanges
+from forebay.broker.live_config import LiveConfig
 from forebay.broker.worker_threads import WorkerThreads
-from forebay.core.cluster.image import ClusterImage
-from forebay.core.views.catalog import NewView, create_view
+from forebay.core.cluster.image import Change, ClusterImage
+from forebay.core.views.catalog import NewView, create_view, materialize_view
 from forebay.core.views.view import compile_view
 from forebay.core.views.view_error import ViewError
 from forebay.errors import ErrorCode, KafkaError
 
 
 class ViewCreation:
-    def __init__(self, topic_changes: TopicChanges, workers: WorkerThreads) -> None:
+    def __init__(self, topic_changes: TopicChanges, settings: LiveConfig, workers: WorkerThreads) -> None:
         self._topic_changes = topic_changes
+        self._settings = settings
         self._workers = workers
 
     async def create(
@@ -21,10 +23,14 @@ class ViewCreation:
     ) -> ClusterImage:
         """The image with the view. Raises KafkaError, with the place in the query where it is wrong."""
         await self._workers.run(lambda: _check(new))
-        return await self._topic_changes.carry_out(
-            lambda image: create_view(image, new, partitions=partitions, replicas=replicas),
-            validate_only=validate_only,
-        )
+
+        def plan(image: ClusterImage) -> list[Change]:
+            if new.materialize:
+                broker = self._settings.current
+                return materialize_view(image, broker, new, partitions=partitions, replicas=replicas)
+            return create_view(image, new, partitions=partitions, replicas=replicas)
+
+        return await self._topic_changes.carry_out(plan, validate_only=validate_only)
 
 
 def _check(new: NewView) -> None:

@@ -59,8 +59,9 @@ class ViewFilters:
         self._metrics = metrics
         self.cache = cache
         self._decompress_max_bytes = decompress_max_bytes
-        self._compiled: dict[bytes, CompiledView] = {}
-        """By the id of the view: a view is never altered. Threads add, the loop removes."""
+        self._compiled: dict[bytes, CompiledView | str] = {}
+        """By the id of the view, which is never altered: what it was compiled to, or why it cannot be.
+        Threads add, the loop removes."""
         self._closed = False
 
     async def run(self, view: ViewImage, source: Source) -> Filtered:
@@ -79,7 +80,7 @@ class ViewFilters:
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
         """Forget the queries of views that are gone, and what they have shown."""
-        if after.views is not before.views:
+        if after.view_names is not before.view_names:
             self.cache.keep(after.view_names)
             for view_id in [each for each in self._compiled if each not in after.view_names]:
                 self._compiled.pop(view_id, None)
@@ -99,6 +100,8 @@ class ViewFilters:
         compiled = self._compiled.get(view.view_id)
         if compiled is None:
             compiled = self._compiled[view.view_id] = _compile(view)
+        if isinstance(compiled, str):
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, compiled)
         found = source.found
         try:
             filtered = filter_batches(
@@ -112,7 +115,8 @@ class ViewFilters:
                 decompress_max_bytes=self._decompress_max_bytes(),
                 spend=Pace(self._clock).spend,
             )
-            self.cache.add(view, found, source.generation, filtered)
+            if compiled.is_constant and not view.materialized:
+                self.cache.add(view, found, source.generation, filtered)
             return filtered
         except FileClosed:
             raise
@@ -124,10 +128,13 @@ class ViewFilters:
             ) from error
 
 
-def _compile(view: ViewImage) -> CompiledView:
-    try:
-        return compile_view(view.where, view.select, keep_tombstones=view.keep_tombstones)
-    except ViewError as error:
-        # It was accepted by a broker that knows more.
-        log.warning("a view cannot be read here", extra={"view": view.name, "reason": str(error)})
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
+def _compile(view: ViewImage) -> CompiledView | str:
+    """The query, or why it cannot be used here: a broker that knows more has accepted it."""
+    reason = "it was made by a later version of Forebay: upgrade this broker"
+    if view.is_known:
+        try:
+            return compile_view(view.where, view.select, keep_tombstones=view.keep_tombstones)
+        except ViewError as error:
+            reason = str(error)
+    log.warning("a view cannot be read here", extra={"view": view.name, "reason": reason})
+    return f"view {view.name!r} cannot be read here: {reason}"

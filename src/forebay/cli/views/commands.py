@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from forebay.cli import deletion
-from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, settle
-from forebay.cli.log_offsets import ends_of
+from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, pairs_option, settle
+from forebay.cli.log_offsets import Place, ends_of
 from forebay.cli.output import json_option, print_json, print_table
 from forebay.cli.views.described import View, read_views
 from forebay.cli.wire import WireConnection
-from forebay.core.views.catalog import KEEP_TOMBSTONES, SELECT, SOURCE, WHERE
+from forebay.core.views.catalog import KEEP_TOMBSTONES, MATERIALIZE, SELECT, SOURCE, WHERE
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+_KINDS = {False: "filter", True: "topic"}
+"""By whether it is materialized."""
 
 
 @click.group()
@@ -38,11 +44,34 @@ def view() -> None:
 @click.option(
     "--keep-tombstones", is_flag=True, help="Show messages without a value even if the condition needs one."
 )
+@click.option(
+    "--materialize", is_flag=True, help="Store what it shows in a topic of its own, which brokers fill."
+)
+@click.option(
+    "--replication-factor", type=click.IntRange(min=1), help="Replicas of that topic. [default: the broker's]"
+)
+@pairs_option(
+    "--config", "configs", metavar="KEY=VALUE", help="A setting of that topic, such as retention.ms=-1."
+)
 @client_options
 def create(
-    name: str, source: str, where: str | None, select: str | None, keep_tombstones: bool, client: Client
+    name: str,
+    source: str,
+    where: str | None,
+    select: str | None,
+    keep_tombstones: bool,
+    materialize: bool,
+    replication_factor: int | None,
+    configs: list[tuple[str, str]],
+    client: Client,
 ) -> None:
-    """Create a view of a topic. Consumers read it like a topic."""
+    """Create a view of a topic. Consumers read it like a topic.
+
+    With --materialize it is a topic: filled exactly once, read as fast as any, and kept when the source
+    deletes its messages. The settings are for that topic.
+    """
+    if (replication_factor or configs) and not materialize:
+        raise click.UsageError("--replication-factor and --config are for views with --materialize")
     from confluent_kafka.admin import NewTopic
 
     settings = {SOURCE: source, WHERE: where, SELECT: select}
@@ -50,9 +79,12 @@ def create(
     if keep_tombstones:
         query[KEEP_TOMBSTONES] = "true"
     admin = client.admin()
-    new = NewTopic(name, num_partitions=-1, replication_factor=-1, config=query)
+    if materialize:
+        query |= {MATERIALIZE: "true", **dict(configs)}
+    new = NewTopic(name, num_partitions=-1, replication_factor=replication_factor or -1, config=query)
     settle(admin.create_topics([new], request_timeout=REQUEST_SECONDS)[name])
-    click.echo(f"created view {name} of topic {source}")
+    kind = "materialized view" if materialize else "view"
+    click.echo(f"created {kind} {name} of topic {source}")
 
 
 @view.command(name="list")
@@ -65,8 +97,11 @@ def list_(as_json: bool, client: Client) -> None:
     if as_json:
         print_json(views)
     elif views:
-        rows = [(each["name"], each["source"], each["where"], each["select"]) for each in views]
-        print_table(("VIEW", "OF", "WHERE", "SELECT"), rows)
+        rows = [
+            (each["name"], each["source"], _KINDS[each["materialized"]], each["where"], each["select"])
+            for each in views
+        ]
+        print_table(("VIEW", "OF", "KIND", "WHERE", "SELECT"), rows)
     else:
         click.echo("no views yet: `forebay view create NAME --from TOPIC` makes one", err=True)
 
@@ -76,21 +111,28 @@ def list_(as_json: bool, client: Client) -> None:
 @json_option
 @client_options
 def describe(name: str, as_json: bool, client: Client) -> None:
-    """Show the query of a view, and the offsets of its partitions, which are those of its source."""
+    """Show the query of a view, and the offsets of its partitions, which are those of its source.
+
+    Of a materialized one, also how far it is behind its source.
+    """
     found = _existing(client, name)
     admin = client.admin()
     places = [(name, index) for index in client.partitions(admin, name)]
     starts, ends = ends_of(admin, places)
-    partitions = [
+    partitions: list[dict[str, Any]] = [
         {"partition": place[1], "start_offset": starts.found.get(place), "end_offset": ends.found.get(place)}
         for place in places
     ]
+    if found.materialized:
+        lags = _lags(admin, found.source, ends.found)
+        partitions = [{**each, "lag": lags.get(each["partition"])} for each in partitions]
     if as_json:
         print_json({**asdict(found), "partitions": partitions})
         return
     for key, value in _lines(found).items():
         click.echo(f"{key:>8}  {value}")
-    print_table(("PARTITION", "START", "END"), [list(each.values()) for each in partitions])
+    columns = ("PARTITION", "START", "END", "LAG") if found.materialized else ("PARTITION", "START", "END")
+    print_table(columns, [list(each.values()) for each in partitions])
 
 
 @view.command()
@@ -98,12 +140,23 @@ def describe(name: str, as_json: bool, client: Client) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @client_options
 def delete(name: str, yes: bool, client: Client) -> None:
-    """Delete a view. Its source keeps all messages."""
-    _existing(client, name)
+    """Delete a view. Its source keeps all messages; a materialized view is deleted with its own."""
+    found = _existing(client, name)
     if not yes:
-        deletion.confirm([name], "what groups have committed for it")
+        lost = "what groups have committed for it"
+        deletion.confirm([name], f"its messages, and {lost}" if found.materialized else lost)
     admin = client.admin()
     deletion.settle_each("view", admin.delete_topics([name], request_timeout=REQUEST_SECONDS))
+
+
+def _lags(admin: AdminClient, source: str, ends: Mapping[Place, int]) -> dict[int, int]:
+    """How many offsets of its source each partition has not got to yet."""
+    _, source_ends = ends_of(admin, [(source, index) for _, index in ends])
+    return {
+        index: max(source_ends.found[source, index] - end, 0)
+        for (_, index), end in ends.items()
+        if (source, index) in source_ends.found
+    }
 
 
 def _existing(client: Client, name: str) -> View:
@@ -117,6 +170,7 @@ def _existing(client: Client, name: str) -> View:
 def _lines(found: View) -> Mapping[str, Any]:
     return {
         "view": found.name,
+        **({"kind": "materialized: a topic that brokers fill"} if found.materialized else {}),
         "of": found.source,
         "where": found.where or "(every message)",
         "select": found.select or "(the value as it is)",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from forebay.cli.wire import WireConnection, check
 from forebay.core.cluster.resources import ResourceType
-from forebay.core.views.catalog import KEEP_TOMBSTONES, SELECT, SOURCE, WHERE
+from forebay.core.views.catalog import KEEP_TOMBSTONES, MATERIALIZE, SELECT, SOURCE, WHERE
 from forebay.errors import ErrorCode
 from forebay.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -24,6 +24,7 @@ class View:
     where: str | None
     select: str | None
     keep_tombstones: bool
+    materialized: bool = False
 
 
 def read_views(connection: WireConnection, names: Collection[str] | None = None) -> dict[str, View]:
@@ -36,7 +37,7 @@ def read_views(connection: WireConnection, names: Collection[str] | None = None)
             DescribeConfigsResource(
                 resource_type=ResourceType.TOPIC,
                 resource_name=name,
-                configuration_keys=[SOURCE, WHERE, SELECT, KEEP_TOMBSTONES],
+                configuration_keys=[SOURCE, WHERE, SELECT, KEEP_TOMBSTONES, MATERIALIZE],
             )
             for name in wanted
         ]
@@ -54,6 +55,7 @@ def read_views(connection: WireConnection, names: Collection[str] | None = None)
                 where=settings.get(WHERE),
                 select=settings.get(SELECT),
                 keep_tombstones=settings.get(KEEP_TOMBSTONES) == "true",
+                materialized=settings.get(MATERIALIZE) == "true",
             )
     return views
 

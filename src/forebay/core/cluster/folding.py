@@ -21,10 +21,12 @@ from forebay.core.cluster.image import Change, ClusterImage, PartitionDeleted, T
 from forebay.core.cluster.topic_folds import Fold, Folding
 from forebay.core.cluster.topics import (
     KEEPS_COUNT,
+    check_not_filled,
     check_own,
     check_settled,
     create_partitions,
     existing_topic,
+    filled_from,
 )
 from forebay.errors import ErrorCode, KafkaError
 
@@ -51,6 +53,8 @@ def fold_topic(
     """Close the partitions from `request.count` on. Raises KafkaError INVALID_PARTITIONS."""
     count, current = request.count, len(topic.partitions)
     check_own(topic.name, KEEPS_COUNT)
+    check_not_filled(image, topic.name)
+    _check_fills(image, topic)
     _check(topic, request)
     _check_settings(
         topic,
@@ -70,6 +74,13 @@ def fold_topic(
         generation=generation,
     )
     return [TopicPut(record=replace(topic.record, folding=folding))]
+
+
+def _check_fills(image: ClusterImage, topic: TopicImage) -> None:
+    fills = sorted(filled.name for filled in filled_from(image, topic))
+    if fills:
+        names = ", ".join(map(repr, fills))
+        raise _refused(f"{topic.name!r} fills the materialized views {names}: delete them first")
 
 
 def _check(topic: TopicImage, request: FoldRequest) -> None:

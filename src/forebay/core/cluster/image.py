@@ -226,8 +226,10 @@ class ClusterImage:
     broker_configs: Mapping[str, ConfigImage] = field(default_factory=dict)
     group_configs: Mapping[str, ConfigImage] = field(default_factory=dict)
     views: Mapping[str, ViewImage] = field(default_factory=dict)
+    fills: Mapping[str, ViewImage] = field(default_factory=dict)
+    """Materialized views: topics that brokers fill, by name."""
     view_names: Mapping[bytes, str] = field(default_factory=dict)
-    """View id to name."""
+    """View id to name, of both."""
     controller: int = NO_CONTROLLER
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
@@ -277,7 +279,7 @@ class _Draft:
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
         self._controller = image.controller
-        self._views = ViewsDraft(image.views, image.view_names)
+        self._views = ViewsDraft(image.views, image.fills, image.view_names)
         self._brokers: dict[int, BrokerRegistration] | None = None
         self._topics: dict[str, TopicImage] | None = None
         self._names: dict[bytes, str] | None = None
@@ -302,10 +304,8 @@ class _Draft:
                 self._broker_map().pop(broker_id, None)
             case ControllerPut(id=broker_id):
                 self._controller = broker_id
-            case ViewPut(view=view):
-                self._views.put(view)
-            case ViewDeleted(name=name):
-                self._views.delete(name)
+            case ViewPut() | ViewDeleted():
+                self._views.apply(change)
 
     def finish(self, revision: int) -> ClusterImage:
         for name, states in self._partitions.items():
@@ -322,6 +322,7 @@ class _Draft:
             broker_configs=self._configs.get(ConfigOwner.BROKER, image.broker_configs),
             group_configs=self._configs.get(ConfigOwner.GROUP, image.group_configs),
             views=self._views.views,
+            fills=self._views.fills,
             view_names=self._views.names,
             controller=self._controller,
         )

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from forebay.core.cluster.image import BrokerRegistration, PartitionState, TopicRecord
 from forebay.core.cluster.topic_folds import Fold, Folding, Growth
-from forebay.core.cluster.view_image import ViewImage
+from forebay.core.cluster.view_image import FORMAT, FORMAT_MATERIALIZED, ViewImage
 from forebay.errors import ProtocolError
 
 T = TypeVar("T")
@@ -160,26 +160,32 @@ def decode_overrides(name: str, value: bytes) -> dict[str, str]:
 
 
 def encode_view(view: ViewImage) -> bytes:
-    return _dump(
-        {
-            "id": topic_id_text(view.view_id),
-            "source": topic_id_text(view.source_id),
-            "where": view.where,
-            "select": view.select,
-            "keep_tombstones": view.keep_tombstones,
-        }
-    )
+    fields: dict[str, Any] = {
+        "format": FORMAT_MATERIALIZED if view.materialized else FORMAT,
+        "id": topic_id_text(view.view_id),
+        "source": topic_id_text(view.source_id),
+        "where": view.where,
+        "select": view.select,
+        "keep_tombstones": view.keep_tombstones,
+    }
+    if view.materialized:
+        fields |= {"materialized": True}
+    return _dump(fields)
 
 
 def decode_view(name: str, value: bytes, mod_revision: int) -> ViewImage:
+    """Also of a later version: there is a view of that name, even if it cannot be read here."""
+
     def read(fields: Mapping[str, Any]) -> ViewImage:
         return ViewImage(
             name=name,
             view_id=parse_topic_id(fields["id"]),
             source_id=parse_topic_id(fields["source"]),
-            where=_text(fields["where"]),
-            select=_text(fields["select"]),
-            keep_tombstones=bool(fields["keep_tombstones"]),
+            where=_text(fields.get("where")),
+            select=_text(fields.get("select")),
+            keep_tombstones=bool(fields.get("keep_tombstones", False)),
+            materialized=bool(fields.get("materialized", False)),
+            format=int(fields.get("format", FORMAT)),
             revision=mod_revision,
         )
 

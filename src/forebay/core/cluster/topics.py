@@ -24,7 +24,8 @@ from forebay.core.cluster.image import (
     TopicRecord,
 )
 from forebay.core.cluster.placement import Assignment, place, staying
-from forebay.core.cluster.topic_folds import GENERATIONS_END
+from forebay.core.cluster.topic_folds import GENERATIONS_END, Folding
+from forebay.core.cluster.view_image import ViewDeleted
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 
 INTERNAL_TOPICS = ("__consumer_offsets", "__forebay_moves", "__share_group_state", "__transaction_state")
@@ -44,7 +45,8 @@ class NamesView(KafkaError):
     """A view was named where only a topic will do."""
 
     def __init__(self, image: ClusterImage, name: str) -> None:
-        source = image.topic_names.get(image.views[name].source_id)
+        view = image.views.get(name) or image.fills[name]
+        source = image.topic_names.get(view.source_id)
         hint = "" if source is None else f"; its messages are those of topic {source!r}"
         super().__init__(
             ErrorCode.POLICY_VIOLATION, f"{name!r} is a view, which can only be read and deleted{hint}"
@@ -98,13 +100,16 @@ def delete_topic(image: ClusterImage, broker: BrokerConfig, name: str) -> list[C
     check_own(name, "cannot be deleted: brokers keep the state of groups or transactions there")
     _check_unseen(image, topic)
     changes: list[Change] = [TopicDeleted(name=name, topic_id=topic.topic_id)]
+    if name in image.fills:
+        changes.append(ViewDeleted(name=name))
     if image.topic_config(name).overrides:
         changes.append(ConfigPut(owner=ConfigOwner.TOPIC, name=name, overrides={}))
     return changes
 
 
 def _check_unseen(image: ClusterImage, topic: TopicImage) -> None:
-    views = sorted(view.name for view in image.views.values() if view.source_id == topic.topic_id)
+    shown_by = (*image.views.values(), *image.fills.values())
+    views = sorted(view.name for view in shown_by if view.source_id == topic.topic_id)
     if views:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
@@ -124,10 +129,12 @@ def create_partitions(
 ) -> list[Change]:
     """More partitions, up to `count` that take messages; `assignment` gives the replicas of the new ones.
 
-    Closed ones take messages again before new ones are made.
+    Closed ones take messages again before new ones are made. Topics that are filled from this one get as many
+    new ones, in the same change.
     """
     topic = existing_topic(image, name)
     check_own(name, KEEPS_COUNT)
+    check_not_filled(image, name)
     current = len(topic.partitions)
     _check_count(topic, count)
     new_count = max(count - current, 0)
@@ -139,8 +146,30 @@ def create_partitions(
     folding = topic.record.folding
     if folding is not None:
         folding = regrown(folding, topic.closed_from, count)
-    assigned = (*topic.record.assignment, *added)
-    return [TopicPut(record=replace(topic.record, assignment=assigned, folding=folding))]
+    changes: list[Change] = [TopicPut(record=_with_more(topic, added, folding))]
+    fills = filled_from(image, topic) if new_count else []
+    changes += [TopicPut(record=_with_more(each, _place_more(image, each, new_count))) for each in fills]
+    return changes
+
+
+def _with_more(topic: TopicImage, added: Assignment, folding: Folding | None = None) -> TopicRecord:
+    return replace(topic.record, assignment=(*topic.record.assignment, *added), folding=folding)
+
+
+def filled_from(image: ClusterImage, topic: TopicImage) -> list[TopicImage]:
+    """The materialized views of a topic."""
+    fills = (view for view in image.fills.values() if view.source_id == topic.topic_id)
+    return [image.topics[view.name] for view in fills if view.name in image.topics]
+
+
+def check_not_filled(image: ClusterImage, name: str) -> None:
+    """Refuse to change the number of partitions of a materialized view."""
+    if name in image.fills:
+        source = image.topic_names.get(image.fills[name].source_id)
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{name!r} is a materialized view: it has as many partitions as {source!r}, and grows with it",
+        )
 
 
 def existing_topic(image: ClusterImage, name: str) -> TopicImage:

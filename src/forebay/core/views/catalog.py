@@ -1,7 +1,8 @@
 """The views of a cluster: what clients may read by name, and what an administrator asks of views.
 
 To clients a view is a topic. It has its own name and id, and everything else of its source: partitions,
-leaders, epochs, offsets. A view whose source is gone is not readable.
+leaders, epochs, offsets. A view whose source is gone is not readable. A materialized view is a topic of its
+own; what is here is its creation.
 
 It is created as a topic is, by CreateTopics, with settings that no topic has, so that every client and tool
 can do it. It is deleted by DeleteTopics. DescribeConfigs shows the same settings. It cannot be altered.
@@ -11,20 +12,24 @@ Decisions are made on an image: the changes to write, or the error to answer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from forebay.config import BrokerConfig
 from forebay.core.cluster.image import Change, ClusterImage, TopicImage, TopicPut
-from forebay.core.cluster.topics import DEFAULT, INTERNAL_TOPICS, check_new_name
-from forebay.core.cluster.view_image import ViewDeleted, ViewImage, ViewPut
+from forebay.core.cluster.topics import DEFAULT, INTERNAL_TOPICS, NewTopic, check_new_name, create_topic
+from forebay.core.cluster.view_image import FORMAT, FORMAT_MATERIALIZED, ViewDeleted, ViewImage, ViewPut
 from forebay.errors import ErrorCode, KafkaError
 
 SOURCE = "forebay.view.source"
 WHERE = "forebay.view.where"
 SELECT = "forebay.view.select"
 KEEP_TOMBSTONES = "forebay.view.keep.tombstones"
+MATERIALIZE = "forebay.view.materialize"
 
 _PREFIX = "forebay.view."
+_SETTINGS = frozenset({SOURCE, WHERE, SELECT, KEEP_TOMBSTONES, MATERIALIZE})
 _BOOLEANS = {"true": True, "false": False}
+_NOT_FILLED = ("forebay.delay.enable", "forebay.delay.ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +40,11 @@ class NewView:
     where: str | None = None
     select: str | None = None
     keep_tombstones: bool = False
+    materialize: bool = False
+    topic_id: bytes = b""
+    """Of the topic that is filled, if it is materialized."""
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+    """The settings of that topic."""
 
 
 def names_view_settings(configs: Iterable[str]) -> bool:
@@ -46,25 +56,38 @@ def names_only_view_settings(keys: Iterable[str]) -> bool:
     return all(key.startswith(_PREFIX) for key in keys)
 
 
-def new_view(name: str, view_id: bytes, configs: Mapping[str, str | None]) -> NewView:
+def new_view(name: str, view_id: bytes, configs: Mapping[str, str | None], topic_id: bytes = b"") -> NewView:
     """What a request for a new topic with these settings means. Raises KafkaError."""
-    unknown = sorted(configs.keys() - {SOURCE, WHERE, SELECT, KEEP_TOMBSTONES})
+    own = {key: value for key, value in configs.items() if key in _SETTINGS}
+    others = {key: value for key, value in configs.items() if key not in _SETTINGS}
+    materialize = _boolean(own, MATERIALIZE)
+    unknown = sorted(key for key in others if not materialize or key.startswith(_PREFIX))
     if unknown:
         raise _bad_config(f"a view has no setting {', '.join(unknown)}: it is as its source is set")
-    source = configs.get(SOURCE)
+    source = own.get(SOURCE)
     if not source:
         raise _bad_config(f"a view needs {SOURCE}, the topic that it shows")
-    kept = (configs.get(KEEP_TOMBSTONES) or "false").lower()
-    if kept not in _BOOLEANS:
-        raise _bad_config(f"{KEEP_TOMBSTONES} is true or false, not {kept!r}")
+    for key in _NOT_FILLED:
+        if key in others:
+            raise _bad_config(f"{key} is for topics that producers write to: set it for {source!r}")
     return NewView(
         name=name,
         view_id=view_id,
         source=source,
-        where=configs.get(WHERE) or None,
-        select=configs.get(SELECT) or None,
-        keep_tombstones=_BOOLEANS[kept],
+        where=own.get(WHERE) or None,
+        select=own.get(SELECT) or None,
+        keep_tombstones=_boolean(own, KEEP_TOMBSTONES),
+        materialize=materialize,
+        topic_id=topic_id,
+        configs=others,
     )
+
+
+def _boolean(settings: Mapping[str, str | None], key: str) -> bool:
+    text = (settings.get(key) or "false").lower()
+    if text not in _BOOLEANS:
+        raise _bad_config(f"{key} is true or false, not {text!r}")
+    return _BOOLEANS[text]
 
 
 def create_view(
@@ -72,7 +95,43 @@ def create_view(
 ) -> list[Change]:
     """Its source is written again as it is, so that nobody deletes it without having seen the view."""
     check_new_name(image, new.name)
-    if new.source in image.views:
+    source = _source(image, new, partitions)
+    if replicas not in (DEFAULT, source.replication_factor):
+        problem = f"a view has the replicas of its source, which are {source.replication_factor}"
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
+    return [ViewPut(view=_view_image(new, source)), TopicPut(record=source.record)]
+
+
+def materialize_view(
+    image: ClusterImage,
+    broker: BrokerConfig,
+    new: NewView,
+    *,
+    partitions: int = DEFAULT,
+    replicas: int = DEFAULT,
+) -> list[Change]:
+    """A topic with as many partitions as the source has, and what it is filled by, all in one."""
+    check_new_name(image, new.name)
+    source = _source(image, new, partitions)
+    if source.closed_from < len(source.partitions):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"partitions of {source.name!r} are being folded: materialize it when they are gone",
+        )
+    topic = NewTopic(
+        name=new.name,
+        topic_id=new.topic_id,
+        num_partitions=len(source.partitions),
+        replication_factor=replicas,
+        configs=new.configs,
+    )
+    made = create_topic(image, broker, topic)
+    return [ViewPut(view=_view_image(new, source)), TopicPut(record=source.record), *made]
+
+
+def _source(image: ClusterImage, new: NewView, partitions: int) -> TopicImage:
+    """The topic that a new view shows. Raises KafkaError."""
+    if new.source in image.views or new.source in image.fills:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"{new.source!r} is a view itself: make one of its source instead"
         )
@@ -86,18 +145,20 @@ def create_view(
     if partitions not in (DEFAULT, len(source.partitions)):
         problem = f"a view has the partitions of its source, which are {len(source.partitions)}"
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, problem)
-    if replicas not in (DEFAULT, source.replication_factor):
-        problem = f"a view has the replicas of its source, which are {source.replication_factor}"
-        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
-    view = ViewImage(
+    return source
+
+
+def _view_image(new: NewView, source: TopicImage) -> ViewImage:
+    return ViewImage(
         name=new.name,
         view_id=new.view_id,
         source_id=source.topic_id,
         where=new.where,
         select=new.select,
         keep_tombstones=new.keep_tombstones,
+        materialized=new.materialize,
+        format=FORMAT_MATERIALIZED if new.materialize else FORMAT,
     )
-    return [ViewPut(view=view), TopicPut(record=source.record)]
 
 
 def delete_view(view: ViewImage) -> list[Change]:
@@ -111,6 +172,7 @@ def view_settings(image: ClusterImage, view: ViewImage) -> dict[str, str]:
         WHERE: view.where,
         SELECT: view.select,
         KEEP_TOMBSTONES: str(view.keep_tombstones).lower(),
+        MATERIALIZE: "true" if view.materialized else None,
     }
     return {key: value for key, value in settings.items() if value is not None}
 
@@ -136,8 +198,10 @@ def readable_topic(image: ClusterImage, name: str) -> TopicImage | None:
 
 
 def readable_topic_by_id(image: ClusterImage, topic_id: bytes) -> TopicImage | None:
-    name = image.topic_names.get(topic_id) or image.view_names.get(topic_id)
-    return None if name is None else readable_topic(image, name)
+    topic, name = image.topic_by_id(topic_id), image.view_names.get(topic_id)
+    if topic is None and name is not None and name in image.views:
+        return _as_topic(image, image.views[name])
+    return topic
 
 
 def named_topic(image: ClusterImage, topic: str | bytes) -> TopicImage | None:
@@ -152,10 +216,10 @@ def source_of(image: ClusterImage, name: str) -> str:
 
 
 def view_named(image: ClusterImage, topic: str | bytes) -> ViewImage | None:
-    """The view of this name or id, if there is one."""
+    """The view of this name or id, if there is one. By its id, also the one that a topic is filled by."""
     if isinstance(topic, bytes):
         name = image.view_names.get(topic)
-        return None if name is None else image.views[name]
+        return None if name is None else image.views.get(name) or image.fills[name]
     return None if topic in image.topics else image.views.get(topic)
 
 

@@ -244,3 +244,8 @@ def uses_record(expression: Expression) -> bool:
             case Path() | HeaderOf() | Column():
                 return True
     return False
+
+
+def uses_time(expression: Expression) -> bool:
+    """Whether an expression depends on the time at which it is evaluated."""
+    return any(isinstance(part, Now) for part in all_parts(expression))

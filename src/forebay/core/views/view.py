@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from forebay.core.views.compiler import Compiler, Test
-from forebay.core.views.expressions import And, Expression, NamedExpression, uses_record, uses_row, uses_value
+from forebay.core.views.expressions import (
+    And,
+    Expression,
+    NamedExpression,
+    uses_record,
+    uses_row,
+    uses_time,
+    uses_value,
+)
 from forebay.core.views.prefilter import needles_of
 from forebay.core.views.projection import projection
 from forebay.core.views.rows import Scope
@@ -32,6 +40,8 @@ class CompiledView:
     """One of them is in every record that is delivered; None if nothing is known."""
     is_per_record: bool
     """False if a condition says the same of all records of a partition."""
+    is_constant: bool
+    """Whether it shows the same tomorrow as today."""
 
     def for_all(self, scope: Scope) -> bool | None:
         """Whether all records of a partition are let through, or none; None if each has to be looked at."""
@@ -72,6 +82,7 @@ def _compiled(
         uses_value=any(map(uses_value, expressions)),
         needles=None if found is None else tuple(sorted(found)),
         is_per_record=any(map(uses_record, conditions)),
+        is_constant=not any(map(uses_time, expressions)),
     )
 
 

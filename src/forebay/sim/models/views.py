@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 
 from forebay.core.topic_partition import TopicPartition
 from forebay.sim.models.facts import Content, name_of
-from forebay.sim.world.places import SHOWN_EVERY, VIEWS
+from forebay.sim.world.places import FILLS, SHOWN_EVERY, VIEWS
 
 
 def source_of(at: TopicPartition) -> TopicPartition:
     """The partition that a partition of a view shows."""
-    return VIEWS[at[0]], at[1]
+    return (VIEWS.get(at[0]) or FILLS[at[0]]), at[1]
 
 
 class Views:

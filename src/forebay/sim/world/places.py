@@ -48,6 +48,9 @@ FOLDED_TO = 2
 VIEWS = {"shown-exact": "exact", "shown-plain": "plain"}
 """Only in some stories: views, and the topics that they show."""
 SHOWN: list[TopicPartition] = [("shown-exact", 0), ("shown-exact", 1), ("shown-plain", 0)]
+FILLS = {"filled-exact": "exact", "filled-plain": "plain"}
+"""Only in some stories: materialized views, and the topics that they are filled from."""
+FILLED: list[TopicPartition] = [("filled-exact", 0), ("filled-exact", 1), ("filled-plain", 0)]
 SHOWN_EVERY = 3
 """A view shows the offsets that this number divides."""
 ALARMS: TopicPartition = ("alarms", 0)

@@ -78,8 +78,9 @@ class Note(NamedTuple):
 
 
 def is_note(header: BatchHeader) -> bool:
-    """Whether a batch is a note: markers, the other control batches, have a producer."""
-    return header.is_control and header.producer_id < 0
+    """Whether a batch is a note. Of other control batches, markers have a producer, and what stands for gaps
+    in materialized views (core/views/copying.py) has a sequence."""
+    return header.is_control and header.producer_id < 0 and header.base_sequence < 0
 
 
 def binds(note: BatchHeader, after: BatchHeader) -> bool:

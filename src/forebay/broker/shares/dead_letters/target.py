@@ -43,6 +43,8 @@ class DeadLetterTargets:
         topic = image.topics.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r} yet")
+        if name in image.fills:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{name!r} is a view; name another topic")
         config = TopicConfig.resolve(self._settings.current, image.topic_config(name).overrides)
         if not config.takes_dead_letters:
             raise KafkaError(

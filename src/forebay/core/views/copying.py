@@ -1,0 +1,140 @@
+"""What a materialized view stores of its source.
+
+A batch keeps the offsets that it has in the source. So the end of the view's log is at the same time how far
+the source has been read: a message and the position behind it are one write, and nothing can come between
+them. Where nothing matches, a control batch of a type that means nothing to clients stands for the offsets.
+
+Nothing is stored of producers: their numbers and transactions are the source's. What is aborted is left out.
+The sequence number of a batch means nothing without a producer, so it has the leader epoch of the source in
+which the batch was written: by it the source finds out whether it still has what was copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import NamedTuple
+
+from forebay.errors import ProtocolError
+from forebay.wire.batch import (
+    CONTROL,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NOTED,
+    TRANSACTIONAL,
+    BatchHeader,
+    assemble,
+    build_batch,
+    crc_ok,
+    read_marker,
+    records,
+    split,
+)
+from forebay.wire.records import Record
+
+UNKNOWN_EPOCH = -1
+
+_DELTA_MAX = 2**31 - 1
+_GAP_KEY = Struct(">hh").pack(0, 0x4656)
+"""Version 0, and a type of our own."""
+
+
+class Aborted(NamedTuple):
+    """A transaction that was aborted, as a fetch tells it."""
+
+    producer_id: int
+    first_offset: int
+
+
+class Copied(NamedTuple):
+    batches: list[bytearray]
+    """At the source's offsets. The leader epoch is the caller's to set."""
+    next_offset: int
+    """Where to go on: what lies before it is in the batches, or not shown."""
+    epoch: int
+    """The leader epoch of the source's last batch before that offset."""
+    max_timestamp: int
+    record_count: int
+
+
+def copy_batches(data: memoryview, first_offset: int, aborted: Iterable[Aborted]) -> Copied:
+    """What is stored of a fetched part of the source. Raises ProtocolError if a batch is damaged."""
+    waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+    ended: set[int] = set()
+    """Producers in a transaction that was aborted."""
+    copies: list[bytearray] = []
+    next_offset, epoch, max_timestamp, count = first_offset, UNKNOWN_EPOCH, 0, 0
+    for position, header in split(data):
+        batch = data[position : position + header.size]
+        if not crc_ok(batch, 0, header.size):
+            raise ProtocolError(f"the batch at offset {header.base_offset} does not match its checksum")
+        while waiting and waiting[-1].first_offset <= header.last_offset:
+            ended.add(waiting.pop().producer_id)
+        next_offset = max(next_offset, header.next_offset)
+        epoch = max(epoch, header.partition_leader_epoch)
+        max_timestamp = max(max_timestamp, header.max_timestamp)
+        if header.is_control:
+            _end_transaction(batch, header, ended)
+        elif not (header.is_transactional and header.producer_id in ended):
+            copy, copied = _copy(batch, header, first_offset)
+            copies += copy
+            count += copied
+    return Copied(copies, next_offset, epoch, max_timestamp, count)
+
+
+def _end_transaction(batch: memoryview, header: BatchHeader, ended: set[int]) -> None:
+    if header.is_transactional and header.record_count:
+        marker = read_marker(batch)
+        if marker is not None and not marker.commit:
+            ended.discard(marker.producer_id)
+
+
+def _copy(batch: memoryview, header: BatchHeader, first_offset: int) -> tuple[list[bytearray], int]:
+    """The batch as it is stored, if it has records from this offset on; and how many."""
+    if not header.record_count or header.last_offset < first_offset:
+        return [], 0
+    epoch = max(header.partition_leader_epoch, 0)
+    if header.base_offset < first_offset:
+        return _cut(batch, header, first_offset, epoch)
+    stored = header._replace(
+        attributes=header.attributes & ~(TRANSACTIONAL | NOTED),
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=epoch,
+    )
+    return [assemble(stored, bytes(batch[HEADER_SIZE:]))], header.record_count
+
+
+def _cut(
+    batch: memoryview, header: BatchHeader, first_offset: int, epoch: int
+) -> tuple[list[bytearray], int]:
+    """Of a batch that begins too early: the source has deleted the first of its records."""
+    try:
+        kept = [record for record in records(batch) if record.offset >= first_offset]
+    except ProtocolError:
+        return [], 0  # its records make no sense: a view that has to read them does not show them either
+    if not kept:
+        return [], 0
+    attributes = header.attributes & LOG_APPEND_TIME
+    made = build_batch(
+        kept, codec=header.codec, base_offset=first_offset, base_sequence=epoch, attributes=attributes
+    )
+    return [made], len(kept)
+
+
+def gap_batch(first_offset: int, next_offset: int, *, epoch: int, timestamp: int) -> bytearray:
+    """What stands for offsets at which nothing is shown: no client takes it for a message."""
+    last_offset = next_offset - 1
+    return build_batch(
+        [Record(last_offset, max(timestamp, 0), _GAP_KEY, b"")],
+        base_offset=max(first_offset, last_offset - _DELTA_MAX),
+        base_sequence=max(epoch, 0),
+        attributes=CONTROL,
+    )
+
+
+def source_epoch(header: BatchHeader) -> int:
+    """The leader epoch of the source that a stored batch tells."""
+    return header.base_sequence if header.producer_id == NO_PRODUCER_ID else UNKNOWN_EPOCH
