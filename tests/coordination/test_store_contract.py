@@ -299,6 +299,14 @@ async def test_keys_end_with_their_lease(store: Store) -> None:
     assert [event.kind for event in events] == [EventKind.DELETE]
 
 
+async def test_keys_end_by_themselves_under_a_lease_that_nobody_keeps(store: Store) -> None:
+    lease = await store.expiring(1)
+    made = await store.txn(puts=[put("verdicts/1", "b", lease), put("topics/t")])
+    events = await take(store, "verdicts/", made.revision, 2)
+    assert [event.kind for event in events] == [EventKind.PUT, EventKind.DELETE]
+    assert await store.get("topics/t") is not None
+
+
 async def test_a_key_put_again_without_the_lease_outlives_it(store: Store) -> None:
     lease = await store.lease(10)
     await store.txn(puts=[put("a", lease=lease.id)])

@@ -11,6 +11,7 @@ from functools import partial
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.addresses import Addresses
+from forebay.broker.cluster.failovers import FailoverTimes
 from forebay.broker.cluster.peers import Peers
 from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.coordinators.groups import Groups
@@ -42,6 +43,7 @@ from forebay.broker.handlers import (
     describe_cluster,
     describe_configs,
     describe_delays,
+    describe_failovers,
     describe_groups,
     describe_log_dirs,
     describe_producers,
@@ -116,6 +118,7 @@ def api_table(
     moves: MoveJournal,
     producer_ids: ProducerIds,
     marker_appends: MarkerAppends,
+    failovers: FailoverTimes,
     write_cycle: WriteCycle,
     disk: Disk,
     background: Background,
@@ -193,6 +196,7 @@ def api_table(
         Endpoint(OWN_KEYS_FROM + 4, 0, 0, partial(alter_delays.handle, delays, background)),
         Endpoint(OWN_KEYS_FROM + 11, 0, 0, partial(folded_produce.handle, produce, peers)),
         Endpoint(OWN_KEYS_FROM + 12, 0, 0, partial(folded_producers.handle, partitions, peers)),
+        Endpoint(OWN_KEYS_FROM + 20, 0, 0, partial(describe_failovers.handle, failovers, background)),
     )
     table.update((endpoint.api_key, endpoint) for endpoint in endpoints)
     return table

@@ -152,6 +152,7 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         await stopping.wait()
         for task in leaving_first:
             task.cancel()
+        node.failover.watch.close()
         # A replica that fetches after it left the in-sync sets would rejoin them.
         node.replication.following.stop()
         await node.membership.leave()

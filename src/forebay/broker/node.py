@@ -15,6 +15,7 @@ from forebay.broker.cluster.peers import Peers, is_from_broker
 from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.composition.coordinators import Coordinators
 from forebay.broker.composition.delays import delay_service
+from forebay.broker.composition.failover import Failover
 from forebay.broker.composition.foundations import Foundations
 from forebay.broker.composition.local_partitions import LocalPartitions
 from forebay.broker.composition.replication import Replication
@@ -132,6 +133,7 @@ class Node:
             lease=self.lease,
             loop=self.loop,
         )
+        self.failover = Failover(base)
         self.topic_changes = TopicChanges(
             self.metadata, base.settings, self.assignment.all_open, new_id=lambda: entropy(16)
         )
@@ -207,6 +209,7 @@ class Node:
             moves=self.move_journal,
             producer_ids=self.coordinators.producer_ids,
             marker_appends=self.coordinators.marker_appends,
+            failovers=self.failover.times,
             write_cycle=self.write_cycle,
             disk=self.disk,
             background=self.background,
@@ -312,9 +315,11 @@ class Node:
         self.server.closed.listen(self.shares.connection_closed)
 
     def follow_metadata(self) -> None:
-        """The order in which parts are given a new image. Settings come first. Then the partitions take their
-        roles, before the coordinators look at what is led here; the controller decides last."""
+        """The order in which parts are given a new image. Settings come first, then whether this broker may
+        lead at all. Then the partitions take their roles, before the coordinators look at what is led here;
+        the controller decides last."""
         self.metadata.listen(self._follow_settings)
+        self.metadata.listen(self.membership.follow)
         self.metadata.listen(self.peers.follow)
         self.metadata.listen(self.assignment.follow)
         self.metadata.listen(self.replication.following.follow)
@@ -326,6 +331,8 @@ class Node:
         self.metadata.listen(self.transactions.follow)
         self.metadata.listen(self.filters.follow)
         self.metadata.listen(self.controller.follow)
+        if self.failover.enabled:
+            self.metadata.listen(self.failover.watch.follow)
 
     def _follow_settings(self, before: ClusterImage, after: ClusterImage) -> None:
         if after.broker_configs is not before.broker_configs:

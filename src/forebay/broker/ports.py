@@ -57,7 +57,7 @@ class Network(Protocol):
         """Bind an address; every connection to it is handed over as a stream. Raises OSError."""
 
     async def connect(self, host: str, port: int) -> Stream:
-        """Raises OSError."""
+        """Raises ConnectionRefusedError if nobody listens there, and other kinds of OSError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

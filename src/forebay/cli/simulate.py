@@ -76,5 +76,6 @@ def _summary(ending: Ending) -> dict[str, object]:
         "deliveries to share group members": counts.deliveries,
         "accepted or rejected by them": counts.finished,
         "changes by administrators": counts.changes,
+        "brokers counted as dead": counts.verdicts,
         "faults": ", ".join(f"{name} {count}" for name, count in sorted(ending.faults.items())) or "none",
     }

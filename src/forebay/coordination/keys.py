@@ -12,6 +12,8 @@
   configs/groups/<id>     settings of a group; what is not allowed in a URL's path is written as there
   node-ids/<id>           numbers of brokers that are taken, whether the broker runs or not
   producer-ids            the first producer id that is not yet given out
+  verdicts/<id>/<n>       a broker was counted as dead because it refused connections; gone after a minute
+  failovers               the last of these, and how long they took
 """
 
 from __future__ import annotations
@@ -45,12 +47,20 @@ class Keys:
         return f"{self.root}producer-ids"
 
     @property
+    def failovers(self) -> str:
+        return f"{self.root}failovers"
+
+    @property
     def node_ids(self) -> str:
         """The beginning of the keys of all numbers that are taken."""
         return f"{self.root}node-ids/"
 
     def broker(self, broker_id: int) -> str:
         return f"{self.root}brokers/{broker_id}"
+
+    def verdicts(self, broker_id: int) -> str:
+        """The beginning of the keys of all verdicts on a broker."""
+        return f"{self.root}verdicts/{broker_id}/"
 
     def topic(self, name: str) -> str:
         return f"{self.root}topics/{name}"

@@ -73,6 +73,7 @@ class SqliteStore:
         self._closed = False
         self._turn = asyncio.Lock()
         self._writes: set[asyncio.Task[TxnResult]] = set()
+        self._expiries: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def open(cls, path: Path, *, history_max: int = HISTORY_MAX) -> SqliteStore:
@@ -108,6 +109,16 @@ class SqliteStore:
         self._keyspace.grant(self._last_lease)
         lease = self._leases[self._last_lease] = SqliteLease(self, self._last_lease)
         return lease
+
+    async def expiring(self, ttl_s: float) -> int:
+        lease = await self.lease(ttl_s)
+        asyncio.get_running_loop().call_later(ttl_s, self._expire, lease)
+        return lease.id
+
+    def _expire(self, lease: SqliteLease) -> None:
+        task = asyncio.create_task(self.end_lease(lease))
+        self._expiries.add(task)
+        task.add_done_callback(self._expiries.discard)
 
     async def end_lease(self, lease: SqliteLease) -> None:
         if self._leases.pop(lease.id, None) is None:

@@ -145,7 +145,11 @@ class Store(Protocol):
         The number is the revision that the reader has seen everything up to.
         """
 
-    async def lease(self, ttl_s: float) -> Lease: ...
+    async def lease(self, ttl_s: float) -> Lease:
+        """A lease that is kept alive."""
+
+    async def expiring(self, ttl_s: float) -> int:
+        """The id of a lease that nobody keeps alive: keys put under it vanish after this time."""
 
     async def close(self) -> None: ...
 

@@ -114,6 +114,14 @@ PLOTS: dict[str, Plot] = {
         faults=("lose_power",),
         settings={**_TWO, "log.flush.interval.ms": "10000"},
     ),
+    # Brokers end, or seem to: they refuse connections, cannot be reached, are back before others have heard.
+    "refusals": Plot(
+        cast=("exact", "plain"),
+        faults=("kill", "refuse", "restart_behind_a_wall", "shut_out", "pause"),
+        settings={**_TWO, "forebay.failover.verdicts.per.minute": "1"},
+        step_s=(0.5, 3.0),
+        fault_s=(0.3, 8.0),
+    ),
     # Producers send again what was refused, or answered, while leaders are not sure of their leases.
     "doubts": Plot(cast=("loose",), faults=("doubt",)),
     # Brokers copy a compacted log with gaps, and die before the copy is synced.

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from forebay.broker.moves.journal import MOVES_TOPIC
+from forebay.coordination.keys import Keys
 from forebay.errors import ForebayError
 from forebay.sim.actors.consumers.members import SESSION_MS
 from forebay.sim.actors.consumers.views import LastFillReader, ViewMaker
@@ -26,6 +27,7 @@ from forebay.sim.faults.scene import Scene
 from forebay.sim.models.broker_invariants import Invariants
 from forebay.sim.models.facts import Counts
 from forebay.sim.models.messages import Model
+from forebay.sim.models.verdicts import Verdicts
 from forebay.sim.models.views import wrong_views
 from forebay.sim.plots import ORDINARY, PLOTS
 from forebay.sim.workload import Workload
@@ -55,6 +57,7 @@ _BURST_CHANCE = 0.35
 _HEAL_S_MAX = 120.0
 _PEACE_S = 1.0
 _CHECK_S = 0.25
+_VERDICTS = "forebay.failover.verdicts.per.minute"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +96,7 @@ def simulate(story: Story, *, on_line: Callable[[str], None] | None = None) -> E
         breach=None if world.breach is None else str(world.breach),
         virtual_s=world.now,
         events=world.events_count,
-        counts=simulation.model.counts,
+        counts=replace(simulation.model.counts, verdicts=simulation.verdicts.count),
         faults=dict(simulation.faults.counts),
         recent=tuple(world.recent),
     )
@@ -106,7 +109,9 @@ class Simulation:
         self.network = SimNetwork(world)
         self.store = SimStore(world, self.network)
         plot = self._plot = ORDINARY if story.plot is None else PLOTS[story.plot]
-        settings = {**_settings(world, story), **plot.settings}
+        # A plot says so if brokers may be counted as dead before their leases end.
+        by_lease = {} if story.plot is None else {_VERDICTS: "0"}
+        settings = {**_settings(world, story), **by_lease, **plot.settings}
         lasting = (
             [*SURE, LATER, ALARMS, *FOLDED, (DEAD_LETTER_TOPIC, 0)]
             if story.brokers > 1 and settings["min.insync.replicas"] != "1"
@@ -118,6 +123,14 @@ class Simulation:
             for number in range(1, story.brokers + 1)
         ]
         self.invariants = Invariants(world, self.nodes, self.store, lasting)
+        self.verdicts = Verdicts(
+            Keys(CLUSTER),
+            self.network.refusals,
+            lambda: world.now,
+            world.fail,
+            per_minute_max=int(settings[_VERDICTS]),
+        )
+        self.store.on_txn = self.verdicts.written
         bootstrap = [node.address for node in self.nodes]
         self.workload = Workload(world, self.network, self.model, bootstrap, plot)
         self.workload.on_acknowledged = self.invariants.acknowledged
@@ -299,6 +312,7 @@ def _settings(world: World, story: Story) -> dict[str, str]:
         "share.coordinator.snapshot.update.records.per.snapshot": chance.choice(("5", "500")),
         "share.coordinator.state.topic.prune.interval.ms": chance.choice(("1000", "300000")),
         "leader.imbalance.check.interval.seconds": chance.choice(("5", "300")),
+        _VERDICTS: chance.choice(("0", "1", "3", "3")),
     }
 
 

@@ -40,9 +40,11 @@ async def test_a_broker_names_itself_though_nobody_is_registered(cluster: LocalC
     """So it is for a moment when etcd comes back after all leases ended. Clients need somebody to ask."""
     broker = cluster[2]
     keys = broker.metadata.keys
-    await broker.store.txn(deletes=[Delete(key=keys.broker(node)) for node in cluster.nodes])
-    await eventually(lambda: not broker.image.brokers)
-    answer = await cluster.ask(2, MetadataRequest(topics=[]), METADATA)
+    # None of them can register again yet.
+    with cluster.uninformed(1), cluster.uninformed(3), cluster.unwritable(2):
+        await cluster[1].store.txn(deletes=[Delete(key=keys.broker(node)) for node in cluster.nodes])
+        await eventually(lambda: not broker.image.brokers)
+        answer = await cluster.ask(2, MetadataRequest(topics=[]), METADATA)
     assert [found.node_id for found in answer.brokers] == [2]
 
 

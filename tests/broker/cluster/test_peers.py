@@ -10,7 +10,7 @@ from struct import pack
 
 import pytest
 
-from forebay.broker.cluster.peer_connection import PeerConnection
+from forebay.broker.cluster.peer_connection import PeerConnection, PeerRefused
 from forebay.broker.net.sockets import SocketNetwork
 from forebay.broker.node import Node
 from forebay.coordination.keys import Keys
@@ -271,7 +271,7 @@ async def test_who_stops_waiting_does_not_disturb_the_others() -> None:
 async def test_a_peer_that_cannot_be_reached() -> None:
     async with _peer(_answer_one) as address:
         pass
-    with pytest.raises(KafkaError, match="could not be reached") as failed:
+    with pytest.raises(PeerRefused, match="could not be reached") as failed:
         await _open(address)
     assert failed.value.code == ErrorCode.NETWORK_EXCEPTION
 

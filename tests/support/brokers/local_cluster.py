@@ -40,6 +40,7 @@ class _Session:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self.get = store.get
+        self.expiring = store.expiring
         self.meanwhile: Callable[[], Awaitable[None]] | None = None
         """Done once, when the broker has loaded its image and before it goes on."""
         self.leases: list[MemoryLease] = []
@@ -141,6 +142,7 @@ class LocalCluster:
                 "listeners": "PLAINTEXT://127.0.0.1:0",
                 "forebay.cluster": "etcd://in-memory:1/test",
                 "node.id": str(node_id),
+                "forebay.failover.verdicts.per.minute": "0",
                 **self._settings,
                 **self._settings_of(node_id),
             }
@@ -195,6 +197,15 @@ class LocalCluster:
             for lease in session.leases:
                 self._store.expire(lease)
             await self.settle()
+
+    def lease_holds(self, node_id: int) -> bool:
+        """Whether the lease of a dead broker has not ended."""
+        return self._dead[node_id].leases[-1].valid()
+
+    async def end_registration(self, node_id: int) -> None:
+        """As another broker does that counts this one as dead."""
+        keys = self._anyone.metadata.keys
+        await self._store.txn(deletes=[Delete(key=keys.broker(node_id))])
 
     def slow_down(self, node_id: int, delay_s: float) -> None:
         """Let the store's answers to a broker take so long."""

@@ -50,6 +50,11 @@ class MemoryStore:
         lease = self._leases[self._last_lease] = MemoryLease(self, self._last_lease)
         return lease
 
+    async def expiring(self, ttl_s: float) -> int:
+        lease = await self.lease(ttl_s)
+        asyncio.get_running_loop().call_later(ttl_s, self.expire, lease)
+        return lease.id
+
     def expire(self, lease: MemoryLease) -> None:
         """Ends a lease as if its holder had fallen silent."""
         if self._leases.pop(lease.id, None) is None:

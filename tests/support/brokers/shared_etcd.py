@@ -70,6 +70,9 @@ class OwnCorner:
     async def lease(self, ttl_s: float) -> EtcdLease:
         return await self.store.lease(ttl_s)
 
+    async def expiring(self, ttl_s: float) -> int:
+        return await self.store.expiring(ttl_s)
+
     async def close(self) -> None:
         await self.store.close()
 

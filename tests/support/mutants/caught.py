@@ -82,6 +82,11 @@ from support.mutants.shares import (
     redeliver_before_it_is_persisted,
     renew_locks_without_effect,
 )
+from support.mutants.verdicts import (
+    count_time_outs_as_refusals,
+    end_any_registration_of_the_broker,
+    judge_without_a_bound,
+)
 from support.mutants.views import (
     begin_too_late_in_the_cache_of_views,
     copy_aborted_messages,
@@ -103,6 +108,9 @@ MUTANTS: dict[Mutant, str] = {
     shrink_before_the_store_agrees: "cut-off-leaders",
     no_sync_where_nobody_else_is_in_sync: "lost-power",
     say_nothing_of_lost_power: "power-cuts",
+    count_time_outs_as_refusals: "refusals",
+    end_any_registration_of_the_broker: "refusals",
+    judge_without_a_bound: "refusals",
     acknowledge_repeats_without_a_lease: "doubts",
     cut_a_log_at_a_gap_between_segments: "copied-keys",
     compact_what_is_clean_again: "copied-keys",

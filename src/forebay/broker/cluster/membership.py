@@ -4,6 +4,10 @@ A broker is there as long as its registration is, and that is as long as its lea
 takes a new one and registers again, which makes it a new broker in the eyes of the others (its epoch): it
 follows where others lead now, and catches up. It never exits over it.
 
+A registration can also end before its lease: another broker has counted this one as dead, because connections
+to it were refused (`verdicts.py`). As soon as the image shows that, this broker leads nothing any more. It
+gives up the lease, and goes on in the same way.
+
 A new lease says nothing of what happened between the leases: the image may still show this broker as the
 leader of partitions that others have led since. It is valid only once the image shows its registration, and
 with it every election before.
@@ -27,8 +31,8 @@ from forebay.broker.ports import Address
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.coordination.metadata import Metadata, register_broker
-from forebay.coordination.store import Compare, Delete, Put, Store, StoreClosed, StoreError
-from forebay.core.cluster.image import BrokerRegistration
+from forebay.coordination.store import Compare, Delete, Lease, Put, Store, StoreClosed, StoreError
+from forebay.core.cluster.image import BrokerRegistration, ClusterImage
 from forebay.core.cluster.image_text import decode_broker
 from forebay.core.cluster.settings import taken_back
 from forebay.core.topic_partition import TopicPartition
@@ -73,6 +77,8 @@ class Membership:
         self._metrics = metrics
         self._loop = loop
         self._registration: BrokerRegistration | None = None
+        self._ended = asyncio.Event()
+        """The lease is lost, or the registration gone."""
         self.rejoined = Signal[[]]()
         """Sent when this broker has registered again after it lost its lease."""
 
@@ -97,13 +103,48 @@ class Membership:
         await self._metadata.change(lambda image: taken_back(image, self._settings.current, self._node_id))
 
     async def keep(self) -> None:
-        """Register again whenever the lease was lost."""
+        """Register again whenever the lease was lost, or the registration was ended."""
         while True:
-            assert self._lease.current is not None
-            await self._lease.current.lost.wait()
+            lease = self._lease.current
+            assert lease is not None
+            await self._until_ended(lease)
             self._metrics.leases_lost += 1
-            log.warning("the lease is lost; other brokers lead now, and this one joins them again")
+            if lease.lost.is_set():
+                log.warning("the lease is lost; other brokers lead now, and this one joins them again")
+            else:
+                log.warning("this broker was counted as dead, because it refused connections; it joins again")
+                await self._give_up(lease)
             await self._register_again()
+
+    async def _until_ended(self, lease: Lease) -> None:
+        """Until the lease is lost, or the image does not show the registration under it."""
+        lost = asyncio.create_task(lease.lost.wait())
+        lost.add_done_callback(lambda _: self._ended.set())
+        try:
+            while self._lease.seen and not lease.lost.is_set():
+                self._ended.clear()
+                await self._ended.wait()
+        finally:
+            lost.cancel()
+
+    async def _give_up(self, lease: Lease) -> None:
+        """Nobody relies on it any more; what else is under it should go, too."""
+        try:
+            async with asyncio.timeout(_REVOKE_S):
+                await lease.revoke()
+        except (StoreError, TimeoutError) as error:
+            log.warning("a lease is left to run out", extra={"reason": str(error)})
+
+    def follow(self, _before: ClusterImage, after: ClusterImage) -> None:
+        """Stop leading as soon as the image does not show the registration. Other parts follow after this."""
+        held = self._lease
+        if held.seen and not self._is_shown(after):
+            held.seen = False
+            self._ended.set()
+
+    def _is_shown(self, image: ClusterImage) -> bool:
+        registered = image.brokers.get(self._node_id)
+        return registered is not None and registered.epoch == self._lease.epoch
 
     async def leave(self) -> None:
         """Hand all leaderships over, as far as that can be done quickly, and go.
@@ -196,7 +237,10 @@ class Membership:
             await lease.revoke()
             raise
         held.current, held.epoch, held.seen = lease, epoch, False
-        await self._metadata.wait_for(epoch)
+        image = await self._metadata.wait_for(epoch)
+        if not self._is_shown(image):
+            await self._give_up(lease)
+            raise StoreError("the registration was ended as soon as it was made")
         held.seen = True
 
     async def _register_again(self) -> None:
@@ -215,8 +259,11 @@ class Membership:
 
     async def _clear_own_remains(self, registration: BrokerRegistration) -> None:
         """Remove the registration of a process before this one; it is dead, for we hold its disk."""
-        keys, store = self._metadata.keys, self._store
-        item = await store.get(keys.broker(registration.id))
+        await self._clear_registration(registration)
+        await self._clear_election()
+
+    async def _clear_registration(self, registration: BrokerRegistration) -> None:
+        item = await self._store.get(self._metadata.keys.broker(registration.id))
         if item is None:
             return
         found = decode_broker(registration.id, item.value, item.create_revision)
@@ -225,4 +272,12 @@ class Membership:
                 f"another broker is registered as node {registration.id}, at {found.host}:{found.port}: "
                 "give each broker its own node.id"
             )
-        await store.txn([Compare.unchanged(item.key, item.mod_revision)], deletes=[Delete(key=item.key)])
+        compare = Compare.unchanged(item.key, item.mod_revision)
+        await self._store.txn([compare], deletes=[Delete(key=item.key)])
+
+    async def _clear_election(self) -> None:
+        """The process before may have been the controller: another need not wait for its lease to end."""
+        item = await self._store.get(self._metadata.keys.controller)
+        if item is not None and item.value == str(self._node_id).encode():
+            compare = Compare.unchanged(item.key, item.mod_revision)
+            await self._store.txn([compare], deletes=[Delete(key=item.key)])

@@ -33,6 +33,10 @@ _STAGING_BYTES = 16 * 1024
 _SPARE_BYTES_MAX = 16 * 1024 * 1024
 
 
+class PeerRefused(KafkaError):
+    """Connections to the peer are refused: as far as can be known from here, no process listens there."""
+
+
 @dataclass(slots=True, eq=False)
 class _Waiter:
     """The caller of a request in flight."""
@@ -46,6 +50,8 @@ class PeerConnection:
 
     def __init__(self, stream: Stream, *, client_id: str, response_bytes_max: int) -> None:
         self.closed = False
+        self.broken = asyncio.Event()
+        """Set when it is closed, whoever closed it."""
         self._stream = stream
         self._loop = asyncio.get_running_loop()
         host, port = stream.peer
@@ -72,10 +78,13 @@ class PeerConnection:
         response_bytes_max: int,
         timeout_s: float = _OPEN_TIMEOUT_S,
     ) -> PeerConnection:
-        """Connect and ask what the peer speaks; raises KafkaError NETWORK_EXCEPTION."""
+        """Connect and ask what the peer speaks; raises PeerRefused, or KafkaError NETWORK_EXCEPTION."""
         try:
             async with asyncio.timeout(timeout_s):
                 stream = await connect(host, port)
+        except ConnectionRefusedError as error:
+            reason = f"{host}:{port} could not be reached: {error.strerror}"
+            raise PeerRefused(ErrorCode.NETWORK_EXCEPTION, reason) from None
         except OSError as error:  # which a timeout is too
             reason = str(error) or "it took too long"
             raise _unreachable(f"{host}:{port} could not be reached: {reason}") from None
@@ -209,6 +218,7 @@ class PeerConnection:
         if self.closed:
             return
         self.closed = True
+        self.broken.set()
         self._stream.close()
         self._output.clear()
         self._session.in_flight.clear()

@@ -23,8 +23,9 @@ log = logging.getLogger(__name__)
 
 _TRIAL_S = 5.0
 """How long a connection for which there is no room may say nothing."""
-_PER_BROKER = 8
-"""Connections kept free for each other broker: one to fetch by, one for each kind of question it asks."""
+_PER_BROKER = 9
+"""Connections kept free for each other broker: one to fetch by, one to notice its end, one for each kind of
+question it asks."""
 
 
 class Server:

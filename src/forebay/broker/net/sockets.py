@@ -87,17 +87,24 @@ class SocketNetwork:
         return Listener(host, port, on_stream)
 
     async def connect(self, host: str, port: int) -> SocketStream:
-        """Tries every address that the name stands for, in the system's order. Raises OSError."""
+        """Tries every address that the name stands for, in the system's order.
+
+        Raises ConnectionRefusedError if all of them refuse, else another OSError.
+        """
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        problems: list[str] = []
+        problems: list[OSError] = []
         for number, resolved in enumerate(found, 1):
             try:
                 # The last one has as long as the caller gives it.
                 async with asyncio.timeout(_ADDRESS_S if number < len(found) else None):
                     return await _connected(resolved)
             except OSError as error:
-                problems.append(f"{resolved[4][0]}: {error or 'it took too long'}")
-        raise OSError("; ".join(problems) or f"{host} has no address")
+                problems.append(error)
+        tried = zip(found, problems, strict=True)
+        reason = "; ".join(f"{each[4][0]}: {str(error) or 'it took too long'}" for each, error in tried)
+        if problems and all(isinstance(error, ConnectionRefusedError) for error in problems):
+            raise ConnectionRefusedError(errno.ECONNREFUSED, reason)
+        raise OSError(reason or f"{host} has no address")
 
 
 async def _connected(resolved: Resolved) -> SocketStream:

@@ -53,6 +53,11 @@ class Metrics:
     background_failures: int = _counter("forebay_background_failures_total")
     coordinator_failures: int = _counter("forebay_coordinator_failures_total")
     leases_lost: int = _counter("forebay_leases_lost_total")
+    failovers: int = _counter("forebay_failovers_total")
+    failover_detect_ms: int = _counter("forebay_failover_detect_ms_total")
+    failover_fence_ms: int = _counter("forebay_failover_fence_ms_total")
+    failover_elect_ms: int = _counter("forebay_failover_elect_ms_total")
+    failover_announce_ms: int = _counter("forebay_failover_announce_ms_total")
     acks_refused: int = _counter("forebay_acks_refused_without_lease_total")
     loop_stalls: int = _counter("forebay_loop_stalls_total")
 

@@ -57,15 +57,19 @@ def moving_options(command: Any) -> Any:
 @client_options
 def describe(as_json: bool, client: Client) -> None:
     """Show brokers, their share of the work, and partitions that are not as they should be."""
+    from forebay.cli.cluster.failovers import failover_json, print_failovers, read_failovers
     from forebay.cli.cluster.view import read_image
     from forebay.cli.wire import WireConnection
 
     with WireConnection.open(client) as connection:
         image = read_image(connection)
+        failovers = read_failovers(connection)
     if as_json:
-        print_json(_description(image))
-    else:
-        _print_description(image)
+        print_json({**_description(image), "failovers": [failover_json(each) for each in failovers]})
+        return
+    _print_description(image)
+    if failovers:
+        print_failovers(failovers)
 
 
 @cluster.command()

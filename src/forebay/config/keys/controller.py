@@ -71,3 +71,11 @@ class ControllerConfig:
         0,
         100,
     )
+    verdicts_per_minute_max: int = int_key(
+        "forebay.failover.verdicts.per.minute",
+        3,
+        "How often in a minute a broker may be counted as dead because connections to it are refused; beyond"
+        " that, and with 0, its lease decides.",
+        0,
+        60,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Sequence
 
 from forebay.clock import Clock, SystemClock
@@ -97,6 +98,10 @@ class EtcdStore:
         lease = await grant(self._config, self.gateway, self._clock, ttl_s)
         self._leases = {held for held in self._leases if not held.lost.is_set()} | {lease}
         return lease
+
+    async def expiring(self, ttl_s: float) -> int:
+        request = {"TTL": str(math.ceil(ttl_s))}
+        return int((await self._call("/v3/lease/grant", request, repeatable=True))["ID"])
 
     async def close(self) -> None:
         """Gives up the leases, if etcd answers at once, and ends whatever waits; may be called again."""

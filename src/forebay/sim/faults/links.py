@@ -5,6 +5,9 @@ from __future__ import annotations
 from forebay.sim.faults.scene import Fault, Scene, Undo
 from forebay.sim.world.store import STORE_HOST
 
+_AWAY_S = (0.0, 0.15)
+"""How long it takes to start a broker again."""
+_LATE_S = (0.0, 1.0)
 _DOUBT_IN_S = (0.0, 1.0)
 _DOUBT_S = (0.05, 1.5)
 """How long a broker doubts its lease before an answer confirms it, or the broker gives it up."""
@@ -23,6 +26,9 @@ class LinkFaults:
             (self._cut_both_ways, 3),
             (self._isolate, 5),
             (self._reset, 3),
+            (self._refuse, 4),
+            (self._restart_behind_a_wall, 4),
+            (self._shut_out, 4),
             (self._slow_link, 4),
             (self._cut_from_store, 3),
             (self._store_down, 2),
@@ -76,6 +82,46 @@ class LinkFaults:
         one, other = self._scene.pair()
         self._scene.note(f"connections between {one} and {other} are reset")
         self._network.reset_between(one, other)
+
+    def _refuse(self) -> Undo | None:
+        """A broker is alive, and connections to it from some or all others are reset, and then refused."""
+        node = self._scene.mortal()
+        return None if node is None else self._wall(node.host)
+
+    def _shut_out(self) -> Undo:
+        """Connections between a broker and the others are reset, and nothing gets through any more."""
+        host = self._scene.victim().host
+        others = [node.host for node in self._scene.nodes if node.host != host]
+        for other in others:
+            self._network.reset_between(host, other)
+        return self._cut_all([pair for other in others for pair in ((host, other), (other, host))])
+
+    def _wall(self, host: str) -> Undo:
+        others = [node.host for node in self._scene.nodes if node.host != host]
+        kept_out = others if self._chance.random() < 0.7 else others[:1]
+        self._scene.note(f"{host} seems to refuse {', '.join(kept_out)}")
+        for other in kept_out:
+            self._network.refuse(other, host)
+            self._network.reset_between(other, host)
+
+        def open_again() -> None:
+            for other in kept_out:
+                self._network.accept(other, host)
+
+        return open_again
+
+    def _restart_behind_a_wall(self) -> Undo | None:
+        """A broker is killed and back at once; the others are refused all the time, and hear of it late."""
+        node = self._scene.mortal()
+        if node is None:
+            return None
+        open_again = self._wall(node.host)
+        for other in self._scene.nodes:
+            if other is not node:
+                self._store.deafen(other.host, self._chance.uniform(*_LATE_S))
+        node.kill()
+        self._scene.later(self._chance.uniform(*_AWAY_S), node.start)
+        return open_again
 
     # -- the store ---------------------------------------------------------------------------------------
 

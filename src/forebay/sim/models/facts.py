@@ -54,6 +54,8 @@ class Counts:
     """Records of which a broker has said that they are accepted or rejected."""
     changes: int = 0
     """By administrators: topics made and deleted, settings, elections, moves."""
+    verdicts: int = 0
+    """Registrations that another broker has ended before their lease."""
 
 
 def name_of(at: TopicPartition, offset: int | None = None) -> str:

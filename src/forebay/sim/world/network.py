@@ -2,7 +2,8 @@
 
 Between connections there is no order. A cut from one host to another holds back whatever goes that way,
 until it is mended or the connection is reset: that is how TCP behaves, which sends again and again. A process
-that is killed resets its connections. A host that loses power says nothing: the other side notices when it
+that is killed resets its connections, and its kernel refuses new ones. A firewall can refuse in the name of a
+process that is alive. A host that loses power says nothing: the other side notices when it
 sends something after the host is back, or by a timeout of its own.
 """
 
@@ -84,6 +85,9 @@ class SimNetwork:
         self._cuts: set[tuple[str, str]] = set()
         self._slow: set[tuple[str, str]] = set()
         self._dark: set[str] = set()
+        self._refused: set[tuple[str, str]] = set()
+        self.refusals: dict[tuple[str, str], list[float]] = {}
+        """When a host was refused by another, by the names of the two."""
         self._next_port = _EPHEMERAL_PORTS
 
     # -- connections -------------------------------------------------------------------------------------
@@ -123,20 +127,21 @@ class SimNetwork:
                 )
             return
         listener = self._listeners.get(address)
-        if listener is None:
-            self._world.after(self.delay_s(), self._refuse, opened)
+        if listener is None or (host, there) in self._refused:
+            self._world.after(self.delay_s(), self._refuse, host, there, opened)
             return
         self._world.after(self.delay_s(), self._open, loop, host, listener, opened)
 
-    def _refuse(self, opened: asyncio.Future[SimStream]) -> None:
+    def _refuse(self, host: str, there: str, opened: asyncio.Future[SimStream]) -> None:
         if not opened.done():
+            self.refusals.setdefault((host, there), []).append(self._world.now)
             opened.set_exception(ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there"))
 
     def _open(
         self, loop: ProcessLoop, host: str, listener: SimListener, opened: asyncio.Future[SimStream]
     ) -> None:
         if opened.done() or not loop.alive or not listener.loop.alive:
-            self._refuse(opened)
+            self._refuse(host, listener.address[0], opened)
             return
         self._next_port += 1
         local, there = (host, self._next_port), listener.address
@@ -174,6 +179,13 @@ class SimNetwork:
 
     def speed_up(self, source: str, target: str) -> None:
         self._slow.discard((source, target))
+
+    def refuse(self, source: str, target: str) -> None:
+        """From now on new connections from one host to the other are refused."""
+        self._refused.add((source, target))
+
+    def accept(self, source: str, target: str) -> None:
+        self._refused.discard((source, target))
 
     def reset_between(self, host: str, other: str) -> None:
         """Break every connection between two hosts, as a middlebox that forgets them would."""

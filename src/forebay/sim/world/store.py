@@ -84,6 +84,8 @@ class SimStore:
         self.slow = False
         self.lose_answers_chance = 0.0
         self.watch_delay_s_max = 0.0
+        self.on_txn: Callable[[str, Sequence[Put], Sequence[Delete]], None] = lambda *_: None
+        """Called with the host whose transaction has succeeded, and with what it wrote."""
         self._deaf_until: dict[str, float] = {}
         self._network = network
         self._image = ClusterImage(cluster_id=CLUSTER)
@@ -128,11 +130,14 @@ class SimStore:
     def _delay_s(self) -> float:
         return self._chance.uniform(*_DELAY_S) * (_SLOW_FACTOR if self.slow else 1)
 
-    def txn(self, compares: Sequence[Compare], puts: Sequence[Put], deletes: Sequence[Delete]) -> TxnResult:
+    def txn(
+        self, compares: Sequence[Compare], puts: Sequence[Put], deletes: Sequence[Delete], host: str
+    ) -> TxnResult:
         events = self.keyspace.plan(compares, puts, deletes)
         self._apply(events or [])
         if events:
             self.world.note("store", f"{self.keyspace.revision} {' '.join(event.kv.key for event in events)}")
+            self.on_txn(host, puts, deletes)
         return TxnResult(ok=events is not None, revision=self.keyspace.revision)
 
     def _apply(self, events: Sequence[Event]) -> None:

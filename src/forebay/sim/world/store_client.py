@@ -178,7 +178,7 @@ class StoreClient:
     async def txn(
         self, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[Delete] = ()
     ) -> TxnResult:
-        return await self.call(lambda: self.server.txn(compares, puts, deletes))
+        return await self.call(lambda: self.server.txn(compares, puts, deletes, self.host))
 
     def watch(self, prefix: str, from_revision: int) -> AsyncIterator[tuple[list[Event], int]]:
         return SimWatch(self, prefix, from_revision)
@@ -188,6 +188,9 @@ class StoreClient:
         lease = SimLease(self, await self.call(lambda: self.server.grant(ttl_s)), ttl_s, sent_at)
         self.server.taken(self.host, lease)
         return lease
+
+    async def expiring(self, ttl_s: float) -> int:
+        return await self.call(lambda: self.server.grant(ttl_s))
 
     async def close(self) -> None:
         self.closed = True

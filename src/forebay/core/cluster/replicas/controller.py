@@ -36,7 +36,7 @@ def plan(image: ClusterImage, config: ControllerConfig) -> list[PartitionPut]:
     alive = image.brokers
     changes: list[PartitionPut] = []
     for topic in image.topics.values():
-        unclean = _may_be_unclean(image, config, topic.name)
+        unclean = may_be_unclean(image, config, topic.name)
         minimum = min_insync(image, topic.name, config.min_insync_replicas)
         for state in topic.partitions:
             after = settle(state, alive, unclean=unclean, minimum=minimum)
@@ -229,6 +229,6 @@ def _settled(image: ClusterImage) -> Iterator[tuple[TopicImage, PartitionState]]
                 yield topic, state
 
 
-def _may_be_unclean(image: ClusterImage, config: ControllerConfig, topic: str) -> bool:
+def may_be_unclean(image: ClusterImage, config: ControllerConfig, topic: str) -> bool:
     text = image.topic_config(topic).overrides.get(_UNCLEAN)
     return config.unclean_election if text is None else bool(validate_topic_override(_UNCLEAN, text))

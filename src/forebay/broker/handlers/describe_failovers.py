@@ -1,0 +1,32 @@
+"""DescribeFailovers: the last failovers of the cluster, as the store has them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from forebay.broker.background import Background
+from forebay.broker.cluster.failovers import FailoverTimes
+from forebay.broker.net.deferred_replies import Reply
+from forebay.broker.net.dispatch import RequestContext, answer_with
+from forebay.errors import KafkaError
+from forebay.wire.messages.describe_failovers import (
+    DescribedFailover,
+    DescribeFailoversRequest,
+    DescribeFailoversResponse,
+)
+
+
+def handle(
+    times: FailoverTimes, background: Background, context: RequestContext, _: DescribeFailoversRequest
+) -> Reply:
+    reply = context.defer()
+    background.spawn(answer_with(reply, _answer(times)), "describing failovers")
+    return reply
+
+
+async def _answer(times: FailoverTimes) -> DescribeFailoversResponse:
+    try:
+        found = await times.last()
+    except KafkaError as error:
+        return DescribeFailoversResponse(error_code=error.code, error_message=error.message)
+    return DescribeFailoversResponse(failovers=[DescribedFailover(**asdict(each)) for each in found])

@@ -1,0 +1,29 @@
+"""DescribeFailovers: which brokers were counted as dead, and how long it took. For any broker; our own."""
+
+from __future__ import annotations
+
+from forebay.wire.fields import Request, Response, Struct, array, int16, int32, int64, string
+
+
+class DescribeFailoversRequest(Request, api_key=16_404, flexible=0):
+    pass
+
+
+class DescribedFailover(Struct):
+    broker: int = int32()
+    by: int = int32()
+    """The broker that passed the verdict, and measured the times."""
+    at_ms: int = int64()
+    partitions: int = int32()
+    """How many it led."""
+    detect_ms: int = int32()
+    fence_ms: int = int32()
+    elect_ms: int = int32()
+    announce_ms: int = int32()
+
+
+class DescribeFailoversResponse(Response, api_key=16_404, flexible=0):
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+", default=None)
+    failovers: list[DescribedFailover] = array(DescribedFailover)
+    """The last ones, the newest last."""

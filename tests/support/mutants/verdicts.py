@@ -1,0 +1,22 @@
+"""Mistakes with verdicts on brokers that refuse connections, put into the production code on purpose."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.broker.cluster import peer_watch, verdicts
+from forebay.coordination.store import Compare
+from forebay.errors import KafkaError
+
+
+def count_time_outs_as_refusals(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(peer_watch, "PeerRefused", KafkaError)
+
+
+def end_any_registration_of_the_broker(patch: pytest.MonkeyPatch) -> None:
+    """The registration that is ended need not be the one that was watched."""
+    patch.setattr(verdicts, "registration_unchanged", lambda *_: Compare.absent("/nothing"))
+
+
+def judge_without_a_bound(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(verdicts, "free_place", lambda taken, prefix, _: f"{prefix}{len(taken)}")
