@@ -10,7 +10,7 @@ import pytest
 from forebay.config import BrokerConfig, broker_config
 from forebay.core.cluster.folding import remove_closed
 from forebay.core.cluster.growing import gathered_by, marker_stops, settle
-from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image import ClusterImage, ConfigOwner, ConfigPut
 from forebay.core.cluster.image_text import decode_topic, encode_topic
 from forebay.core.cluster.topic_folds import GENERATIONS_END, Fold, Folding, Stop
 from forebay.errors import ErrorCode, KafkaError
@@ -167,3 +167,12 @@ def test_more_than_there_were(broker: BrokerConfig) -> None:
     assert growth is not None and growth.gathering == (2, 3)
     again = grown(settled(image), broker, 7)
     assert len(topic_of(again).partitions) == 7 and folding_of(again).growth is None
+
+
+def test_closed_partitions_of_compacted_topics_are_not_taken_back(broker: BrokerConfig) -> None:
+    """Newer values of their keys are in the others."""
+    image = folded(with_topic(4), broker, 2)
+    compact = ConfigPut(owner=ConfigOwner.TOPIC, name="t", overrides={"cleanup.policy": "compact"})
+    with pytest.raises(KafkaError, match="cannot be taken back"):
+        grown(image.apply([compact]), broker, 4)
+    assert len(topic_of(grown(with_topic(2).apply([compact]), broker, 3)).partitions) == 3

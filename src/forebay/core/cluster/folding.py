@@ -134,12 +134,23 @@ def set_partitions(
     """As many partitions as an administrator asks for: more, or fewer by folding."""
     topic = existing_topic(image, name)
     if request.count >= topic.closed_from:
+        if request.count > topic.closed_from:
+            _check_taken_back(image, broker, topic)
         return create_partitions(image, name, request.count, assignment)
     if assignment is not None:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no partitions are added that could be assigned"
         )
     return fold_topic(image, broker, topic, request)
+
+
+def _check_taken_back(image: ClusterImage, broker: BrokerConfig, topic: TopicImage) -> None:
+    config = TopicConfig.resolve(broker, image.topic_config(topic.name).overrides)
+    if config.compacted and topic.closed_from < len(topic.partitions):
+        raise _refused(
+            f"{topic.name!r} is compacted, and closed partitions of such a topic cannot be taken back yet: "
+            "newer values of their keys are in others; wait until the closed ones are gone"
+        )
 
 
 def remove_closed(image: ClusterImage, topic_id: bytes, over: Container[int], node_id: int) -> list[Change]:
