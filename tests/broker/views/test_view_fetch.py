@@ -206,3 +206,16 @@ def test_a_batch_that_holds_no_records_does_not_stop_a_view(client: WireClient, 
     answer = read(client, f"{topic}-view")
     assert counts_of(answer.records) == [(0, 1, 2), (2, 4, 0), (5, 5, 1)]
     assert counts_of(read(client, f"{topic}-view", 3).records) == [(2, 4, 0), (5, 5, 1)]
+
+
+def test_an_answer_from_many_partitions_keeps_to_its_limit(client: WireClient, topic: str) -> None:
+    """All partitions together are twice as large as the answer may be."""
+    create(client, topic, partitions=12)
+    for partition in range(12):
+        append(client, topic, documents(range(1_000)), partition=partition)
+    make_view(client, f"{topic}-view", topic, "value.id >= 0")
+    request = fetch(f"{topic}-view", partitions=range(12), max_bytes=200_000, max_wait_ms=2_000)
+    (answer,) = client.call(request, 12).responses
+    sizes = [len(partition.records or b"") for partition in answer.partitions]
+    assert 12 * max(sizes) > 400_000, "the limit has to matter"
+    assert 0 < sum(sizes) <= 200_000

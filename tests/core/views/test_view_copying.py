@@ -116,5 +116,7 @@ def test_a_gap_is_no_message_and_no_delay_note() -> None:
     assert (header.base_offset, header.next_offset, header.is_control) == (10, 30, True)
     assert source_epoch(header) == 6
     assert not is_note(header)
+    unknown = read_header(gap_batch(10, 30, epoch=-1, timestamp=1))
+    assert source_epoch(unknown) == -1 and not is_note(unknown), "epoch 0 would be another one"
     wide = read_header(gap_batch(0, 2**40, epoch=6, timestamp=5))
     assert wide.next_offset == 2**40

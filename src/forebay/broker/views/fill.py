@@ -34,7 +34,7 @@ class Fill:
         self._end = -1
         self._next = 0
         self._gap_since_s = 0.0
-        self._max_timestamp = 0
+        self._timestamp = 0
 
     @property
     def position(self) -> int:
@@ -78,7 +78,7 @@ class Fill:
         """Queue what follows the position; how many bytes it is. Raises StorageError."""
         size = 0
         self.epoch = max(self.epoch, copied.epoch)
-        self._max_timestamp = max(self._max_timestamp, copied.max_timestamp)
+        self._timestamp = copied.max_timestamp
         for batch in copied.batches:
             size += self._append(batch)
         self.passed(copied.next_offset, now_s)
@@ -92,7 +92,7 @@ class Fill:
     def append_gap(self) -> int:
         """Queue what stands for offsets before the position; how many bytes it is. Raises StorageError."""
         end, epoch = self.partition.log.end_offset, self.epoch
-        return self._append(gap_batch(end, self.position, epoch=epoch, timestamp=self._max_timestamp))
+        return self._append(gap_batch(end, self.position, epoch=epoch, timestamp=self._timestamp))
 
     def _append(self, batch: bytearray) -> int:
         partition, view = self.partition, memoryview(batch)

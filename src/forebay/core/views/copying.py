@@ -5,8 +5,9 @@ the source has been read: a message and the position behind it are one write, an
 them. Where nothing matches, a control batch of a type that means nothing to clients stands for the offsets.
 
 Nothing is stored of producers: their numbers and transactions are the source's. What is aborted is left out.
-The sequence number of a batch means nothing without a producer, so it has the leader epoch of the source in
-which the batch was written: by it the source finds out whether it still has what was copied.
+The sequence number of a batch means nothing without a producer, so it tells the leader epoch of the source in
+which the batch was written (one more, and 0 for none): by it the source finds out whether it still has what
+was copied.
 """
 
 from __future__ import annotations
@@ -95,21 +96,18 @@ def _copy(batch: memoryview, header: BatchHeader, first_offset: int) -> tuple[li
     """The batch as it is stored, if it has records from this offset on; and how many."""
     if not header.record_count or header.last_offset < first_offset:
         return [], 0
-    epoch = max(header.partition_leader_epoch, 0)
     if header.base_offset < first_offset:
-        return _cut(batch, header, first_offset, epoch)
+        return _cut(batch, header, first_offset)
     stored = header._replace(
         attributes=header.attributes & ~(TRANSACTIONAL | NOTED),
         producer_id=NO_PRODUCER_ID,
         producer_epoch=NO_PRODUCER_EPOCH,
-        base_sequence=epoch,
+        base_sequence=_number_of(header.partition_leader_epoch),
     )
     return [assemble(stored, bytes(batch[HEADER_SIZE:]))], header.record_count
 
 
-def _cut(
-    batch: memoryview, header: BatchHeader, first_offset: int, epoch: int
-) -> tuple[list[bytearray], int]:
+def _cut(batch: memoryview, header: BatchHeader, first_offset: int) -> tuple[list[bytearray], int]:
     """Of a batch that begins too early: the source has deleted the first of its records."""
     try:
         kept = [record for record in records(batch) if record.offset >= first_offset]
@@ -117,9 +115,12 @@ def _cut(
         return [], 0  # its records make no sense: a view that has to read them does not show them either
     if not kept:
         return [], 0
-    attributes = header.attributes & LOG_APPEND_TIME
     made = build_batch(
-        kept, codec=header.codec, base_offset=first_offset, base_sequence=epoch, attributes=attributes
+        kept,
+        codec=header.codec,
+        base_offset=first_offset,
+        base_sequence=_number_of(header.partition_leader_epoch),
+        attributes=header.attributes & LOG_APPEND_TIME,
     )
     return [made], len(kept)
 
@@ -130,11 +131,15 @@ def gap_batch(first_offset: int, next_offset: int, *, epoch: int, timestamp: int
     return build_batch(
         [Record(last_offset, max(timestamp, 0), _GAP_KEY, b"")],
         base_offset=max(first_offset, last_offset - _DELTA_MAX),
-        base_sequence=max(epoch, 0),
+        base_sequence=_number_of(epoch),
         attributes=CONTROL,
     )
 
 
 def source_epoch(header: BatchHeader) -> int:
     """The leader epoch of the source that a stored batch tells."""
-    return header.base_sequence if header.producer_id == NO_PRODUCER_ID else UNKNOWN_EPOCH
+    return max(header.base_sequence - 1, UNKNOWN_EPOCH)
+
+
+def _number_of(epoch: int) -> int:
+    return max(epoch, UNKNOWN_EPOCH) + 1
