@@ -116,10 +116,11 @@ def test_show(delays: Delays) -> None:
 def test_cancel(delays: Delays) -> None:
     assert delays.ok("cancel", delays.ids[0], delays.ids[3]).out.startswith("cancelled 2 messages")
     assert eventually(lambda: delays.keys() == ["key-1", "key-2"])
-    again = delays("cancel", delays.ids[0], delays.ids[1])
+    assert delays.ok("cancel", delays.ids[0]).out.startswith("cancelled 1 message "), "it can be run again"
+    again = delays("cancel", "1-4711", delays.ids[1])
     assert again.code == 1
     assert again.out.startswith("cancelled 1 message ")
-    assert f"{delays.ids[0]}: does not wait" in again.err
+    assert "1-4711: does not wait" in again.err
     assert eventually(lambda: delays.keys() == ["key-2"])
 
 

@@ -371,7 +371,7 @@ class LimitedBroker(BrokerProcess):
 
 @pytest.fixture
 def limited(tmp_path: Path) -> Iterator[LimitedBroker]:
-    broker = LimitedBroker(tmp_path / "data")
+    broker = LimitedBroker(tmp_path / "data", forked=False)
     try:
         broker.start()
         yield broker
