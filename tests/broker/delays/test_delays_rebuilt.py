@@ -1,4 +1,4 @@
-"""Delays whose index is made anew from the log, of which retention has deleted the beginning."""
+"""Delays whose index is made anew from the log: of which the beginning was deleted, or a part is damaged."""
 
 from __future__ import annotations
 
@@ -7,12 +7,28 @@ from pathlib import Path
 import confluent_kafka
 
 from support.brokers.local_broker import local_broker
-from support.clients.delaying import DEADLINE_SECONDS, after, describe, eventually, pending, send
+from support.clients.delaying import (
+    DEADLINE_SECONDS,
+    after,
+    at,
+    describe,
+    eventually,
+    now_ms,
+    pending,
+    send,
+)
 from support.clients.wire_client import EARLIEST, WireClient, create, offset_at
 
 OFTEN = {"log.retention.check.interval.ms": "50"}
 SMALL = {"segment_bytes": "2000", "file_delete_delay_ms": "0", "retention_bytes": "4000"}
 FILLING = b"x" * 500
+
+
+def lose_index(data: Path) -> None:
+    files = list(data.glob("t-0/delays.sqlite*"))
+    assert files
+    for file in files:
+        file.unlink()
 
 
 def test_what_a_transaction_has_cancelled_stays_cancelled_without_its_beginning(tmp_path: Path) -> None:
@@ -37,10 +53,27 @@ def test_what_a_transaction_has_cancelled_stays_cancelled_without_its_beginning(
             send(client, "t", FILLING)
         eventually(lambda: offset_at(client, "t", EARLIEST) > 1, "nothing was deleted")
         assert offset_at(client, "t", EARLIEST) <= id_ - 1, "the note of the message must be there"
-    files = list(tmp_path.glob("t-0/delays.sqlite*"))
-    assert files
-    for file in files:
-        file.unlink()
+    lose_index(tmp_path)
     with local_broker(tmp_path, OFTEN) as broker, WireClient(broker.bootstrap) as client:
         eventually(lambda: describe(client, "t").error_code == 0, "the index is not ready")
         assert [each.id for each in describe(client, "t").messages] == [kept]
+
+
+def test_a_damaged_note_stops_no_other_message(tmp_path: Path) -> None:
+    with local_broker(tmp_path) as broker, WireClient(broker.bootstrap) as client:
+        create(client, "t", 1, forebay_delay_enable="true")
+        send(client, "t", b"damaged", after("1h"))
+        kept = send(client, "t", b"kept", after("1h"))
+        assert pending(client, "t") == 2
+    lose_index(tmp_path)
+    (file,) = tmp_path.glob("t-0/*.log")
+    data = file.read_bytes()
+    assert data.count(b"damaged") == 1
+    file.write_bytes(data.replace(b"damaged", b"demaged"))
+    with local_broker(tmp_path) as broker, WireClient(broker.bootstrap) as client:
+        eventually(lambda: describe(client, "t").error_code == 0, "the index is not ready")
+        assert [each.id for each in describe(client, "t").messages] == [kept]
+        assert broker.on_loop(lambda node: node.metrics.unreadable_batches) == 1
+        send(client, "t", b"new", at(now_ms() + 50))
+        eventually(lambda: pending(client, "t") == 1, "it was not delivered")
+        assert broker.on_loop(lambda node: node.metrics.delayed_fired) == 1

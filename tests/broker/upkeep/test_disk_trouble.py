@@ -418,7 +418,7 @@ def test_more_connections_than_descriptors(limited: LimitedBroker) -> None:
 
 def test_descriptors_are_shared_out() -> None:
     for limit in (0, 64, 256, 1024, 20_000, resource.RLIM_INFINITY):
-        files, connections, indexes = share_descriptors(512, 64, limit=limit)
+        files, connections, indexes = share_descriptors(512, 256, limit=limit)
         assert 16 <= files <= 512
         assert connections >= 16
         if limit > 64:

@@ -187,9 +187,9 @@ class StorageConfig:
     open_files_max: int = int_key("forebay.open.files.max", 512, "Log files held open at a time.", 16)
     delay_indexes_open_max: int = int_key(
         "forebay.delay.indexes.open.max",
-        64,
-        "Indexes of delayed messages held open at a time, each with three descriptors. Others are opened "
-        "when they are needed.",
+        256,
+        "Indexes of delayed messages held open at a time, each with three descriptors and up to 256 KiB of "
+        "memory. Others are opened when they are needed, which takes time.",
         4,
     )
     decompress_max_bytes: int = int_key(

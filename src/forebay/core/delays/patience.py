@@ -7,16 +7,15 @@ _PAUSE_S_MAX = 60.0
 
 
 class Patience:
-    """Twice as long each time, until it went well for longer than the longest pause."""
+    """Twice as long each time, until it went well for longer than the last pause was."""
 
-    __slots__ = ("_pause_s",)
+    __slots__ = ("_last_s",)
 
     def __init__(self) -> None:
-        self._pause_s = _PAUSE_S
+        self._last_s = 0.0
 
     def pause_s(self, went_well_s: float) -> float:
         """After trouble. `went_well_s`: for how long there had been none."""
-        if went_well_s > _PAUSE_S_MAX:
-            self._pause_s = _PAUSE_S
-        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _PAUSE_S_MAX)
-        return pause_s
+        grows = went_well_s <= self._last_s
+        self._last_s = min(2 * self._last_s, _PAUSE_S_MAX) if grows else _PAUSE_S
+        return self._last_s

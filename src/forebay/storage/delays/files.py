@@ -11,7 +11,7 @@ from forebay.storage.delays.open_files import OpenFiles
 from forebay.storage.delays.sqlite_index import SqliteDelayIndex
 
 FILE_NAME = "delays.sqlite"
-_OPEN_MAX = 64
+_OPEN_MAX = 256
 
 
 class DelayIndexFiles:
