@@ -18,7 +18,7 @@ from forebay.core.cluster.image_text import decode_topic, encode_topic
 from forebay.core.cluster.resources import ResourceType
 from forebay.core.cluster.settings import Alteration, AlterOp, Resource, alter_configs
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
-from support.brokers.folded_images import NOW_MS, TOPIC_ID, emptied, folded, topic_of, with_topic
+from support.brokers.folded_images import ENDS, NOW_MS, TOPIC_ID, emptied, folded, topic_of, with_topic
 
 GRACE_MS = 600_000
 
@@ -132,22 +132,24 @@ def test_only_the_last_ones_go_if_this_broker_leads_them(broker: BrokerConfig) -
     image = folded(with_topic(6), broker, 2)
     led_by_two = replace(topic_of(image).partitions[4], leader=2)
     image = image.apply([PartitionPut(topic_id=TOPIC_ID, state=led_by_two)])
-    assert remove_closed(image, TOPIC_ID, {2, 3}, 1) == []
-    assert remove_closed(image, bytes(16), {5}, 1) == []
-    put, *deleted = remove_closed(image, TOPIC_ID, {2, 3, 4, 5}, 1)
+    assert remove_closed(image, TOPIC_ID, {2: 0, 3: 0}, 1) == []
+    assert remove_closed(image, bytes(16), {5: 0}, 1) == []
+    put, *deleted = remove_closed(image, TOPIC_ID, ENDS, 1)
     assert isinstance(put, TopicPut) and len(put.record.assignment) == 5
     assert deleted == [PartitionDeleted(topic_id=TOPIC_ID, state=topic_of(image).partitions[5])]
     image = image.apply([put, *deleted])
     assert [state.index for state in topic_of(image).partitions] == [0, 1, 2, 3, 4]
-    assert remove_closed(image, TOPIC_ID, {2, 3, 4, 5}, 1) == []
-    image = image.apply(remove_closed(image, TOPIC_ID, {4}, 2))
-    image = image.apply(remove_closed(image, TOPIC_ID, {0, 1, 2, 3}, 1))
+    assert remove_closed(image, TOPIC_ID, ENDS, 1) == []
+    image = image.apply(remove_closed(image, TOPIC_ID, {4: 40}, 2))
+    image = image.apply(remove_closed(image, TOPIC_ID, {0: 0, 1: 0, 2: 20, 3: 30}, 1))
     assert len(topic_of(image).partitions) == 2, "open ones never go"
+    folding = topic_of(image).record.folding
+    assert folding is not None and dict(folding.gone) == {5: 10_005, 4: 40, 3: 30, 2: 20}
 
 
 def test_a_transaction_takes_away_a_bounded_number(broker: BrokerConfig) -> None:
     image = folded(with_topic(100), broker, 1)
-    changes = remove_closed(image, TOPIC_ID, range(100), 1)
+    changes = remove_closed(image, TOPIC_ID, ENDS, 1)
     assert len(changes) == 1 + REMOVED_AT_ONCE_MAX
     assert len(topic_of(emptied(image)).partitions) == 1
 

@@ -15,6 +15,7 @@ from forebay.core.cluster.image_text import decode_topic, encode_topic
 from forebay.core.cluster.topic_folds import GENERATIONS_END, Fold, Folding, Stop
 from forebay.errors import ErrorCode, KafkaError
 from support.brokers.folded_images import (
+    ENDS,
     TOPIC_ID,
     emptied,
     folded,
@@ -152,11 +153,11 @@ def test_nothing_else_changes_the_count_meanwhile(broker: BrokerConfig) -> None:
         with pytest.raises(KafkaError, match="4, 5, 6, 7 are coming back") as caught:
             grown(image, broker, count)
         assert caught.value.code == ErrorCode.INVALID_PARTITIONS
-    assert remove_closed(image, TOPIC_ID, range(12), 1) == []
+    assert remove_closed(image, TOPIC_ID, ENDS, 1) == []
     image = image.apply(settle(image, TOPIC_ID, range(12), ()))
     with pytest.raises(KafkaError, match="transactions that were open"):
         grown(image, broker, 12)
-    assert remove_closed(settled(image), TOPIC_ID, range(12), 1)
+    assert remove_closed(settled(image), TOPIC_ID, ENDS, 1)
 
 
 def test_more_than_there_were(broker: BrokerConfig) -> None:

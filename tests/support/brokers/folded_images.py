@@ -18,6 +18,8 @@ from forebay.core.cluster.image import (
 
 TOPIC_ID = bytes(range(16))
 NOW_MS = 1_800_000_000_000
+ENDS = {index: 10_000 + index for index in range(1_000)}
+"""Where partitions end that may go."""
 
 
 def with_topic(partitions: int, name: str = "t", **overrides: str) -> ClusterImage:
@@ -53,7 +55,7 @@ def topic_of(image: ClusterImage) -> TopicImage:
 def emptied(image: ClusterImage) -> ClusterImage:
     """Every closed partition has been taken away."""
     while topic_of(image).closed_from < len(topic_of(image).partitions):
-        image = image.apply(remove_closed(image, TOPIC_ID, range(10_000), 1))
+        image = image.apply(remove_closed(image, TOPIC_ID, ENDS, 1))
     return image
 
 

@@ -9,6 +9,7 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.access import ON_TOPIC
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState, TopicImage
+from forebay.core.cluster.topic_folds import Gone
 from forebay.core.cluster.topics import INTERNAL_TOPICS
 from forebay.core.views.catalog import readable_topic
 from forebay.errors import ErrorCode
@@ -75,7 +76,12 @@ def _topic(
         topic_authorized_operations=ON_TOPIC,
         closed_ms=-1 if folding is None else folding.closed_ms,
         drop_ms=-1 if folding is None or folding.drop_ms is None else folding.drop_ms,
+        gone=[] if folding is None else [_gone(each) for each in folding.gone],
     )
+
+
+def _gone(gone: Gone) -> wire.GonePartition:
+    return wire.GonePartition(partition_index=gone.partition, end_offset=gone.end_offset)
 
 
 def _partition(

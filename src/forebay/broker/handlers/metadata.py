@@ -12,7 +12,6 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.access import ON_CLUSTER, ON_TOPIC, operations
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState, TopicImage
-from forebay.core.cluster.topic_folds import Folding
 from forebay.core.cluster.topics import INTERNAL_TOPICS
 from forebay.core.views.catalog import readable_topic, readable_topic_by_id, readable_topics
 from forebay.errors import ErrorCode, KafkaError
@@ -21,6 +20,8 @@ from forebay.wire.messages import metadata as wire
 
 _NEVER_FORGET = ("librdkafka", "confluent-kafka-")
 """What clients on librdkafka call themselves."""
+_ASKS_AGAIN_S = 5.0
+"""A producer that asks again so soon has messages for partitions that it was not shown."""
 
 
 def handle(
@@ -77,25 +78,41 @@ def _described(
 ) -> list[wire.MetadataResponseTopic]:
     allowed = _allowed(request)
     topics = [_wanted_topic(image, topic, errors, allowed) for topic in request.topics or ()]
-    if _never_forgets(context, request):
+    gone = {topic.name: found for topic in topics if (found := _gone(image, topic))}
+    if gone and _needs_gone(context, request):
         for topic in topics:
-            folded = None if topic.error_code or topic.name is None else image.topics.get(topic.name)
-            if folded is not None and folded.record.folding is not None:
-                topic.partitions += _gone(image, folded, folded.record.folding)
+            topic.partitions += gone.get(topic.name, [])
     return topics
 
 
-def _never_forgets(context: RequestContext, request: wire.MetadataRequest) -> bool:
-    """Whether a producer on librdkafka asks: it never lowers the number of a topic's partitions.
+def _needs_gone(context: RequestContext, request: wire.MetadataRequest) -> bool:
+    """Whether a producer asks that has messages for partitions which were folded and are gone.
 
-    When it loses its broker it needs the metadata to go on, also for partitions that were folded and are
-    gone. Only producers ask for topics to be created, unless a consumer's user wants it.
+    librdkafka never lowers the number of a topic's partitions. When it loses its broker it needs the metadata
+    to go on. Only producers ask for topics to be created, unless a consumer's user wants it.
+
+    The Java client lowers the number, but a message that it has put into a batch stays there. When the
+    metadata does not show the partition, the batch waits until it has expired. So a connection on which
+    messages for folded partitions have come is shown them. A client that has lost its connection asks for
+    metadata again and again while batches wait, as no producer does that is content.
     """
-    return request.allow_auto_topic_creation and context.connection.software.startswith(_NEVER_FORGET)
+    connection = context.connection
+    if request.allow_auto_topic_creation and connection.software.startswith(_NEVER_FORGET):
+        return True
+    if connection.names_folded or not connection.produces:
+        return connection.names_folded
+    if connection.last_active - connection.hid_partitions_s < _ASKS_AGAIN_S:
+        return True
+    connection.hid_partitions_s = connection.last_active
+    return False
 
 
-def _gone(image: ClusterImage, topic: TopicImage, folding: Folding) -> list[wire.MetadataResponsePartition]:
-    """Partitions that are gone, as if they were led where their messages go."""
+def _gone(image: ClusterImage, shown: wire.MetadataResponseTopic) -> list[wire.MetadataResponsePartition]:
+    """Partitions of a topic that are gone, as if they were led where their messages go."""
+    topic = None if shown.error_code or shown.name is None else image.topics.get(shown.name)
+    folding = None if topic is None else topic.record.folding
+    if topic is None or folding is None:
+        return []
     gone = []
     for index in range(len(topic.partitions), folding.named_end):
         home = _partition(image, topic.partitions[topic.path(index)[-1]])

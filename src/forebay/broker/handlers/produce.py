@@ -21,6 +21,7 @@ from forebay.wire.messages.produce import (
 
 def handle(service: ProduceService, context: RequestContext, request: ProduceRequest) -> Reply | None:
     service.metrics.produce_requests += 1
+    context.connection.produces = True
     version = context.api_version
     if request.transactional_id is None or request.acks == 0:
         return AppendRequest(service, context, request, _response, version=version).start()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
@@ -79,9 +80,12 @@ class Connection:
         "_server",
         "_stream",
         "closed",
+        "hid_partitions_s",
         "last_active",
         "last_prefix",
         "memo",
+        "names_folded",
+        "produces",
         "replies",
         "software",
     )
@@ -94,6 +98,9 @@ class Connection:
         self._server = server
         self._handle = handle
         self.software = ""  # what the client calls itself, if it has said so
+        self.produces = False  # whether the client has sent messages
+        self.names_folded = False  # whether some were for partitions that are folded
+        self.hid_partitions_s = -math.inf  # when it was last not shown partitions that are gone
         self._rest = b""  # received but not handled: part of a frame, or frames that are held back
         self._input: bytearray | None = None  # borrowed while a large frame arrives
         self._filled = 0

@@ -5,9 +5,8 @@ transaction coordinator (`transactional_request.py`), and large batches for topi
 read, for the thread that reads them (`record_checks.py`). Such a wait is not pipelined: the connection is not
 read any further, so that the batches behind it stay behind it.
 
-A batch for a folded partition goes on to the partition that takes it, under the alias of its producer: at
-once if that is led here, else at its leader (`handovers.py`). The answer stands under the partition that the
-client has named.
+A batch for a folded partition goes on to the one that takes it, under the alias of its producer: at once if
+that is led here, else at its leader (`handovers.py`). The answer names the partition that the client named.
 """
 
 from __future__ import annotations
@@ -253,6 +252,7 @@ class AppendRequest:
         if state is None or state.leader == NO_LEADER:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} has no leader now")
         service.metrics.folded_batches += 1
+        self._context.connection.names_folded = True
         data = PartitionProduceData(index=index, records=passed.records)
         onward = self._entries[self._next] = _Entry(entry.topic, data, entry.result, passed.known)
         if state.leader == service.node_id:

@@ -35,12 +35,12 @@ class FoldedPartitions:
 
     async def remove_over(self) -> None:
         """Take away what is over and at the end of its topic. What lies before it comes when it is last."""
-        over: dict[bytes, set[int]] = {}
+        over: dict[bytes, dict[int, int]] = {}
         for partition in self._partitions.all():
             if partition.fold is not None and self._is_over(partition):
-                over.setdefault(partition.topic_id, set()).add(partition.index)
-        for topic_id, indexes in over.items():
-            await self._remove(topic_id, indexes)
+                over.setdefault(partition.topic_id, {})[partition.index] = partition.log.end_offset
+        for topic_id, ends in over.items():
+            await self._remove(topic_id, ends)
 
     def _is_over(self, partition: Partition) -> bool:
         """Whether it may go: it is empty and nobody sends again what it had, or its time has come."""
@@ -54,9 +54,9 @@ class FoldedPartitions:
         is_empty = log_.start_offset == log_.end_offset and not len(partition.producers.transactions)
         return is_empty and now_ms >= fold.closed_ms + grace_ms
 
-    async def _remove(self, topic_id: bytes, indexes: set[int]) -> None:
+    async def _remove(self, topic_id: bytes, ends: dict[int, int]) -> None:
         topic = self._metadata.image.topic_by_id(topic_id)
-        plan = partial(remove_closed, topic_id=topic_id, over=indexes, node_id=self._node_id)
+        plan = partial(remove_closed, topic_id=topic_id, over=ends, node_id=self._node_id)
         if topic is None or not plan(self._metadata.image):
             return
         try:

@@ -13,12 +13,12 @@ their producer's numbers are known, and from there to 1.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from forebay.config import BrokerConfig, TopicConfig
 from forebay.core.cluster.image import Change, ClusterImage, PartitionDeleted, TopicImage, TopicPut
-from forebay.core.cluster.topic_folds import Fold, Folding
+from forebay.core.cluster.topic_folds import Fold, Folding, Gone
 from forebay.core.cluster.topics import (
     KEEPS_COUNT,
     check_not_filled,
@@ -72,6 +72,7 @@ def fold_topic(
         drop_ms=drop_ms,
         last_epoch=before.last_epoch if before is not None else -1,
         generation=generation,
+        gone=before.gone if before is not None else (),
     )
     return [TopicPut(record=replace(topic.record, folding=folding))]
 
@@ -153,8 +154,13 @@ def _check_taken_back(image: ClusterImage, broker: BrokerConfig, topic: TopicIma
         )
 
 
-def remove_closed(image: ClusterImage, topic_id: bytes, over: Container[int], node_id: int) -> list[Change]:
-    """Take away the last partitions of a topic, as far as they are over and led by this broker."""
+def remove_closed(
+    image: ClusterImage, topic_id: bytes, over: Mapping[int, int], node_id: int
+) -> list[Change]:
+    """Take away the last partitions of a topic, as far as they are over and led by this broker.
+
+    `over`: those that may go, and where each of them ends.
+    """
     topic = image.topic_by_id(topic_id)
     folding = None if topic is None else topic.record.folding
     if topic is None or folding is None or folding.growth is not None:
@@ -164,11 +170,14 @@ def remove_closed(image: ClusterImage, topic_id: bytes, over: Container[int], no
         return []
     left = topic.record.assignment[: going[-1]]
     states = [topic.partitions[index] for index in going]
-    last_epoch = max(folding.last_epoch, *(state.leader_epoch for state in states))
+    kept = (each for each in folding.gone if each.partition not in going)
+    folding = replace(
+        folding,
+        last_epoch=max(folding.last_epoch, *(state.leader_epoch for state in states)),
+        gone=(*kept, *(Gone(index, over[index]) for index in going)),
+    )
     return [
-        TopicPut(
-            record=replace(topic.record, assignment=left, folding=replace(folding, last_epoch=last_epoch))
-        ),
+        TopicPut(record=replace(topic.record, assignment=left, folding=folding)),
         *(PartitionDeleted(topic_id=topic_id, state=state) for state in states),
     ]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from forebay.core.cluster.image import BrokerRegistration, PartitionState, TopicRecord
-from forebay.core.cluster.topic_folds import Fold, Folding, Growth
+from forebay.core.cluster.topic_folds import Fold, Folding, Gone, Growth
 from forebay.core.cluster.view_image import FORMAT, FORMAT_MATERIALIZED, ViewImage
 from forebay.errors import ProtocolError
 
@@ -55,6 +55,8 @@ def _folding_fields(folding: Folding) -> dict[str, Any]:
         fields |= {"last_epoch": folding.last_epoch}
     if folding.generation:
         fields |= {"generation": folding.generation}
+    if folding.gone:
+        fields |= {"gone": folding.gone}
     if folding.growth is not None:
         growth = folding.growth
         fields |= {
@@ -92,6 +94,7 @@ def _folding(fields: Mapping[str, Any]) -> Folding:
         closed_ms=int(fields["closed_ms"]),
         drop_ms=None if drop_ms is None else int(drop_ms),
         last_epoch=int(fields.get("last_epoch", -1)),
+        gone=tuple(Gone(*_ids(each)) for each in fields.get("gone", ())),
         generation=int(fields.get("generation", 0)),
         growth=_growth(fields) if "former" in fields else None,
     )

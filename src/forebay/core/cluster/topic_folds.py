@@ -48,6 +48,13 @@ class Growth:
         return not self.gathering and not self.draining
 
 
+class Gone(NamedTuple):
+    """A partition that was taken away, and where it ended: whoever has come so far has read all of it."""
+
+    partition: int
+    end_offset: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folding:
     """The folds of a topic, also those whose partitions are gone: clients may send to them for ever."""
@@ -60,6 +67,8 @@ class Folding:
     """When its partitions go, whatever they hold; None: when they are empty."""
     last_epoch: int = -1
     """The highest leader epoch of a partition that is gone."""
+    gone: tuple[Gone, ...] = ()
+    """Partitions that were taken away."""
     generation: int = 0
     """Of the newest fold there has been."""
     growth: Growth | None = None

@@ -198,7 +198,7 @@ class Producer:
         unsent: list[_Batch] = []
         for batch in batches:
             try:
-                by_leader[self._cluster.leader(batch.topic, batch.partition)].append(batch)
+                by_leader[self._cluster.leader_for_writes(batch.topic, batch.partition)].append(batch)
             except KafkaError:
                 unsent.append(batch)
         for connection, group in by_leader.items():
@@ -295,7 +295,7 @@ class Producer:
                 raise _explained(error, f"cannot write to {batch.topic}-{batch.partition}") from error
 
     def _deliver(self, batch: _Batch) -> None:
-        connection = self._cluster.leader(batch.topic, batch.partition)
+        connection = self._cluster.leader_for_writes(batch.topic, batch.partition)
         response = connection.ask(self._request([batch]), _PRODUCE_VERSION)
         code, message = _results(response)[batch.topic, batch.partition]
         if code not in _DONE:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from forebay.errors import ErrorCode, KafkaError
 from forebay.spark.schema import arrow_schema, check_columns
 from forebay.spark.source.filters import Selection, select
 from forebay.spark.source.offset_lookup import (
@@ -67,7 +68,14 @@ class TopicReader(DataSourceReader):
         fetching = self._options.fetching
         cluster = Cluster.shared(fetching.bootstrap, fetching.connection)
         places = required_partitions(cluster, self._options.subscription)
-        start, end = self._edges(cluster, places)
+        try:
+            start, end = self._edges(cluster, places)
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            # A partition that was closed has gone meanwhile.
+            places = required_partitions(cluster, self._options.subscription)
+            start, end = self._edges(cluster, places)
         chosen = [at for at in places if self.selection.includes(at)]
         low, high = self.selection.offsets.low, self.selection.offsets.high
         if low is not None:

@@ -81,6 +81,17 @@ def offsets_at(
     return cluster.attempt(lambda: _ask_leaders(cluster, wanted, read_committed)) if wanted else {}
 
 
+def ends(cluster: Cluster, subscription: Subscription, *, read_committed: bool) -> Offsets:
+    """The ends of all partitions that exist and are subscribed to."""
+
+    def look() -> Offsets:
+        # Anew each time: a partition that was closed may go in between.
+        places = partitions(cluster, subscription)
+        return _ask_leaders(cluster, dict.fromkeys(places, LATEST), read_committed)
+
+    return cluster.attempt(look)
+
+
 def _ask_leaders(cluster: Cluster, wanted: Mapping[TopicPartition, int], read_committed: bool) -> Offsets:
     by_leader: dict[BrokerConnection, list[TopicPartition]] = defaultdict(list)
     for at in sorted(wanted):

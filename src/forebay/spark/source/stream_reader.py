@@ -22,16 +22,16 @@ from pyspark.sql.types import StructType
 
 from forebay.errors import ConfigError, KafkaError
 from forebay.spark.schema import arrow_schema, check_columns
+from forebay.spark.source.gone_partitions import not_read_to_the_end
 from forebay.spark.source.offset_lookup import (
     commit_offsets,
+    ends,
     offsets_at,
-    partitions,
     required_partitions,
     starting_offsets,
 )
 from forebay.spark.source.offset_ranges import (
     EARLIEST,
-    LATEST,
     OffsetRange,
     Offsets,
     TopicPartition,
@@ -111,8 +111,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._refuse_limits()
             return to_json(self._find_latest())
         begin = from_json(start)
-        self._finished(begin)
         self._latest = self._find_latest() if self._target is None else self._target
+        # What is gone has no lag that anyone could watch.
+        self._finished({at: offset for at, offset in begin.items() if at in self._latest})
         self._planned = self._admitted(self._with_new(begin, self._latest), self._latest, limit)
         return to_json(self._planned)
 
@@ -125,9 +126,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         begin, until = from_json(start), from_json(end)
         options = self._options
-        gone = sorted(begin.keys() - until.keys())
-        if gone:
-            data_loss(options.fetching, f"{', '.join(map(str, gone))} does not exist any more")
+        gone = {at: begin[at] for at in begin.keys() - until.keys()}
+        if gone and (lost := not_read_to_the_end(self._cluster(), gone)):
+            data_loss(options.fetching, f"{', '.join(map(str, lost))} does not exist any more")
         begin = self._with_new(begin, until)
         ranges = [self._range(at, begin[at], until[at]) for at in until]
         tasks = split(ranges, tasks_min=options.tasks_min, records_max=options.records_per_task_max)
@@ -152,10 +153,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _find_latest(self) -> Offsets:
         """The ends of all partitions that exist, new ones included."""
-        cluster, options = self._cluster(), self._options
-        places = partitions(cluster, options.subscription)
-        wanted = dict.fromkeys(places, LATEST)
-        return offsets_at(cluster, wanted, read_committed=options.fetching.read_committed)
+        options = self._options
+        return ends(self._cluster(), options.subscription, read_committed=options.fetching.read_committed)
 
     def _with_new(self, begin: Offsets, until: Offsets) -> Offsets:
         """The same, with partitions that came since then: they are read from their first record on."""

@@ -135,6 +135,17 @@ class Cluster:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader just now")
         return self._connection(self._nodes[node_id])
 
+    def leader_for_writes(self, topic: str, partition: int) -> BrokerConnection:
+        """The same for a producer. What is sent for a partition that was folded and is gone is stored in
+        another, so a producer that still knows it may go on."""
+        try:
+            return self.leader(topic, partition)
+        except KafkaError as error:
+            count = len(self._leaders.get(topic, ()))
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not 0 < count <= partition:
+                raise
+            return self.leader(topic, partition % count)
+
     def knows(self, topic: str, partition: int) -> bool:
         """Whether `leader` can tell without asking a broker first."""
         return partition in self._leaders.get(topic, {})

@@ -47,6 +47,12 @@ class DescribeTopicPartitionsResponsePartition(Struct):
     """Ours: the partition that takes the messages for this one, if it is closed."""
 
 
+class GonePartition(Struct):
+    partition_index: int = int32()
+    end_offset: int = int64()
+    """Where it ended: whoever has come so far has read all of it."""
+
+
 class DescribeTopicPartitionsResponseTopic(Struct):
     error_code: int = int16()
     name: str | None = string(nullable="0+")
@@ -60,6 +66,8 @@ class DescribeTopicPartitionsResponseTopic(Struct):
     """Ours: when partitions were folded."""
     drop_ms: int = int64(default=-1, tag=OWN_TAGS_FROM + 1)
     """Ours: when they go with what they hold; -1: when they are empty."""
+    gone: list[GonePartition] = array(GonePartition, tag=OWN_TAGS_FROM + 2)
+    """Ours: folded partitions that were taken away."""
 
 
 class DescribeTopicPartitionsResponse(Response, api_key=75, versions=(0, 0), flexible=0):

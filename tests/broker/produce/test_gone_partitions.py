@@ -1,0 +1,71 @@
+"""Who is shown partitions that were folded and are gone: producers with messages for them, nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forebay.broker.handlers import metadata
+from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from forebay.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from support.brokers.local_broker import LocalBroker, local_broker
+from support.brokers.replicated import until
+from support.clients.wire_client import WireClient, append, batch, create
+
+SETTINGS = {"forebay.fold.grace.ms": "0", "log.retention.check.interval.ms": "50"}
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[LocalBroker]:
+    with local_broker(tmp_path / "data", SETTINGS) as broker:
+        yield broker
+
+
+def shown(client: WireClient, *topics: str) -> list[int]:
+    """How many partitions each has in the metadata."""
+    asked = [MetadataRequestTopic(name=topic) for topic in topics]
+    return [len(topic.partitions) for topic in client.call(MetadataRequest(topics=asked), 12).topics]
+
+
+def shrink(client: WireClient, topic: str, before: int, after: int) -> None:
+    """A topic whose closed partitions are empty, and go."""
+    create(client, topic, before)
+    wanted = CreatePartitionsTopic(name=topic, count=after, assignments=None)
+    (done,) = client.call(CreatePartitionsRequest(topics=[wanted], timeout_ms=60_000), 3).results
+    assert done.error_code == 0, done.error_message
+    until(lambda: shown(client, topic) == [after], "the closed partitions go")
+
+
+def test_a_producer_that_asks_again_is_shown_what_its_batches_are_for(
+    broker: LocalBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = f"{topic}-other"
+    with WireClient(broker.bootstrap) as administrator, WireClient(broker.bootstrap) as producer:
+        shrink(administrator, topic, 4, 2)
+        shrink(administrator, other, 6, 3)
+        create(administrator, "ordinary", 5)
+        assert append(producer, "ordinary", batch(b"a")).error_code == 0
+        assert shown(producer, topic, other, "ordinary") == [2, 3, 5]
+        assert shown(producer, topic, other, "ordinary") == [4, 6, 5]
+        assert append(producer, topic, batch(b"b"), partition=3).error_code == 0
+        # Whoever has produced nothing may be a consumer, whose group would wait for these partitions.
+        for _ in range(3):
+            assert shown(administrator, topic, other) == [2, 3]
+        # It goes on as it is: if it lowered its count now, it could have older messages of a key in hand.
+        monkeypatch.setattr(metadata, "_ASKS_AGAIN_S", 0.0)
+        assert shown(producer, topic, other) == [4, 6]
+        with WireClient(broker.bootstrap) as again:
+            assert append(again, topic, batch(b"c"), partition=1).error_code == 0
+            for _ in range(2):
+                assert shown(again, topic, other) == [2, 3]
+
+
+def test_where_partitions_ended_that_are_gone(broker: LocalBroker, topic: str) -> None:
+    with WireClient(broker.bootstrap) as client:
+        shrink(client, topic, 4, 2)
+        request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=topic)])
+        (described,) = client.call(request, 0).topics
+    assert {each.partition_index: each.end_offset for each in described.gone} == {2: 0, 3: 0}
