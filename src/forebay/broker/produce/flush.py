@@ -2,6 +2,10 @@
 
 While a sync runs, further waiters gather; they share the next one. So the more producers wait, the fewer
 syncs each of them costs.
+
+Logs that nobody waits for are synced too, but never in the way of those that somebody waits for: the two
+kinds take turns, and a turn of the first kind ends after a log when there are waiters. A large log that
+nobody waits for holds up an acknowledgement at most once.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
@@ -24,7 +28,8 @@ class Syncable(Protocol):
         """Blocks until everything written so far is durable; raises StorageError."""
 
 
-_Outcome = tuple[Syncable, StorageError | None, list[Callable[[StorageError | None], None]]]
+_Waiters: TypeAlias = list[Callable[[StorageError | None], None]]
+_Outcome: TypeAlias = tuple[Syncable, StorageError | None, _Waiters]
 
 
 class GroupCommit:
@@ -34,48 +39,61 @@ class GroupCommit:
         self._pool = pool
         self.failed: Signal[Syncable] = Signal()
         """A log could not be synced. Sent after the callbacks that waited for it."""
-        self._waiting: dict[Syncable, list[Callable[[StorageError | None], None]]] = {}
+        self._waiting: dict[Syncable, _Waiters] = {}
+        self._unhurried: dict[Syncable, None] = {}
+        """Logs that nobody waits for."""
+        self._is_turn_of_unhurried = False
         self._running = False
         self._closed = False
 
     def wait(self, log_: Syncable, done: Callable[[StorageError | None], None]) -> None:
         """Call `done` once everything written to the log before now is durable, or could not be made so."""
         self._waiting.setdefault(log_, []).append(done)
+        self._unhurried.pop(log_, None)
         self._start()
 
     def sync_soon(self, logs: Iterable[Syncable]) -> None:
         """Make logs durable soon; no request waits for it."""
-        for log_ in logs:
-            self._waiting.setdefault(log_, [])
+        self._add_unhurried(logs)
         self._start()
 
+    def _add_unhurried(self, logs: Iterable[Syncable]) -> None:
+        self._unhurried |= {log_: None for log_ in logs if log_ not in self._waiting}
+
     def _start(self) -> None:
-        if self._running or self._closed or not self._waiting:
+        if self._running or self._closed or not (self._waiting or self._unhurried):
             return
         self._running = True
-        waiting, self._waiting = self._waiting, {}
-        self._pool.submit(self._sync, waiting)
+        if self._waiting and not (self._is_turn_of_unhurried and self._unhurried):
+            waiting, self._waiting = self._waiting, {}
+            self._is_turn_of_unhurried = True
+            self._pool.submit(self._sync, waiting)
+        else:
+            unhurried, self._unhurried = self._unhurried, {}
+            self._is_turn_of_unhurried = False
+            self._pool.submit(self._sync_unhurried, list(unhurried))
 
-    def _sync(self, waiting: dict[Syncable, list[Callable[[StorageError | None], None]]]) -> None:
+    def _sync(self, waiting: dict[Syncable, _Waiters]) -> None:
+        """Runs in the thread."""
+        outcomes = [(log_, _datasync(log_), waiters) for log_, waiters in waiting.items()]
+        self.loop.call_soon_threadsafe(self._finished, outcomes, [])
+
+    def _sync_unhurried(self, logs: list[Syncable]) -> None:
         """Runs in the thread."""
         outcomes: list[_Outcome] = []
-        for log_, callbacks in waiting.items():
-            try:
-                log_.datasync()
-                outcomes.append((log_, None, callbacks))
-            except StorageError as error:
-                outcomes.append((log_, error, callbacks))
-            except Exception as error:
-                log.exception("a log could not be synced")
-                outcomes.append((log_, StorageError(f"a log could not be synced: {error}"), callbacks))
-        self.loop.call_soon_threadsafe(self._finished, outcomes)
+        for log_ in logs:
+            outcomes.append((log_, _datasync(log_), []))
+            if self._waiting:
+                break
+        self.loop.call_soon_threadsafe(self._finished, outcomes, logs[len(outcomes) :])
 
-    def _finished(self, outcomes: list[_Outcome]) -> None:
+    def _finished(self, outcomes: list[_Outcome], left: list[Syncable]) -> None:
         self._running = False
         self._metrics.log_flushes += len(outcomes)
+        self._add_unhurried(left)
         self._start()  # the next sync runs while these acknowledgements are sent
-        for log_, error, callbacks in outcomes:
-            for done in callbacks:
+        for log_, error, waiters in outcomes:
+            for done in waiters:
                 done(error)
             if error is not None:
                 self.failed.send(log_)
@@ -84,3 +102,15 @@ class GroupCommit:
         """Let the sync that runs end, and begin no other: what still waits is not acknowledged."""
         self._closed = True
         self._pool.shutdown(wait=True)
+
+
+def _datasync(log_: Syncable) -> StorageError | None:
+    """What has gone wrong, if anything."""
+    try:
+        log_.datasync()
+    except StorageError as error:
+        return error
+    except Exception as error:
+        log.exception("a log could not be synced")
+        return StorageError(f"a log could not be synced: {error}")
+    return None
