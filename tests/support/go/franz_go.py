@@ -1,4 +1,8 @@
-"""A share consumer on franz-go, fetched from Go's module proxy and built (`main.go` beside this file)."""
+"""Clients on franz-go, fetched from Go's module proxy and built.
+
+A share consumer (`main.go` beside this file), and producers and consumers that go on until they are told to
+stop (`steady.go`).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
+
+from support.compat.asked_program import AskedProgram
 
 HERE = Path(__file__).parent
 PROGRAM = HERE / "target" / "franz-go"
@@ -39,3 +45,8 @@ def consume(bootstrap: str, topic: str, group: str, count: int, verdict: str) ->
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def start(bootstrap: str, folder: Path) -> AskedProgram:
+    """Clients that go on until they are told to stop."""
+    return AskedProgram([PROGRAM, "steady", bootstrap], folder / "steady-go.log")

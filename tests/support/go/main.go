@@ -6,6 +6,8 @@
 //	                          renew     renews the locks once a second, four times, before it accepts
 //
 // It ends when COUNT messages are accepted or rejected, and the broker has confirmed that.
+//
+// `steady SERVERS` is another program: see steady.go.
 package main
 
 import (
@@ -26,6 +28,10 @@ const (
 )
 
 func main() {
+	if os.Args[1] == "steady" {
+		steady(os.Args[2])
+		return
+	}
 	if err := run(os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
