@@ -1,4 +1,4 @@
-"""`make demo`: Forebay in six chapters, each of which checks by itself what it shows.
+"""`make demo`: Forebay in seven chapters, each of which checks by itself what it shows.
 
     make demo                      # all of them, about two minutes
     make demo ARGS="cluster"       # some of them
@@ -26,6 +26,7 @@ CHAPTERS = {
     "queue": ("demo_queue", "a queue for workers, one of which is killed"),
     "delays": ("demo_delays", "messages for later, and kill -9 while they wait"),
     "views": ("demo_views", "a topic through a query, and a topic that is filled by it"),
+    "partitions": ("demo_partitions", "12 partitions become 4 under load"),
     "cluster": ("demo_cluster", "three brokers, and a leader that is killed"),
     "spark": ("demo_spark", "a live pipeline on Spark, an archive, and a replay"),
 }

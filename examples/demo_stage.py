@@ -37,8 +37,9 @@ class Skipped(Exception):
 class Broker:
     """`forebay serve` as a child, on a port that stays the same over restarts."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, *settings: str) -> None:
         self.data = data
+        self.settings = settings
         self.log = data.with_name("broker.log")
         self.address = "127.0.0.1:0"
         self._child: subprocess.Popen[str] | None = None
@@ -48,6 +49,8 @@ class Broker:
         begun = time.perf_counter()
         command = [sys.executable, "-m", "forebay", "serve"]
         command += ["--listen", self.address, "--data", str(self.data)]
+        for setting in self.settings:
+            command += ["--set", setting]
         with self.log.open("a") as log:
             self._child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self._child.stdout is not None

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 from demo_load import ignore, number_of
 from demo_stage import CUSTOMERS, PATIENCE_SECONDS, TOPIC, Failed, until
 
+GROUP = "billing"
 ORDERS_PER_SECOND = 1_000
 UNDER_WAY_MAX = 50_000
 
@@ -111,6 +112,8 @@ class Billing(Runner):
     def __init__(self, servers: str, members: int) -> None:
         super().__init__(*([self._run] * members))
         self.read: Counter[int] = Counter()
+        self.stored: set[tuple[int, int | None, int | None]] = set()
+        """Number, partition and offset of each order."""
         self._servers = servers
         self._lock = threading.Lock()
 
@@ -121,7 +124,7 @@ class Billing(Runner):
         consumer = Consumer(
             {
                 "bootstrap.servers": self._servers,
-                "group.id": "billing",
+                "group.id": GROUP,
                 "auto.offset.reset": "earliest",
                 "auto.commit.interval.ms": 200,
                 "log_level": 0,
@@ -130,7 +133,8 @@ class Billing(Runner):
         )
         consumer.subscribe([TOPIC])
         while not self.stopping.is_set():
-            numbers = [number_of(found) for found in consumer.consume(1_000, 0.1) if found.error() is None]
+            found = [each for each in consumer.consume(1_000, 0.1) if each.error() is None]
             with self._lock:
-                self.read.update(numbers)
+                self.read.update(map(number_of, found))
+                self.stored.update((number_of(each), each.partition(), each.offset()) for each in found)
         consumer.close()
