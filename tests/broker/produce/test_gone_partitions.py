@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from forebay.broker.handlers import metadata
+from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from forebay.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -15,6 +16,7 @@ from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.replicated import until
 from support.clients.wire_client import WireClient, append, batch, create
 
+JAVA = "apache-kafka-java"
 SETTINGS = {"forebay.fold.grace.ms": "0", "log.retention.check.interval.ms": "50"}
 
 
@@ -22,6 +24,11 @@ SETTINGS = {"forebay.fold.grace.ms": "0", "log.retention.check.interval.ms": "50
 def broker(tmp_path: Path) -> Iterator[LocalBroker]:
     with local_broker(tmp_path / "data", SETTINGS) as broker:
         yield broker
+
+
+def call_itself(client: WireClient, name: str) -> None:
+    request = ApiVersionsRequest(client_software_name=name, client_software_version="4.3.1")
+    assert client.call(request, 3).error_code == 0
 
 
 def shown(client: WireClient, *topics: str) -> list[int]:
@@ -44,6 +51,8 @@ def test_a_producer_that_asks_again_is_shown_what_its_batches_are_for(
 ) -> None:
     other = f"{topic}-other"
     with WireClient(broker.bootstrap) as administrator, WireClient(broker.bootstrap) as producer:
+        call_itself(administrator, JAVA)
+        call_itself(producer, JAVA)
         shrink(administrator, topic, 4, 2)
         shrink(administrator, other, 6, 3)
         create(administrator, "ordinary", 5)
@@ -58,9 +67,13 @@ def test_a_producer_that_asks_again_is_shown_what_its_batches_are_for(
         monkeypatch.setattr(metadata, "_ASKS_AGAIN_S", 0.0)
         assert shown(producer, topic, other) == [4, 6]
         with WireClient(broker.bootstrap) as again:
+            call_itself(again, JAVA)
             assert append(again, topic, batch(b"c"), partition=1).error_code == 0
             for _ in range(2):
                 assert shown(again, topic, other) == [2, 3]
+        with WireClient(broker.bootstrap) as stranger:
+            assert append(stranger, topic, batch(b"d"), partition=3).error_code == 0
+            assert shown(stranger, topic, other) == [2, 3], "it may be a consumer as well"
 
 
 def test_where_partitions_ended_that_are_gone(broker: LocalBroker, topic: str) -> None:

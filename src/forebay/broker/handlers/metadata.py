@@ -20,6 +20,8 @@ from forebay.wire.messages import metadata as wire
 
 _NEVER_FORGET = ("librdkafka", "confluent-kafka-")
 """What clients on librdkafka call themselves."""
+_KEEP_BATCHES = "apache-kafka-java"
+"""What the Java client calls itself."""
 _ASKS_AGAIN_S = 5.0
 """A producer that asks again so soon has messages for partitions that it was not shown."""
 
@@ -94,13 +96,16 @@ def _needs_gone(context: RequestContext, request: wire.MetadataRequest) -> bool:
     The Java client lowers the number, but a message that it has put into a batch stays there. When the
     metadata does not show the partition, the batch waits until it has expired. So a connection on which
     messages for folded partitions have come is shown them. A client that has lost its connection asks for
-    metadata again and again while batches wait, as no producer does that is content.
+    metadata again and again while batches wait, as no producer does that is content. Its producers and
+    consumers never share a connection: consumers are not shown them, and their groups go on without.
     """
     connection = context.connection
     if request.allow_auto_topic_creation and connection.software.startswith(_NEVER_FORGET):
         return True
-    if connection.names_folded or not connection.produces:
-        return connection.names_folded
+    if not (connection.software.startswith(_KEEP_BATCHES) and connection.produces):
+        return False
+    if connection.names_folded:
+        return True
     if connection.last_active - connection.hid_partitions_s < _ASKS_AGAIN_S:
         return True
     connection.hid_partitions_s = connection.last_active
