@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
+from forebay.cli.partition_counts import Closed, Copies, closing_note
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.forebay_command import Done, forebay
 
@@ -167,3 +170,15 @@ def test_fewer_partitions(run: Forebay, topic: str) -> None:
     assert "FOLDED INTO" in text
     again = run("topic", "alter", topic, "--partitions", "2")
     assert again.code == 1 and "being folded already" in again.err
+
+
+def test_what_is_said_of_partitions_that_are_copied() -> None:
+    def note(following: int, into: Mapping[int, int], drop_ms: int | None = None) -> str:
+        return closing_note(Closed(into, 0, drop_ms, Copies(4, following, 12)), retention_ms=-1)
+
+    begun = note(4, {})
+    assert "partitions 4 to 11 are being folded: 0 of 8 copied" in begun and "partition 4 is being" in begun
+    assert "3 of 8 copied" in note(7, {4: 0, 5: 1, 6: 2})
+    ended = {index: index % 4 for index in range(4, 12)}
+    assert "all of 8 copied" in note(12, ended) and "forebay.fold.grace.ms" in note(12, ended)
+    assert "1970-01-0" in note(12, ended, drop_ms=86_400_000)

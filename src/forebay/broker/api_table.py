@@ -31,6 +31,7 @@ from forebay.broker.handlers import (
     alter_partition_reassignments,
     alter_replica_log_dirs,
     api_versions,
+    append_copies,
     consumer_group_describe,
     create_acls,
     create_partitions,
@@ -82,6 +83,7 @@ from forebay.broker.handlers import fetch as fetch_api
 from forebay.broker.handlers import metadata as metadata_api
 from forebay.broker.handlers import produce as produce_api
 from forebay.broker.live_config import LiveConfig
+from forebay.broker.moves.copy_appends import CopyAppends
 from forebay.broker.moves.journal import MoveJournal
 from forebay.broker.net.dispatch import API_VERSIONS_KEY, Endpoint
 from forebay.broker.partition.table import PartitionTable
@@ -116,6 +118,7 @@ def api_table(
     share_states: ShareStates,
     shares: ShareService,
     moves: MoveJournal,
+    copies: CopyAppends,
     producer_ids: ProducerIds,
     marker_appends: MarkerAppends,
     failovers: FailoverTimes,
@@ -196,6 +199,7 @@ def api_table(
         Endpoint(OWN_KEYS_FROM + 4, 0, 0, partial(alter_delays.handle, delays, background)),
         Endpoint(OWN_KEYS_FROM + 11, 0, 0, partial(folded_produce.handle, produce, peers)),
         Endpoint(OWN_KEYS_FROM + 12, 0, 0, partial(folded_producers.handle, partitions, peers)),
+        Endpoint(OWN_KEYS_FROM + 13, 0, 0, partial(append_copies.handle, copies, peers, background)),
         Endpoint(OWN_KEYS_FROM + 20, 0, 0, partial(describe_failovers.handle, failovers, background)),
     )
     table.update((endpoint.api_key, endpoint) for endpoint in endpoints)

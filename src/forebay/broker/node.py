@@ -16,6 +16,7 @@ from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.composition.coordinators import Coordinators
 from forebay.broker.composition.delays import delay_service
 from forebay.broker.composition.failover import Failover
+from forebay.broker.composition.fold_copies import copy_appends, fold_copies
 from forebay.broker.composition.foundations import Foundations
 from forebay.broker.composition.local_partitions import LocalPartitions
 from forebay.broker.composition.replication import Replication
@@ -88,6 +89,8 @@ class Node:
             examiner=self.examiner,
         )
         self.shares, self.dead_letter_watch = shares.service, shares.dead_letter_watch
+        self.copy_appends = copy_appends(base, local, self.peers)
+        self.fold_copies = fold_copies(base, local, self.copy_appends, shares)
         self._build_server()
         self._build_upkeep()
         self._connect_signals()
@@ -207,6 +210,7 @@ class Node:
             share_states=self.share_states,
             shares=self.shares,
             moves=self.move_journal,
+            copies=self.copy_appends,
             producer_ids=self.coordinators.producer_ids,
             marker_appends=self.coordinators.marker_appends,
             failovers=self.failover.times,
@@ -271,7 +275,12 @@ class Node:
             retention=Retention(self.metrics, self.time),
             compactor=self.compactor,
             folded=FoldedPartitions(
-                self.partitions, self.metadata, base.settings, self.time, node_id=self.node_id
+                self.partitions,
+                self.metadata,
+                base.settings,
+                self.time,
+                self.fold_copies,
+                node_id=self.node_id,
             ),
             isr=self.replication.isr,
             close_idle=self.server.close_idle,
@@ -330,6 +339,7 @@ class Node:
         self.metadata.listen(self.shares.shares.follow)
         self.metadata.listen(self.transactions.follow)
         self.metadata.listen(self.filters.follow)
+        self.metadata.listen(self.fold_copies.follow)
         self.metadata.listen(self.controller.follow)
         if self.failover.enabled:
             self.metadata.listen(self.failover.watch.follow)

@@ -28,6 +28,14 @@ _TIMEOUT_MS = 30_000
 _PAGE = 2000
 
 
+class Copies(NamedTuple):
+    """Folded partitions of a compacted topic, which are copied one after the other."""
+
+    first: int
+    next: int
+    end: int
+
+
 class Closed(NamedTuple):
     """What is known of a topic's folded partitions."""
 
@@ -35,6 +43,8 @@ class Closed(NamedTuple):
     """Which of the others takes the messages for each of them."""
     since_ms: int
     drop_ms: int | None
+    copies: Copies | None = None
+    """If they are copied before they are closed."""
 
 
 class Duration(click.ParamType[int]):
@@ -80,11 +90,14 @@ def closed_partitions(client: Client, names: Iterable[str]) -> dict[str, Closed]
                         for part in topic.partitions
                         if part.folded_into >= 0
                     }
-                    if into:
+                    copies = None
+                    if topic.copies_from >= 0:
+                        copies = Copies(topic.copies_from, topic.copies_next, topic.copies_end)
+                    if into or copies:
                         before = found.get(topic.name or "")
                         drop_ms = None if topic.drop_ms < 0 else topic.drop_ms
                         into = {**(before.into if before else {}), **into}
-                        found[topic.name or ""] = Closed(into, topic.closed_ms, drop_ms)
+                        found[topic.name or ""] = Closed(into, topic.closed_ms, drop_ms, copies)
                 if response.next_cursor is None:
                     return found
                 request.cursor = response.next_cursor
@@ -94,6 +107,8 @@ def closed_partitions(client: Client, names: Iterable[str]) -> dict[str, Closed]
 
 def closing_note(closed: Closed, retention_ms: int) -> str:
     """When folded partitions will be gone."""
+    if closed.copies is not None:
+        return _copying_note(closed.copies, closed.drop_ms)
     first, last = min(closed.into), max(closed.into)
     which = f"partition {first} is" if first == last else f"partitions {first} to {last} are"
     text = f"{which} folded since {_time(closed.since_ms)}: new messages go to others, old ones stay readable"
@@ -102,6 +117,18 @@ def closing_note(closed: Closed, retention_ms: int) -> str:
     if retention_ms < 0:
         return f"{text} until they are deleted: retention.ms=-1 never empties them"
     return f"{text} until retention has deleted them, by {_time(closed.since_ms + retention_ms)} or so"
+
+
+def _copying_note(copies: Copies, drop_ms: int | None) -> str:
+    first, last, count = copies.first, copies.end - 1, copies.end - copies.first
+    which = f"partition {first} is" if first == last else f"partitions {first} to {last} are"
+    if copies.next < copies.end:
+        return (
+            f"{which} being folded: {copies.next - first} of {count} copied to the others and closed, "
+            f"partition {copies.next} is being copied"
+        )
+    until = "forebay.fold.grace.ms is over" if drop_ms is None else f"{_time(drop_ms)} or so"
+    return f"{which} folded: all of {count} copied to the others; they stay readable until {until}"
 
 
 def _time(ms: int) -> str:

@@ -145,6 +145,13 @@ PLOTS: dict[str, Plot] = {
         deposing_pause_s=2.0,
         resizes=(FOLDED_TO, len(FOLDED), FOLDED_TO, len(FOLDED)),
     ),
+    # Partitions of a compacted topic are folded: what they hold is copied, while producers go on.
+    "copied-partitions": Plot(
+        cast=("key-folds", "deposer", "elector"),
+        faults=("kill", "pause", "isolate", "slow_link", "reset"),
+        settings={**_TWO, "log.cleaner.backoff.ms": "300"},
+        deposing_pause_s=2.0,
+    ),
     # -- coordinators ------------------------------------------------------------------------------------
     # Producers give up transactions whose answers are late, and go on with the same numbers.
     "reused-numbers": Plot(

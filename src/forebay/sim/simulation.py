@@ -18,7 +18,7 @@ from forebay.errors import ForebayError
 from forebay.sim.actors.consumers.members import SESSION_MS
 from forebay.sim.actors.consumers.views import LastFillReader, ViewMaker
 from forebay.sim.actors.final_checks import Found, LastAuditor, LastReader
-from forebay.sim.actors.producers.keyed import KeyedAuditor
+from forebay.sim.actors.producers.keyed import FoldedKeysAuditor, KeyedAuditor
 from forebay.sim.actors.shares.auditors import LastWorker
 from forebay.sim.actors.topic_maker import TopicMaker
 from forebay.sim.faults.faults import Faults
@@ -39,6 +39,8 @@ from forebay.sim.world.places import (
     DEAD_LETTER_TOPIC,
     FILLS,
     FOLDED,
+    FOLDED_KEYS,
+    FOLDED_TO,
     JOBS,
     KEYED,
     LATER,
@@ -173,6 +175,7 @@ class Simulation:
         if self.workload.has_alarms:
             topics |= {ALARMS[0]: 1}
         topics |= {topic: len(FOLDED) for topic, _ in self.workload.folded}
+        topics |= {topic: len(FOLDED_KEYS) for topic, _ in self.workload.folded_keys}
         make = partial(TopicMaker, replication_factor=factor, topics=topics)
         maker = self.workload.add("maker", make)
         self._wait("the topics are made", _START_S_MAX, lambda: maker.done)
@@ -187,6 +190,8 @@ class Simulation:
         self.workload.start()
         if self.story.faults and self._has_moves:
             MoveFaults(self.scene, JOBS, MOVES_TOPIC, (DEAD_LETTER_TOPIC, 0)).begin()
+        if self.story.faults and self.workload.folded_keys:
+            MoveFaults(self.scene, FOLDED_KEYS[FOLDED_TO:], MOVES_TOPIC, (MOVES_TOPIC, 0)).begin()
         self.world.after(_CHECK_S, self._check)
         self._live(_PEACE_S)
 
@@ -227,6 +232,8 @@ class Simulation:
             self._live(LATER_DELAY_MS / 1000)  # so that the messages that nobody waited for are due, too
         if self.workload.has_alarms:
             self._wait("nothing waits any more", _HEAL_S_MAX, self._all_rang)
+        if self.workload.folded_keys:
+            self._wait("the closed partitions are copied", _HEAL_S_MAX, self._all_copied)
         self._wait("every replica has the same end", _HEAL_S_MAX, self.invariants.settled)
         self._wait("every compacted log is clean", _HEAL_S_MAX, self.invariants.compacted)
 
@@ -241,6 +248,10 @@ class Simulation:
             and partition.waiting.index.out_of_order == 0
             for partition in held
         )
+
+    def _all_copied(self) -> bool:
+        folding = self.store.image().topics[FOLDED_KEYS[0][0]].record.folding
+        return folding is not None and folding.next_copy is None
 
     def _recovered(self) -> bool:
         return self.faults.over and self.invariants.converged()
@@ -277,6 +288,9 @@ class Simulation:
             self.workload.add("last-auditor", LastAuditor),
             self.workload.add("keyed-auditor", partial(KeyedAuditor, at=KEYED)),
         ]
+        if self.workload.folded_keys:
+            auditor = partial(FoldedKeysAuditor, partitions=FOLDED_KEYS[:FOLDED_TO])
+            readers.append(self.workload.add("folded-keys-auditor", auditor))
         if self.workload.has_share_group:
             worker = partial(LastWorker, group=SHARE_GROUP_NAME, partitions=JOBS, letters=found.letters)
             readers.append(self.workload.add("last-worker", worker))

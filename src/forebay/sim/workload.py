@@ -20,8 +20,8 @@ from forebay.sim.actors.consumers.readers import Consumer, OffsetKeeper, Transfo
 from forebay.sim.actors.consumers.views import FillReader, ViewReader
 from forebay.sim.actors.dialects import CONFLUENT, DIALECTS, JAVA, MODERN, POLITE, RUDE, Dialect, Manners
 from forebay.sim.actors.hostile import Hostile
+from forebay.sim.actors.producers import keyed
 from forebay.sim.actors.producers.alarms import AlarmSetter, AlarmTransactions
-from forebay.sim.actors.producers.keyed import KeyedProducer, KeyedTransactions
 from forebay.sim.actors.producers.plain import (
     IdempotentProducer,
     NoAcksProducer,
@@ -34,6 +34,7 @@ from forebay.sim.actors.shares.auditors import ShareAuditor
 from forebay.sim.actors.shares.settings import chosen_rules
 from forebay.sim.models.messages import Model
 from forebay.sim.plots import ORDINARY, Plot
+from forebay.sim.setting_choices import setting_choices
 from forebay.sim.world.network import SimNetwork
 from forebay.sim.world.node import SimProcess
 from forebay.sim.world.places import (
@@ -43,6 +44,8 @@ from forebay.sim.world.places import (
     EXACT,
     FILLED,
     FOLDED,
+    FOLDED_KEYS,
+    FOLDED_TO,
     GROUP_NAME,
     JOBS,
     KEYED,
@@ -78,33 +81,9 @@ _FOLDS_CHANCE = 0.2
 _UNCOMMITTED_CHANCE = 0.3
 """Of transactions for a share group that gets all messages, aborted ones, too."""
 
-_FOR_EVER = str(2**63 - 1)
-
 
 def _manners(chance: Random) -> Manners:
     return chance.choice((POLITE, RUDE))
-
-
-def _setting_choices(*, lasting: bool) -> list[tuple[str, str, Sequence[str]]]:
-    """Settings, with values that do not contradict what the model expects."""
-    in_sync = ("2",) if lasting else ("1", "2")
-    choices: list[tuple[str, str, Sequence[str]]] = [
-        ("brief", "retention.bytes", ("-1", "1024", "4096")),
-        ("loose", "retention.bytes", ("-1", "4096")),
-        ("loose", "unclean.leader.election.enable", ("true", "false")),
-        ("loose", "min.insync.replicas", ("1", "2")),
-        ("keyed", "delete.retention.ms", ("0", "500", _FOR_EVER)),
-        ("keyed", "max.compaction.lag.ms", ("1", "2000", _FOR_EVER)),
-        ("keyed", "segment.ms", ("1000", _FOR_EVER)),
-        ("keyed", "retention.ms", ("-1", "1", _FOR_EVER)),
-        ("plain", "message.timestamp.before.max.ms", ("864000000", _FOR_EVER)),
-    ]
-    for topic in ("exact", "plain", "source"):
-        choices.append((topic, "segment.bytes", ("1024", "4096", "1048576")))
-        choices.append((topic, "min.insync.replicas", in_sync))
-        # More than the three days by which some messages are late, or they would be deleted.
-        choices.append((topic, "retention.ms", ("604800000", "1209600000")))
-    return choices
 
 
 class Workload:
@@ -131,6 +110,7 @@ class Workload:
         """Partitions whose messages wait, if there are such in this story."""
         self.folded = FOLDED if self._has("folds", _FOLDS_CHANCE) else []
         """Partitions of a topic that gets fewer of them, if there is one in this story."""
+        self.folded_keys = FOLDED_KEYS if "key-folds" in (plot.cast or ()) else []
         self.shown = SHOWN if self._has("views", _VIEWS_CHANCE) else []
         """Partitions of views, if there are such in this story."""
         self.filled = FILLED if self._has("fills", _FILLS_CHANCE) and PLAIN in model.lasting else []
@@ -202,6 +182,7 @@ class Workload:
             "fills": self._add_fill_reader,
             "alarms": self._add_alarms,
             "folds": self._add_folds,
+            "key-folds": self._add_key_folds,
         }
         administrators = self._administrators() | {"deposer": self._deposer()}
         for name in cast:
@@ -274,8 +255,10 @@ class Workload:
         self.add("transformer", partial(Transformer, source=SOURCE, target=TARGET), dialect)
 
     def _add_writers(self, chance: Random) -> None:
-        self._add("writer", KeyedProducer, [KEYED], chance.choice(DIALECTS), RUDE)
-        self._add("writer-tx", KeyedTransactions, [KEYED], chance.choice((MODERN, CONFLUENT, JAVA)), RUDE)
+        self._add("writer", keyed.KeyedProducer, [KEYED], chance.choice(DIALECTS), RUDE)
+        self._add(
+            "writer-tx", keyed.KeyedTransactions, [KEYED], chance.choice((MODERN, CONFLUENT, JAVA)), RUDE
+        )
         self.add("hostile", partial(Hostile, at=KEYED, keys=[b"writer/0", b"writer-tx/1"]))
 
     def _add_members(self, chance: Random) -> None:
@@ -321,15 +304,24 @@ class Workload:
         self.add("folded-reader", reader, chance.choice(DIALECTS))
         self.add("folder", partial(Folder, topic=self.folded[0][0], counts=self._plot.resizes))
 
+    def _add_key_folds(self, chance: Random) -> None:
+        closing = self.folded_keys[FOLDED_TO:]
+        for name, places in (("key-writer-a", self.folded_keys), ("key-writer-b", closing)):
+            self._add(name, keyed.FoldedKeyProducer, places, chance.choice(DIALECTS), RUDE)
+        for name in ("key-writer-tx", "key-writer-ty"):
+            dialect = chance.choice((MODERN, CONFLUENT, JAVA))
+            self._add(name, keyed.FoldedKeyTransactions, closing, dialect, RUDE)
+        self.add("key-folder", partial(Folder, topic=self.folded_keys[0][0], counts=(FOLDED_TO,)))
+
     def _administrators(self) -> dict[str, MakeActor]:
         brokers, lasting = len(self._bootstrap), SOURCE in self._model.lasting
-        sure = [*SURE, *self.delayed, *self.folded, *([ALARMS] if self.has_alarms else [])]
+        sure = [*SURE, *self.delayed, *self.folded, *self.folded_keys, *([ALARMS] if self.has_alarms else [])]
         kinds: dict[str, MakeActor] = {"topic-keeper": TopicKeeper, "deleter": partial(Deleter, at=BRIEF)}
         if brokers > 1:
             kinds |= {
                 "mover": partial(Mover, partitions=sure, favourite=KEYED, brokers=brokers),
                 "elector": partial(Elector, partitions=sure, loose=LOOSE),
-                "settings-changer": partial(SettingsChanger, choices=_setting_choices(lasting=lasting)),
+                "settings-changer": partial(SettingsChanger, choices=setting_choices(lasting=lasting)),
             }
         return kinds
 
@@ -338,7 +330,7 @@ class Workload:
             return JOBS
         if self.has_alarms and self._plot.cast is not None:
             return [ALARMS]
-        return [*EXACT, *self.folded, *self.filled]
+        return self.folded_keys or [*EXACT, *self.folded, *self.filled]
 
     def _deposer(self) -> MakeActor:
         return partial(

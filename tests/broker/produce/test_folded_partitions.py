@@ -290,6 +290,6 @@ def test_what_cannot_be_folded_is_refused_with_a_reason(client: WireClient) -> N
     assert fold(client, 5, allow_key_moves=True) == (0, None)
     for count in (5, 2):
         assert fold(client, count)[0] == ErrorCode.INVALID_PARTITIONS
-    create(client, "compacted", 4, cleanup_policy="compact")
-    code, message = fold(client, 2, topic="compacted")
-    assert code == ErrorCode.INVALID_PARTITIONS and message is not None and "compacted" in message
+    create(client, "delaying", 4, forebay_delay_enable="true")
+    code, message = fold(client, 2, topic="delaying")
+    assert code == ErrorCode.INVALID_PARTITIONS and message is not None and "forebay.delay.enable" in message

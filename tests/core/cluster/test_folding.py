@@ -98,12 +98,6 @@ def test_keys_may_move_if_the_administrator_says_so(broker: BrokerConfig) -> Non
 
 
 def test_settings_that_do_not_go_with_folds(broker: BrokerConfig) -> None:
-    for image in (
-        with_topic(4, cleanup_policy="compact"),
-        with_topic(4, cleanup_policy="compact,delete"),
-    ):
-        with pytest.raises(KafkaError, match="compacted"):
-            folded(image, broker, 2)
     with pytest.raises(KafkaError, match=r"forebay\.delay\.enable"):
         folded(with_topic(4, forebay_delay_enable="true"), broker, 2)
     for early in (0, GRACE_MS - 1):

@@ -45,6 +45,13 @@ from support.mutants.brokers import (
     take_any_batch_with_known_numbers_for_a_repeat,
     take_commits_of_whoever_asks,
 )
+from support.mutants.copies import (
+    close_copied_partitions_of_other_leaders,
+    close_partitions_before_they_are_copied,
+    copy_from_the_beginning_in_each_term,
+    copy_what_was_aborted,
+    take_messages_while_the_rest_is_copied,
+)
 from support.mutants.delays import (
     forget_delayed_messages,
     hide_messages_until_the_clock_is_as_late_again,
@@ -155,6 +162,7 @@ MUTANTS: dict[Mutant, str] = {
     gather_only_the_last_batch: "growing-partitions",
     number_folds_alike: "growing-partitions",
     end_transactions_only_where_messages_go_now: "growing-partitions",
+    close_partitions_before_they_are_copied: "copied-partitions",
 }
 """Each with the plot whose stories show it."""
 
@@ -185,6 +193,14 @@ CAUGHT_BY_TESTS: dict[Mutant, str] = {
     "test_a_marker_does_not_hide_the_numbers_of_the_closed_partition",
     pass_on_before_all_is_committed: "broker/replication/test_folded_cluster.py::"
     "test_nothing_is_passed_on_before_all_of_the_closed_log_is_committed",
+    close_copied_partitions_of_other_leaders: "broker/replication/test_copied_partitions.py::"
+    "test_a_leader_that_was_replaced_does_not_close_what_its_successor_has_written_to",
+    take_messages_while_the_rest_is_copied: "broker/replication/test_copied_partitions.py::"
+    "test_a_leader_that_was_replaced_does_not_close_what_its_successor_has_written_to",
+    copy_from_the_beginning_in_each_term: "broker/replication/test_copied_partitions.py::"
+    "test_a_broker_that_dies_while_it_copies_leaves_the_rest_to_the_next",
+    copy_what_was_aborted: "broker/replication/test_copied_partitions.py::"
+    "test_a_transaction_that_is_open_goes_on_and_new_ones_wait_for_it",
     take_batches_in_closed_partitions: "broker/produce/test_folded_partitions.py::"
     "test_requests_in_flight_when_the_partition_is_closed_keep_their_order",
     take_markers_of_coordinators_that_know_nothing_of_the_fold: "broker/replication/test_folded_cluster.py::"

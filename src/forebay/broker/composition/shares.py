@@ -54,7 +54,7 @@ class Shares:
             base.loop,
             node_id=base.node_id,
         )
-        mover = MoverHost(
+        mover = self.mover = MoverHost(
             journal=coordinators.move_journal,
             appends=appends,
             producer_ids=coordinators.producer_ids,

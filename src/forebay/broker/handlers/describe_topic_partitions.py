@@ -68,6 +68,7 @@ def _topic(
     image: ClusterImage, topic: TopicImage, states: tuple[PartitionState, ...]
 ) -> wire.DescribeTopicPartitionsResponseTopic:
     folding = topic.record.folding
+    copies_from, copies_next, copies_end = _copies(topic)
     return wire.DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -77,11 +78,23 @@ def _topic(
         closed_ms=-1 if folding is None else folding.closed_ms,
         drop_ms=-1 if folding is None or folding.drop_ms is None else folding.drop_ms,
         gone=[] if folding is None else [_gone(each) for each in folding.gone],
+        copies_from=copies_from,
+        copies_next=copies_next,
+        copies_end=copies_end,
     )
 
 
 def _gone(gone: Gone) -> wire.GonePartition:
     return wire.GonePartition(partition_index=gone.partition, end_offset=gone.end_offset)
+
+
+def _copies(topic: TopicImage) -> tuple[int, int, int]:
+    """Which partitions are copied, and which of them is next; the end if all are."""
+    folding = topic.record.folding
+    if folding is None or folding.copied is None:
+        return -1, -1, -1
+    end = min(folding.folds[0].end, len(topic.partitions))  # the last ones may be gone already
+    return folding.folds[0].first, min(folding.copied, end), end
 
 
 def _partition(

@@ -17,7 +17,6 @@ from typing import Any, Protocol, TypeVar
 
 from forebay.broker.background import Background
 from forebay.broker.coordinators.producer_ids import ProducerIds
-from forebay.broker.moves.appends import MoveAppends
 from forebay.broker.moves.journal import MoveJournal
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.coordination.metadata import Metadata
@@ -56,6 +55,11 @@ _PRODUCER_EPOCH = 0
 T = TypeVar("T")
 
 
+class Appends(Protocol):
+    async def append(self, topic_id: bytes, index: int, batch: bytearray) -> None:
+        """Returns once the batch is committed, be it by an earlier attempt. Raises KafkaError."""
+
+
 class MoveSource(Protocol):
     """Where a mover gets its records from."""
 
@@ -73,12 +77,20 @@ class MoveSource(Protocol):
         """Returns once it is persisted that these are moved. Raises KafkaError."""
 
 
+class Build(Protocol):
+    """Makes the batch of a pending move, under its numbers. In a thread."""
+
+    def __call__(
+        self, records: Sequence[Record], state: MoverState, /, *, is_too_large: bool
+    ) -> bytearray: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MoverHost:
     """What every mover on this broker works with."""
 
     journal: MoveJournal
-    appends: MoveAppends
+    appends: Appends
     producer_ids: ProducerIds
     metadata: Metadata
     workers: WorkerThreads
@@ -99,9 +111,10 @@ class LiveMover:
         *,
         wanted: Callable[[], bool],
         rested: Callable[[], None],
+        build: Build | None = None,
     ) -> None:
         """`wanted` says whether this broker is still the one to move these records; `rested` is called when
-        nothing is left to do."""
+        nothing is left to do. `build` makes the batch, if it is no ordinary one."""
         self.mover_id = mover_id
         self.problem = ""
         """Why it waits; empty while it does not."""
@@ -112,6 +125,7 @@ class LiveMover:
         self._wanted = wanted
         self._state: MoverState | None = None
         self._rested = rested
+        self._build = build or _whole_batch
         self.is_at_work = False
         self._is_woken = False
 
@@ -203,17 +217,7 @@ class LiveMover:
         if self._is_gone(move):
             return Sent.TARGET_GONE
         records = await self._source.records(move, is_too_large=is_too_large)
-        assert len(records) == move.record_count, "a repeat has as many records"
-        batch = await host.workers.run(
-            partial(
-                build_batch,
-                records,
-                producer_id=state.producer_id,
-                producer_epoch=_PRODUCER_EPOCH,
-                base_sequence=state.next_sequence,
-                codec=Codec.GZIP if is_too_large else Codec.NONE,
-            )
-        )
+        batch = await host.workers.run(partial(self._build, records, state, is_too_large=is_too_large))
         if not self._wanted():
             raise _Unwanted
         await host.appends.append(move.topic_id, move.partition, batch)
@@ -261,6 +265,17 @@ class LiveMover:
         if problem != self.problem:
             self.problem = problem
             log.warning("records cannot be moved now", extra={"mover": self.mover_id, "reason": problem})
+
+
+def _whole_batch(records: Sequence[Record], state: MoverState, *, is_too_large: bool) -> bytearray:
+    assert state.pending is not None and len(records) == state.pending.record_count, "a repeat has as many"
+    return build_batch(
+        records,
+        producer_id=state.producer_id,
+        producer_epoch=_PRODUCER_EPOCH,
+        base_sequence=state.next_sequence,
+        codec=Codec.GZIP if is_too_large else Codec.NONE,
+    )
 
 
 def _is_fenced(error: KafkaError) -> bool:

@@ -24,3 +24,22 @@ class FoldedInto:
     """When it was closed, in wall time."""
     drop_ms: int | None = None
     """When it goes with whatever it holds; None: when it is empty."""
+    is_copied: bool = False
+    """Whether its records, and those of all partitions that were folded with it, are in others now."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Hold:
+    """What a leader does to a partition whose records are copied, before it is closed for good."""
+
+    leader_epoch: int
+    """The term in which it holds it; the next leader begins anew."""
+    is_full: bool
+    """Whether it takes no batch at all. If not, it takes all but those that begin a transaction."""
+    is_final: bool = False
+    """Whether the topic's record may say by now that it is closed: the hold is not given up any more."""
+
+
+def takes_nothing(fold: FoldedInto | None, hold: Hold | None) -> bool:
+    """Whether no batch of a client is appended: the partition is closed, or about to be."""
+    return fold is not None or (hold is not None and hold.is_full)

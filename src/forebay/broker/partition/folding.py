@@ -35,8 +35,9 @@ def follow_fold(partition: Partition, topic: TopicImage, decompress_max_bytes: i
     folding, stop = topic.record.folding, topic.folded_into(partition.index)
     assert folding is not None
     fold, is_returning = partition.fold, folding.is_gathering(partition.index)
+    was_held = _end_hold(partition, is_closed=stop is not None)
     if stop is None and not is_returning:
-        if fold is not None:
+        if fold is not None or was_held:
             partition.fold = None
             partition.configure(partition.config, decompress_max_bytes)
         return
@@ -48,8 +49,20 @@ def follow_fold(partition: Partition, topic: TopicImage, decompress_max_bytes: i
     fold.index, fold.generation = stop or Stop(partition.index, None)
     fold.is_returning, fold.revision = is_returning, topic.revision
     fold.closed_ms, fold.drop_ms = folding.closed_ms, folding.drop_ms
+    fold.is_copied = folding.copied is not None and folding.next_copy is None
     if fold.leader_epoch != partition.leader_epoch:
         fold.leader_epoch, fold.end_offset = partition.leader_epoch, partition.log.end_offset
+
+
+def _end_hold(partition: Partition, *, is_closed: bool) -> bool:
+    """End what a leader of an earlier term, or this one until the close, has held; whether it was held."""
+    hold = partition.hold
+    if hold is None:
+        return False
+    if not is_closed and partition.is_leader and hold.leader_epoch == partition.leader_epoch:
+        return False
+    partition.hold = None
+    return True
 
 
 def is_settled(partition: Partition) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from forebay.broker.partition.append_refusals import HeldBack, as_stored, refusal
-from forebay.broker.partition.fold import FoldedInto
+from forebay.broker.partition.fold import FoldedInto, Hold, takes_nothing
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.pending_acks import PendingAcks, PendingDeletions, PendingRefusals
 from forebay.broker.partition.topic_policy import append_policy, due_offset, log_config
@@ -57,6 +57,7 @@ class Partition:
         "fold",
         "held_back",
         "high_watermark",
+        "hold",
         "index",
         "is_filled",
         "is_leader",
@@ -113,6 +114,7 @@ class Partition:
         self.policy = policy
         self.fold: FoldedInto | None = None
         """Set while it is closed to new messages, because they go to another partition."""
+        self.hold: Hold | None = None
         self.is_filled = False
         """Whether brokers fill it from another topic: it takes no messages of clients."""
         self.due = due_offset(config)
@@ -147,7 +149,7 @@ class Partition:
         if config.delay_ms != self.config.delay_ms:
             self.due = due_offset(config)
         self.config = config
-        closed = self.is_filled or self.fold is not None
+        closed = self.is_filled or takes_nothing(self.fold, self.hold)
         self.policy = append_policy(config, decompress_max_bytes, self.index, closed=closed)
         if self.policy.delays is not None and self.waiting is None:
             self.waiting = WaitingMessages(self.leader_epoch, self.log.end_offset)
@@ -177,8 +179,7 @@ class Partition:
         self.count_replicas()
 
     def _end_term(self, state: PartitionState) -> None:
-        self.is_leader = False
-        self.leadership = None
+        self.is_leader, self.leadership = False, None
         self.leader_epoch = state.leader_epoch
         self.held_back.clear()
         self._synced = 0
@@ -347,9 +348,8 @@ class Partition:
         if not self.is_leader:
             raise self.not_leader()
         producers, log = self.producers, self.log
-        admission.require(
-            admission.admit_marker(producers.find(marker.producer_id), marker, bumps_epoch=bumps_epoch)
-        )
+        state = producers.find(marker.producer_id)
+        admission.require(admission.admit_marker(state, marker, bumps_epoch=bumps_epoch))
         batch = memoryview(build_marker(marker, timestamp=now_ms))
         header = place(batch, read_header(batch), log.end_offset, self.leader_epoch)
         log.append(batch, header)

@@ -79,6 +79,9 @@ class Admission:
         key, verifications = (partition.topic, index), partition.verifications
         if key in self.guards:
             return
+        if partition.hold is not None:
+            self.errors[key] = _held(partition)
+            return
         try:
             guard = verifications.begin(header.producer_id, header.producer_epoch, header.base_sequence)
         except KafkaError as error:
@@ -222,6 +225,13 @@ def _find_taking(
         if stop is None:
             raise
         return partitions.get(name, stop.partition), aliased(header, data.index, stop.generation)
+
+
+def _held(partition: Partition) -> KafkaError:
+    return KafkaError(
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        f"{partition} is about to be closed, and no transaction begins there now",
+    )
 
 
 def folded_meanwhile(partition: Partition) -> KafkaError:

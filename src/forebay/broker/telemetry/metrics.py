@@ -32,6 +32,7 @@ class Metrics:
     log_flushes: int = _counter("kafka_log_logflushstats_logflush_total")
     duplicates_dropped: int = _counter("forebay_duplicate_batches_total")
     folded_batches: int = _counter("forebay_folded_batches_total")
+    folded_copies: int = _counter("forebay_folded_copies_total")
     segments_deleted: int = _counter("forebay_segments_deleted_total")
     logs_compacted: int = _counter("forebay_logs_compacted_total")
     compaction_bytes_freed: int = _counter("forebay_compaction_freed_bytes_total")

@@ -222,7 +222,7 @@ class Compactor:
             log_start_offset=log_.start_offset,
             now_ms=self._time.trusted_ms(),
             delete_retention_ms=self._delete_retention_ms(partition),
-            forgets_deletions=self._is_on_all_replicas(partition),
+            forgets_deletions=self._forgets_deletions(partition),
             last_batches=last_batches(partition.producers),
             config=log_.config,
             buffer_bytes=config.cleaner.buffer_bytes,
@@ -231,10 +231,18 @@ class Compactor:
             notes_below=0 if partition.waiting is None else partition.waiting.kept_from,
         )
 
-    def _is_on_all_replicas(self, partition: Partition) -> bool:
-        """Whether every replica is in sync, and so has all that is cleaned, which is committed."""
-        state = self._metadata.image.partition(partition.topic, partition.index)
-        return state is not None and set(state.isr) >= set(state.replicas)
+    def _forgets_deletions(self, partition: Partition) -> bool:
+        """Whether every replica is in sync, and so has all that is cleaned, which is committed.
+
+        And while the partition is copied to another, deletions stay: that has the value, perhaps.
+        """
+        topic = self._metadata.image.topics.get(partition.topic)
+        if topic is None or partition.index >= len(topic.partitions):
+            return False
+        folding, state = topic.record.folding, topic.partitions[partition.index]
+        if folding is not None and folding.copied is not None and partition.index >= topic.closed_from:
+            return False
+        return set(state.isr) >= set(state.replicas)
 
     def _delete_retention_ms(self, partition: Partition) -> int:
         """Until a deletion is forgotten, the other replicas have to have it on their disks, too."""

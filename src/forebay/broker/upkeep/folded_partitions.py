@@ -7,6 +7,7 @@ from functools import partial
 
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.live_config import LiveConfig
+from forebay.broker.moves.fold_copies import FoldCopies
 from forebay.broker.partition.folding import is_settled
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
@@ -24,6 +25,7 @@ class FoldedPartitions:
         metadata: Metadata,
         settings: LiveConfig,
         time: BrokerTime,
+        copies: FoldCopies,
         *,
         node_id: int,
     ) -> None:
@@ -31,10 +33,12 @@ class FoldedPartitions:
         self._metadata = metadata
         self._settings = settings
         self._time = time
+        self._copies = copies
         self._node_id = node_id
 
     async def remove_over(self) -> None:
         """Take away what is over and at the end of its topic. What lies before it comes when it is last."""
+        self._copies.look()
         over: dict[bytes, dict[int, int]] = {}
         for partition in self._partitions.all():
             if partition.fold is not None and self._is_over(partition):
@@ -43,14 +47,19 @@ class FoldedPartitions:
             await self._remove(topic_id, ends)
 
     def _is_over(self, partition: Partition) -> bool:
-        """Whether it may go: it is empty and nobody sends again what it had, or its time has come."""
+        """Whether it may go: it is empty and nobody sends again what it had, or its time has come.
+
+        What is copied need not be empty. All of it is in other partitions.
+        """
         fold, log_ = partition.fold, partition.log
         if fold is None or fold.is_returning or partition.closed or not is_settled(partition):
             return False
         now_ms = self._time.trusted_ms()
+        grace_ms = self._settings.current.storage.fold_grace_ms
+        if fold.is_copied:
+            return now_ms >= max(fold.closed_ms + grace_ms, fold.drop_ms or 0)
         if fold.drop_ms is not None and now_ms >= fold.drop_ms:
             return True
-        grace_ms = self._settings.current.storage.fold_grace_ms
         is_empty = log_.start_offset == log_.end_offset and not len(partition.producers.transactions)
         return is_empty and now_ms >= fold.closed_ms + grace_ms
 

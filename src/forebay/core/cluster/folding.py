@@ -9,6 +9,11 @@ for ever.
 A topic may be folded several times. Each fold covers a range of partitions, and the ranges do not overlap;
 from 12 to 4 and later to 2 makes (4 to 11, modulo 4) and (2 to 3, modulo 2). Messages for 7 go to 3, where
 their producer's numbers are known, and from there to 1.
+
+A compacted topic is never emptied by retention. So the records of its partitions are copied to those that
+take their messages (`broker/moves/fold_copies.py`), one partition after the other in the order of their
+numbers, and each stays open until that is done. If a topic has had its partitions doubled before, the newer
+values of a key are in the later partition; in this order they are copied behind the older ones.
 """
 
 from __future__ import annotations
@@ -17,7 +22,14 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from forebay.config import BrokerConfig, TopicConfig
-from forebay.core.cluster.image import Change, ClusterImage, PartitionDeleted, TopicImage, TopicPut
+from forebay.core.cluster.image import (
+    Change,
+    ClusterImage,
+    PartitionDeleted,
+    PartitionPut,
+    TopicImage,
+    TopicPut,
+)
 from forebay.core.cluster.topic_folds import Fold, Folding, Gone
 from forebay.core.cluster.topics import (
     KEEPS_COUNT,
@@ -56,12 +68,8 @@ def fold_topic(
     check_not_filled(image, topic.name)
     _check_fills(image, topic)
     _check(topic, request)
-    _check_settings(
-        topic,
-        request,
-        TopicConfig.resolve(broker, image.topic_config(topic.name).overrides),
-        grace_ms=broker.storage.fold_grace_ms,
-    )
+    config = TopicConfig.resolve(broker, image.topic_config(topic.name).overrides)
+    _check_settings(topic, request, config, grace_ms=broker.storage.fold_grace_ms)
     before = topic.record.folding
     generation = 0 if before is None else before.generation + 1
     fold = Fold(first=count, end=current, divisor=count, generation=generation)
@@ -73,6 +81,7 @@ def fold_topic(
         last_epoch=before.last_epoch if before is not None else -1,
         generation=generation,
         gone=before.gone if before is not None else (),
+        copied=count if config.compacted else None,
     )
     return [TopicPut(record=replace(topic.record, folding=folding))]
 
@@ -103,11 +112,6 @@ def _check(topic: TopicImage, request: FoldRequest) -> None:
 
 
 def _check_settings(topic: TopicImage, request: FoldRequest, config: TopicConfig, *, grace_ms: int) -> None:
-    if config.compacted:
-        raise _refused(
-            f"{topic.name!r} is compacted, and partitions of such a topic cannot be folded yet: "
-            "the keys of the closed ones would have to be copied"
-        )
     if config.delay_enable:
         raise _refused(
             f"{topic.name!r} has forebay.delay.enable, and partitions of such a topic cannot be folded yet: "
@@ -175,10 +179,35 @@ def remove_closed(
         folding,
         last_epoch=max(folding.last_epoch, *(state.leader_epoch for state in states)),
         gone=(*kept, *(Gone(index, over[index]) for index in going)),
+        copied=None if going[-1] == topic.closed_from else folding.copied,
     )
     return [
         TopicPut(record=replace(topic.record, assignment=left, folding=folding)),
         *(PartitionDeleted(topic_id=topic_id, state=state) for state in states),
+    ]
+
+
+def close_copied(
+    image: ClusterImage, topic_id: bytes, index: int, *, node_id: int, leader_epoch: int, now_ms: int
+) -> list[Change]:
+    """Close a partition whose records are copied. Its leader may say so, in the term in which it holds it.
+
+    The state of the partition is written with it, unchanged: so nothing is written if there is another leader
+    by now, which may have taken messages.
+    """
+    topic = image.topic_by_id(topic_id)
+    folding = None if topic is None else topic.record.folding
+    if topic is None or folding is None or folding.next_copy != index:
+        return []
+    state = topic.partitions[index]
+    if state.leader != node_id or state.leader_epoch != leader_epoch:
+        return []
+    after = replace(folding, copied=index + 1)
+    if after.next_copy is None:
+        after = replace(after, closed_ms=now_ms)
+    return [
+        TopicPut(record=replace(topic.record, folding=after)),
+        PartitionPut(topic_id=topic_id, state=state),
     ]
 
 

@@ -64,6 +64,8 @@ def _folding_fields(folding: Folding) -> dict[str, Any]:
             "gathering": growth.gathering,
             "draining": growth.draining,
         }
+    if folding.copied is not None:
+        fields |= {"copied": folding.copied}
     return fields
 
 
@@ -88,7 +90,7 @@ def decode_topic(name: str, value: bytes) -> TopicRecord:
 
 
 def _folding(fields: Mapping[str, Any]) -> Folding:
-    drop_ms = fields.get("drop_ms")
+    drop_ms, copied = fields.get("drop_ms"), fields.get("copied")
     return Folding(
         folds=_folds(fields["folds"]),
         closed_ms=int(fields["closed_ms"]),
@@ -97,6 +99,7 @@ def _folding(fields: Mapping[str, Any]) -> Folding:
         gone=tuple(Gone(*_ids(each)) for each in fields.get("gone", ())),
         generation=int(fields.get("generation", 0)),
         growth=_growth(fields) if "former" in fields else None,
+        copied=None if copied is None else int(copied),
     )
 
 

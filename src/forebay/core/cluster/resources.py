@@ -86,10 +86,17 @@ class TopicKind(Kind):
     def check(
         self, image: ClusterImage, name: str, config: BrokerConfig, overrides: Mapping[str, str], /
     ) -> None:
-        topic = image.topics[name]
-        if topic.closed_from < len(topic.partitions) and TopicConfig.resolve(config, overrides).compacted:
+        topic, settings = image.topics[name], TopicConfig.resolve(config, overrides)
+        folding = topic.record.folding
+        if folding is None or topic.closed_from == len(topic.partitions):
+            return
+        if folding.copied is None and settings.compacted:
             raise ConfigError(
                 f"partitions of {name!r} are being folded; it can be compacted when they are gone"
+            )
+        if folding.copied is not None and settings.delay_enable:
+            raise ConfigError(
+                f"partitions of {name!r} are being copied; it can have delays when they are gone"
             )
 
 

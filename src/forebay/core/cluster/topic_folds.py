@@ -73,6 +73,10 @@ class Folding:
     """Of the newest fold there has been."""
     growth: Growth | None = None
     """If the topic is getting more partitions at this moment."""
+    copied: int | None = None
+    """Of a topic that was compacted when the last fold began: its partitions below this one are copied to
+    those that take their messages, and closed. It is the next, and open like those behind it. None: nothing
+    is copied, and all are closed."""
 
     @property
     def named_end(self) -> int:
@@ -83,12 +87,30 @@ class Folding:
         """The first partition that is closed, or was before it was taken away, of `count`."""
         return min(count, self.folds[0].first) if self.folds else count
 
+    @property
+    def next_copy(self) -> int | None:
+        """The partition that is copied now, and closed when that is done; None if there is none."""
+        copied = self.copied
+        return copied if copied is not None and copied < self.folds[0].end else None
+
+    def copied_into(self, index: int) -> int:
+        """Where the records of a partition of the last fold are copied."""
+        return index % self.folds[0].divisor
+
     def is_gathering(self, index: int) -> bool:
         return self.growth is not None and index in self.growth.gathering
 
     def stops(self, index: int) -> Iterator[Stop]:
         """The partition, and those through which messages for it go, up to the one that stores them."""
-        return stops(self.folds, index)
+        return stops(self._closed, index)
+
+    @property
+    def _closed(self) -> tuple[Fold, ...]:
+        """The folds, without the partitions that are open until they are copied."""
+        if self.copied is None:
+            return self.folds
+        newest, *others = self.folds
+        return (newest._replace(end=self.copied), *others)
 
 
 def stops(folds: tuple[Fold, ...], index: int) -> Iterator[Stop]:

@@ -301,6 +301,11 @@ def check_settled(topic: TopicImage) -> None:
     folding = topic.record.folding
     if folding is None:
         return
+    if folding.copied is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"partitions of {topic.name!r} are being folded and copied into others; wait until they are gone",
+        )
     if folding.growth is not None:
         waits_for = "transactions that were open then have not ended"
         if folding.growth.gathering:

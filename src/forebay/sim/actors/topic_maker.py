@@ -11,6 +11,7 @@ from forebay.sim.actors.shares.settings import set_up_shares
 from forebay.sim.models.messages import Model
 from forebay.sim.world.places import (
     ALARMS,
+    FOLDED_KEYS,
     LATER,
     LATER_DELAY_MS,
     TOPICS,
@@ -26,6 +27,7 @@ _CLEAN_SOON = {"min.cleanable.dirty.ratio": "0.01"}
 _SETTINGS: dict[str, dict[str, str]] = {
     "brief": {"segment.bytes": "1024", "retention.bytes": "2048"},
     "keyed": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "500"},
+    FOLDED_KEYS[0][0]: {"cleanup.policy": "compact", "delete.retention.ms": "20000", **_CLEAN_SOON},
     LATER[0]: {"forebay.delay.ms": str(LATER_DELAY_MS)},
     ALARMS[0]: {"forebay.delay.enable": "true", "forebay.delay.max.ms": str(2**63 - 1)},
 }
@@ -57,6 +59,9 @@ class TopicMaker(Actor):
         self._topics = topics
         self._settings = {
             "keyed": {"segment.bytes": self.chance.choice(("130", "400", "1000"))},
+            FOLDED_KEYS[0][0]: {
+                "segment.bytes": self.world.chance("folded keys").choice(("400", "2000", "1048576"))
+            },
             ALARMS[0]: self.world.chance("alarm settings").choice(
                 _SHORT_ALARM_SETTINGS if model.alarms.are_deleted else _ALARM_SETTINGS
             ),

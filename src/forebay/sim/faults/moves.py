@@ -1,4 +1,4 @@
-"""Brokers that end in the middle of a move of dead letters, between two of its steps."""
+"""Brokers that end in the middle of a move, of dead letters or of copies, between two of its steps."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from forebay.sim.models.alarms import Alarms
 from forebay.sim.models.dead_letters import Letter, wrong_letters
 from forebay.sim.models.delays import TopicDelay
 from forebay.sim.models.facts import Content, Counts, Outcome, Sent, Transaction, name_of
+from forebay.sim.models.folded_keys import FoldedKeys
 from forebay.sim.models.folds import Folds, homes
 from forebay.sim.models.groups import Groups
 from forebay.sim.models.keyed import KeyedValues
@@ -47,6 +48,7 @@ class Model:
         self.views = Views(fail)
         self.alarms = Alarms(fail)
         self.folds = Folds(fail)
+        self.folded_keys = FoldedKeys(fail)
 
     @property
     def counts(self) -> Counts:

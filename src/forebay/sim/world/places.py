@@ -44,6 +44,8 @@ LATER_DELAY_MS = 2_000
 FOLDED: list[TopicPartition] = [("folding", index) for index in range(4)]
 """Only in some stories: the topic gets fewer partitions, `FOLDED_TO` instead of all of these."""
 FOLDED_TO = 2
+FOLDED_KEYS: list[TopicPartition] = [("folding-keys", index) for index in range(4)]
+"""The same for a compacted topic."""
 
 VIEWS = {"shown-exact": "exact", "shown-plain": "plain"}
 """Only in some stories: views, and the topics that they show."""

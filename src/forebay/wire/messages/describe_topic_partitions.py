@@ -68,6 +68,12 @@ class DescribeTopicPartitionsResponseTopic(Struct):
     """Ours: when they go with what they hold; -1: when they are empty."""
     gone: list[GonePartition] = array(GonePartition, tag=OWN_TAGS_FROM + 2)
     """Ours: folded partitions that were taken away."""
+    copies_from: int = int32(default=-1, tag=OWN_TAGS_FROM + 3)
+    """Ours: if folded partitions are copied before they are closed: the first of them,"""
+    copies_next: int = int32(default=-1, tag=OWN_TAGS_FROM + 4)
+    """the one that is copied now, or their end if all are copied,"""
+    copies_end: int = int32(default=-1, tag=OWN_TAGS_FROM + 5)
+    """and their end."""
 
 
 class DescribeTopicPartitionsResponse(Response, api_key=75, versions=(0, 0), flexible=0):

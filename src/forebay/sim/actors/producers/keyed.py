@@ -35,16 +35,22 @@ class KeyedWriter(Producer):
         writes: list[Write] = []
         for number, value in enumerate(values):
             self.count(at)
-            key = b"%s/%d" % (self.name.encode(), self.chance.randrange(_KEYS))
+            key = self.next_key(at)
             write = Write(
                 value=b"" if self.chance.random() < _DELETION_CHANCE else value, transaction=transaction
             )
-            self.model.keyed.send(at, key, write)
+            self.tell(at, key, write)
             made.append(Record(number, self.timestamp_ms(), key, write.value or None))
             writes.append(write)
         batch = self.number(at, made, values, transaction)
         self._writes[batch] = writes
         return batch
+
+    def next_key(self, _at: TopicPartition) -> bytes:
+        return b"%s/%d" % (self.name.encode(), self.chance.randrange(_KEYS))
+
+    def tell(self, at: TopicPartition, key: bytes, write: Write) -> None:
+        self.model.keyed.send(at, key, write)
 
     def next_values(self, at: TopicPartition) -> list[bytes]:
         """Large ones, so that segments are full after a few."""
@@ -67,6 +73,24 @@ class KeyedTransactions(KeyedWriter, ContinuingProducer):
         self.note_sequence(batch)
 
 
+class FoldedWriter(KeyedWriter):
+    """Of a topic that gets fewer partitions: each key belongs to one of those that it had."""
+
+    def next_key(self, at: TopicPartition) -> bytes:
+        return b"%s/%d/%d" % (self.name.encode(), at[1], self.chance.randrange(_KEYS))
+
+    def tell(self, at: TopicPartition, key: bytes, write: Write) -> None:
+        self.model.folded_keys.send(at, key, write)
+
+
+class FoldedKeyProducer(FoldedWriter, KeyedProducer):
+    pass
+
+
+class FoldedKeyTransactions(FoldedWriter, KeyedTransactions):
+    pass
+
+
 class KeyedAuditor(Actor):
     """Reads a compacted partition from its start at the end of the story."""
 
@@ -75,14 +99,31 @@ class KeyedAuditor(Actor):
         self._at = at
 
     async def act(self) -> None:
-        found: dict[bytes, tuple[int, bytes]] = {}
-        offset = 0
-        while True:
-            fetch = partial(self.client.fetch, self._at, offset, committed=True, max_wait_ms=10)
-            data = await self.retry(fetch)
-            shown, offset = shown_records(data, offset, committed=True)
-            for record in shown:
-                found[bytes(record.key or b"")] = (record.offset, bytes(record.value or b""))
-            if offset >= data.high_watermark:
-                break
+        found = {key: (offset, value) for offset, key, value in await read_keys(self, self._at)}
         self.model.keyed.finish(self._at, found)
+
+
+class FoldedKeysAuditor(Actor):
+    """Reads the partitions that a compacted topic has kept, at the end of the story."""
+
+    def __init__(self, client: Client, model: Model, partitions: Sequence[TopicPartition]) -> None:
+        super().__init__(client, model)
+        self._partitions = partitions
+
+    async def act(self) -> None:
+        for at in self._partitions:
+            found = [(key, value) for _, key, value in await read_keys(self, at)]
+            self.model.folded_keys.finish(at, len(self._partitions), found)
+
+
+async def read_keys(actor: Actor, at: TopicPartition) -> list[tuple[int, bytes, bytes]]:
+    """All committed messages of a partition, from its start: offset, key and value."""
+    found: list[tuple[int, bytes, bytes]] = []
+    offset = 0
+    while True:
+        fetch = partial(actor.client.fetch, at, offset, committed=True, max_wait_ms=10)
+        data = await actor.retry(fetch)
+        shown, offset = shown_records(data, offset, committed=True)
+        found += [(record.offset, bytes(record.key or b""), bytes(record.value or b"")) for record in shown]
+        if offset >= data.high_watermark:
+            return found

@@ -1,0 +1,31 @@
+"""Copying folded partitions of compacted topics: the movers on this broker, and what it takes of others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from forebay.broker.cluster.peers import Peers
+from forebay.broker.composition.foundations import Foundations
+from forebay.broker.composition.local_partitions import LocalPartitions
+from forebay.broker.composition.shares import Shares
+from forebay.broker.moves.copy_appends import CopyAppends
+from forebay.broker.moves.copy_source import CopyHost
+from forebay.broker.moves.fold_copies import FoldCopies
+
+
+def copy_appends(base: Foundations, local: LocalPartitions, peers: Peers) -> CopyAppends:
+    return CopyAppends(base.metadata, local.table, peers, local.write_cycle, base.loop, node_id=base.node_id)
+
+
+def fold_copies(
+    base: Foundations, local: LocalPartitions, appends: CopyAppends, shares: Shares
+) -> FoldCopies:
+    host = CopyHost(
+        mover=replace(shares.mover, appends=appends),
+        settings=base.settings,
+        metrics=base.metrics,
+        time=base.time,
+        loop=base.loop,
+        node_id=base.node_id,
+    )
+    return FoldCopies(local.table, host)

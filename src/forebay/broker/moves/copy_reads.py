@@ -1,0 +1,179 @@
+"""Reading what a partition has committed, to be copied to another: in threads, a limited amount at a time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
+
+from forebay.broker.worker_threads import WorkerThreads
+from forebay.core.moves.key_copies import size_of
+from forebay.core.partition.compaction.batch_filter import TransactionTrack, note_keys
+from forebay.core.partition.compaction.offset_map import OffsetMap
+from forebay.errors import ErrorCode, KafkaError, ProtocolError
+from forebay.storage.log.log import Log
+from forebay.storage.log.segment.batch_file import Stretch
+from forebay.storage.log.segment.txn_index import AbortedTxn
+from forebay.wire.batch import BatchHeader, crc_ok, records
+from forebay.wire.compression import Codec
+from forebay.wire.records import Record
+
+log_ = logging.getLogger(__name__)
+
+BYTES_MAX = 512 * 1024
+"""Of the records of one move; one record may be larger."""
+RECORDS_MAX = 4_000
+
+_IsWanted: TypeAlias = Callable[[BatchHeader], bool]
+"""Whether the records of a batch are to be copied."""
+
+
+@dataclass(slots=True, eq=False)
+class CopyRead:
+    """What was found in a part of a log."""
+
+    end: int
+    """Everything before it was looked at."""
+    found: dict[int, Record] = field(default_factory=dict)
+    """By offset, rising."""
+    codec: int = Codec.NONE
+    """Under which the last of them is stored."""
+    size: int = 0
+
+    def take(self, record: Record) -> bool:
+        """Whether there was room for it. The first always finds some."""
+        size = size_of(record)
+        if self.found and (self.size + size > BYTES_MAX or len(self.found) == RECORDS_MAX):
+            return False
+        self.found[record.offset] = record
+        self.size += size
+        return True
+
+
+async def latest_offsets(
+    log: Log, start: int, end: int, workers: WorkerThreads, buffer_bytes: int
+) -> OffsetMap:
+    """Where each key is last in [start, end), or up to where the memory is enough. Raises KafkaError."""
+    offsets = OffsetMap(start, buffer_bytes)
+    track = TransactionTrack(await _aborted(log, start, end, workers), start)
+    for stretch in log.stretches(start):
+        if not await workers.run(partial(_enter, stretch, offsets, track, log, end)):
+            return offsets
+    offsets.end_offset = max(offsets.end_offset, end)
+    return offsets
+
+
+def _enter(stretch: Stretch, offsets: OffsetMap, track: TransactionTrack, log: Log, end: int) -> bool:
+    """In a thread. False if the end was reached, or there is no room for a key."""
+    for batch, header in stretch.batches():
+        if header.base_offset >= end:
+            offsets.end_offset = max(offsets.end_offset, end)
+            return False
+        if header.next_offset > offsets.end_offset and not note_keys(
+            batch, header, offsets, track, log.unreadable.pass_over
+        ):
+            return False
+    return True
+
+
+async def read_latest(log: Log, start: int, latest: OffsetMap, workers: WorkerThreads) -> CopyRead:
+    """The first records from an offset on that are the last of their key, as the map says. Raises KafkaError.
+
+    What was aborted is left out. So is what has no key: compaction deletes it.
+    """
+    end = latest.end_offset
+    track = TransactionTrack(await _aborted(log, start, end, workers), start)
+
+    def is_wanted(header: BatchHeader) -> bool:
+        if header.is_control:
+            track.end(header)
+            return False
+        return not track.is_aborted(header)
+
+    read = CopyRead(start)
+    for stretch in log.stretches(start):
+        whole = partial(_collect, stretch, read, start, end, is_wanted, latest=latest)
+        if not await workers.run(whole):
+            return read
+    read.end = end
+    return read
+
+
+async def _aborted(log: Log, start: int, end: int, workers: WorkerThreads) -> list[AbortedTxn]:
+    return await workers.run(partial(log.aborted_transactions, start, end))
+
+
+async def read_again(log: Log, offsets: Sequence[int], workers: WorkerThreads) -> CopyRead:
+    """Those of the offsets that the log still has. Raises KafkaError."""
+    start, end = max(offsets[0], log.start_offset), offsets[-1] + 1
+    read = CopyRead(start)
+    if start >= end:
+        return read
+    wanted = frozenset(offsets)
+    for stretch in log.stretches(start):
+        whole = partial(_collect, stretch, read, start, end, _has_records, wanted=wanted)
+        if not await workers.run(whole):
+            break
+    return read
+
+
+def _has_records(header: BatchHeader) -> bool:
+    return not header.is_control
+
+
+def _collect(
+    stretch: Stretch,
+    read: CopyRead,
+    start: int,
+    end: int,
+    is_wanted: _IsWanted,
+    *,
+    latest: OffsetMap | None = None,
+    wanted: Container[int] = (),
+) -> bool:
+    """In a thread. False if there was no room for all, or the end was reached.
+
+    Takes the last ones of their keys, or else those that are wanted.
+    """
+    for batch, header in stretch.batches():
+        if header.base_offset >= end:
+            read.end = end
+            return False
+        if header.next_offset > start and is_wanted(header) and header.record_count:
+            for record in _records(batch, header):
+                if not start <= record.offset < end or record.key is None:
+                    continue
+                if latest is None:
+                    if record.offset not in wanted:
+                        continue
+                    read.found[record.offset] = record
+                elif record.offset < latest.latest(record.key):
+                    continue
+                elif not read.take(record):
+                    read.end = record.offset
+                    return False
+                read.codec = header.codec
+        read.end = min(max(read.end, header.next_offset), end)
+    return True
+
+
+def _records(batch: memoryview, header: BatchHeader) -> Sequence[Record]:
+    """Raises KafkaError if the disk has damaged the batch: another replica may have it whole.
+
+    What makes no sense was stored like that, before the topic was compacted. No consumer can read it.
+    """
+    if not crc_ok(batch, 0, len(batch)):
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"the batch at offset {header.base_offset} is damaged, and cannot be copied",
+        )
+    try:
+        return list(records(batch))
+    except ProtocolError as error:
+        log_.warning(
+            "a batch that nobody can read is not copied",
+            extra={"offset": header.base_offset, "reason": str(error)},
+        )
+        return ()

@@ -1,0 +1,67 @@
+"""When a partition whose records are being copied is closed: the decisions, one step after the other.
+
+It stays open while the bulk of it is copied. When little is left, its leader *holds* it: producers are
+refused, with an error that they retry, until the rest is copied as well. Then the topic's record says that it
+is closed. What is sent for it from then on comes behind all that was copied.
+
+A transaction that is open in the partition must end first, and it cannot end while its producer is refused.
+So if there is one, new transactions are held off first (the partition is *draining*), while those that are
+open go on. When none is open, the partition is held.
+
+A hold is short. If it has not come to its end after a few seconds (a long transaction, a target that cannot
+be written), it is given up, and tried again after a while.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+REST_MAX = 10_000
+"""So many offsets may be left when a partition is held: they are copied in well under a second."""
+HOLD_S_MAX = 5.0
+"""How long producers are refused at most, before the hold is given up."""
+PAUSE_S = 5.0
+"""Between a hold that was given up and the next."""
+GAIN_S = 30.0
+"""If a partition gets messages faster than they are copied for so long, it is held all the same."""
+
+
+class Held(Enum):
+    NOT = "it takes all messages"
+    DRAINING = "it takes no new transactions"
+    FULLY = "it takes nothing"
+
+
+class Progress(NamedTuple):
+    held: Held
+    rest: int
+    """How many offsets are not copied yet, those of messages that are not committed included."""
+    has_more: bool
+    """Whether some of them are committed, and no open transaction is before them."""
+    in_transaction: bool
+    """Whether a transaction is open."""
+    is_losing: bool = False
+    """Whether the rest has not become smaller for a while."""
+    is_pausing: bool = False
+    """Whether a hold was given up a short time ago, or messages wait to be delivered in the partition."""
+
+
+class Step(Enum):
+    COPY = "copy what can be read"
+    WAIT = "until something has changed"
+    DRAIN = "hold new transactions off"
+    HOLD = "hold all messages off"
+    FINISH = "all is copied: close it"
+
+
+def next_step(progress: Progress) -> Step:
+    meanwhile = Step.COPY if progress.has_more else Step.WAIT
+    if progress.held is Held.FULLY:
+        return meanwhile if progress.rest else Step.FINISH
+    if progress.held is Held.DRAINING:
+        return meanwhile if progress.in_transaction else Step.HOLD
+    is_much = progress.rest > REST_MAX and not progress.is_losing
+    if progress.is_pausing or is_much:
+        return meanwhile
+    return Step.DRAIN if progress.in_transaction else Step.HOLD
