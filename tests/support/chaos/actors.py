@@ -71,6 +71,8 @@ class Stage(NamedTuple):
     bootstrap: str
     history: History
     seed: str
+    pause_s_max: float = 0.02
+    """Between two things that a producer does."""
 
 
 class Actor:
@@ -78,8 +80,8 @@ class Actor:
 
     def __init__(self, name: str, stage: Stage) -> None:
         self.name = name
-        self.bootstrap, self.history, seed = stage
-        self.chance = random.Random(f"{seed} {name}")
+        self.bootstrap, self.history, self._pause_s_max = stage.bootstrap, stage.history, stage.pause_s_max
+        self.chance = random.Random(f"{stage.seed} {name}")
         self.stopping = threading.Event()
         self._problem: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=name)
@@ -109,6 +111,9 @@ class Actor:
         """Until `stopping` is set."""
         raise NotImplementedError
 
+    def pause_s(self) -> float:
+        return self.chance.random() * self._pause_s_max
+
 
 class Writer(Actor):
     """Sends numbered messages to all partitions of a topic, in no transaction."""
@@ -135,7 +140,7 @@ class Writer(Actor):
                 for _ in range(self.chance.randrange(1, 5)):
                     self._send(producer, number)
                     number += 1
-            end = time.monotonic() + self.chance.random() * 0.02
+            end = time.monotonic() + self.pause_s()
             while (left := end - time.monotonic()) > 0:
                 producer.poll(left)
         assert producer.flush(DEADLINE_SECONDS) == 0, "messages are left in the producer"
@@ -173,7 +178,7 @@ class Transactor(Actor):
             transaction = self.history.begin_transaction(name)
             if not self._transact(producer, name, transaction):
                 producer = new_transactional(self.bootstrap, self.name)
-            time.sleep(self.chance.random() * 0.02)
+            time.sleep(self.pause_s())
 
     def _transact(self, producer: Producer, name: str, transaction: Transaction) -> bool:
         """Whether the producer can go on afterwards."""
