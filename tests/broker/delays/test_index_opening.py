@@ -17,6 +17,8 @@ from forebay.core.partition.admission import Refused, Repeats, admit
 from forebay.core.partition.producer_table import ProducerTable
 from forebay.storage.delays.files import DelayIndexFiles
 from forebay.storage.delays.index import Noted
+from forebay.storage.log.opening import open_log
+from forebay.storage.real_disk import RealDisk
 from forebay.wire.batch import NOTED, TRANSACTIONAL, build_batch, read_header
 from forebay.wire.records import Record
 from forebay.wire.state.delay_notes import Waiting
@@ -82,3 +84,25 @@ def test_a_new_leader_knows_a_repeat_of_a_batch_that_messages_were_taken_out_of(
     accept_batch(table, memoryview(stored), read_header(stored))
     decision = admit(table.find(1), read_header(sent))
     assert isinstance(decision, Repeats if attributes else Refused)
+
+
+def test_a_file_in_which_nothing_leads_to_the_position_any_more_is_left(tmp_path: Path) -> None:
+    log = open_log(RealDisk(), str(tmp_path))
+    batches = [build_batch([Record(offset, 1, b"k", b"v")], base_offset=offset) for offset in range(4)]
+    for number, batch in enumerate(batches):
+        log.append(memoryview(batch), read_header(batch))
+        log.write_pending()
+        if number == 2:
+            log.roll()
+    partition: Any = SimpleNamespace(log=log, high_watermark=4)
+    host: Any = SimpleNamespace(indexes=DelayIndexFiles())
+    follower = IndexFollower(host, partition, WaitingMessages(-1, 4))
+    assert follower._stretches(2)[0] == 2
+    file = tmp_path / f"{0:020d}.log"
+    data = bytearray(file.read_bytes())
+    data[16] = 0  # the magic of the first batch
+    file.write_bytes(data)
+    position, stretches = follower._stretches(2)
+    assert position == 3 and len(stretches) == 1
+    assert len(log.unreadable) == 1
+    log.discard()

@@ -325,3 +325,17 @@ def test_a_file_whose_batches_cannot_be_found_is_passed_over_from_there_on(story
     story.note(waiting(0))
     last = story.batch()
     assert story.ids() == [first, last] and lost < last
+
+
+def test_the_offset_index_leads_on_behind_damage(story: Story) -> None:
+    story.note(waiting(0))
+    first = story.batch()
+    damaged = story.note(waiting(0))
+    story.batch()
+    for _ in range(3):
+        story.put(build_batch([Record(0, NOW, b"k", b"x" * 5_000)]))
+    story.note(waiting(0))
+    last = story.batch()
+    story.damage(damaged, place=16)  # its magic
+    assert [each.offset for each in story.read().passed_over] == [damaged]
+    assert story.ids() == [first, last]

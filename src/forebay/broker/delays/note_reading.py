@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from forebay.errors import ProtocolError, StorageError
 from forebay.storage.delays.index import Ended, Entry, Noted, Undecided
 from forebay.storage.log.segment.batch_file import NO_NEXT, BatchFile, CorruptBatch, Stretch
+from forebay.storage.log.segment.segment import Segment
 from forebay.wire.batch import BatchHeader, crc_ok, read_marker
 from forebay.wire.state.delay_notes import NewerNote, Note, binds, is_note, note_value, parse_note
 
@@ -70,11 +71,14 @@ def read_notes(
     reader = _Reader(read, aborted, position, end_offset)
     try:
         for stretch in stretches:
-            try:
-                if not reader.take(stretch):
-                    break
-            except CorruptBatch as error:
-                reader.pass_over_rest(stretch.file, error)
+            rest: Stretch | None = stretch
+            while rest is not None:
+                part, rest = rest, None
+                try:
+                    if not reader.take(part):
+                        return read
+                except CorruptBatch as error:
+                    rest = reader.pass_over(part, error)
     except OSError as error:
         raise StorageError(f"the delay notes cannot be read: {error}") from error
     return read
@@ -112,13 +116,19 @@ class _Reader:
             read.position, read.leader_epoch = header.next_offset, header.partition_leader_epoch
         return True
 
-    def pass_over_rest(self, file: BatchFile, error: CorruptBatch) -> None:
-        """The headers do not lead on: nobody can find what follows in the file."""
+    def pass_over(self, part: Stretch, error: CorruptBatch) -> Stretch | None:
+        """The headers do not lead on: what to read then, from the next batch that the offset index knows."""
+        file, read = part.file, self._read
+        self._bound = None
+        position = file.position_after(error.position) if isinstance(file, Segment) else None
+        if position is not None and position < part.end:
+            read.passed_over.append(PassedOver(read.position, str(error)))
+            return Stretch(file, position, part.end)
         if file.next_base == NO_NEXT or file.next_base > self._end_offset:
             raise error  # until there is another file to go on with
-        self._bound = None
-        self._read.passed_over.append(PassedOver(self._read.position, f"{error}, and the file to its end"))
-        self._read.position = max(self._read.position, file.next_base)
+        read.passed_over.append(PassedOver(read.position, f"{error}, and the file to its end"))
+        read.position = max(read.position, file.next_base)
+        return None
 
     def _open(self, file: BatchFile, at: int, header: BatchHeader) -> _Bound | None:
         """Take note of a control batch; what waits for the next batch, if it does."""
