@@ -137,6 +137,14 @@ def test_settings_while_partitions_are_copied(broker: BrokerConfig) -> None:
         altered(image, "forebay.delay.enable", "true")
 
 
+def test_deletions_stay_where_partitions_are_copied_until_they_are_gone(broker: BrokerConfig) -> None:
+    """Another leader goes on with the copy, and must find the deletion of a value that was copied."""
+    begun = folded(compacted(4), broker, 2)
+    for image in (begun, copied(begun, 2), copied(copied(begun, 2), 3)):
+        assert [folding_of(image).keeps_deletions(index) for index in range(4)] == [False, False, True, True]
+    assert not folding_of(folded(compacted(4, "delete"), broker, 2)).keeps_deletions(3)
+
+
 def test_an_ordinary_fold_copies_nothing(broker: BrokerConfig) -> None:
     image = folded(compacted(4, "delete"), broker, 2)
     assert folding_of(image).next_copy is None and closed(image) == [2, 3]

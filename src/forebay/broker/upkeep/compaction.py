@@ -240,7 +240,7 @@ class Compactor:
         if topic is None or partition.index >= len(topic.partitions):
             return False
         folding, state = topic.record.folding, topic.partitions[partition.index]
-        if folding is not None and folding.copied is not None and partition.index >= topic.closed_from:
+        if folding is not None and folding.keeps_deletions(partition.index):
             return False
         return set(state.isr) >= set(state.replicas)
 

@@ -93,6 +93,10 @@ class Folding:
         copied = self.copied
         return copied if copied is not None and copied < self.folds[0].end else None
 
+    def keeps_deletions(self, index: int) -> bool:
+        """Whether compaction must not forget deletions in a partition: their values may be copied already."""
+        return self.copied is not None and index >= self.folds[0].first
+
     def copied_into(self, index: int) -> int:
         """Where the records of a partition of the last fold are copied."""
         return index % self.folds[0].divisor
