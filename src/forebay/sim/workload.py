@@ -113,8 +113,9 @@ class Workload:
         self.folded_keys = FOLDED_KEYS if "key-folds" in (plot.cast or ()) else []
         self.shown = SHOWN if self._has("views", _VIEWS_CHANCE) else []
         """Partitions of views, if there are such in this story."""
-        self.filled = FILLED if self._has("fills", _FILLS_CHANCE) and PLAIN in model.lasting else []
-        """Partitions of materialized views. A source that may lose messages has none: it stops filling."""
+        keeps = PLAIN in model.lasting or len(bootstrap) == 1
+        self.filled = FILLED if self._has("fills", _FILLS_CHANCE) and keeps else []
+        """Partitions of materialized views. Not where a source may lose what was copied: it stops filling."""
         self.has_alarms = self._has("alarms", _ALARMS_CHANCE)
         """Whether there are messages that each wait for their own time."""
         model.alarms.shares_keys = model.alarms.are_deleted = plot.short_alarms

@@ -36,6 +36,7 @@ from support.clients.wire_client import (
     read_all,
     values_of,
 )
+from support.faults.held_threads import HeldThreads
 
 EVEN = "value.id % 2 = 0"
 _SECONDS_MAX = 60.0
@@ -248,3 +249,20 @@ def grow(client: WireClient, topic: str, count: int) -> Any:
     )
     (answer,) = client.call(request, 3).results
     return answer
+
+
+def test_nothing_is_copied_that_a_loss_of_power_could_take_from_its_source(tmp_path: Path) -> None:
+    threads = HeldThreads("forebay-sync")
+    seldom = {"forebay.flush.policy": "interval", "log.flush.interval.ms": "100000000"}
+    with (
+        local_broker(tmp_path / "data", seldom, threads=threads) as broker,
+        WireClient(broker.bootstrap) as client,
+    ):
+        create(client, "source")
+        materialize(client, "even", "source", EVEN)
+        with threads.held():
+            append(client, "source", documents(range(4)))
+            assert threads.has_work(), "nobody syncs the source before it is copied"
+            assert len(read_all(client, "source")) == 4
+            assert read_all(client, "even") == []
+        until(lambda: shown(client, "even"), [0, 2])
