@@ -50,7 +50,8 @@ def count_of(bootstrap: str, topic: str) -> int:
 
 
 def ends(bootstrap: str, topic: str, partitions: range) -> dict[int, int]:
-    with closing(confluent_consumer(bootstrap)) as consumer:
+    """Also behind transactions that are open."""
+    with closing(confluent_consumer(bootstrap, isolation_level="read_uncommitted")) as consumer:
         return {
             index: consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=DEADLINE_SECONDS)[1]
             for index in partitions

@@ -64,7 +64,7 @@ class Plot:
     worker: type[ShareMember] = ShareMember
     """What the members of the share group are."""
     deposing_pause_s: float = 4.0
-    resizes: Sequence[int] = (FOLDED_TO,)
+    resizes: Sequence[int] | None = None
     """How many partitions the topic that is folded gets, one number after the other."""
     short_alarms: bool = False
     """Whether retention deletes messages that have waited for their time, and producers share their keys."""
@@ -136,6 +136,7 @@ PLOTS: dict[str, Plot] = {
         faults=("kill", "pause", "isolate", "slow_link", "reset"),
         settings=_TWO,
         deposing_pause_s=2.0,
+        resizes=(FOLDED_TO,),
     ),
     # The same, and they take messages again, and are folded again.
     "growing-partitions": Plot(

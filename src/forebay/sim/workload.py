@@ -77,6 +77,7 @@ _DELAY_CHANCE = 0.25
 """Of a topic whose messages wait."""
 _VIEWS_CHANCE = 0.25
 _FILLS_CHANCE = 0.2
+_RESIZES = ((FOLDED_TO,), (FOLDED_TO, len(FOLDED)), (FOLDED_TO, len(FOLDED), FOLDED_TO))
 _FOLDS_CHANCE = 0.2
 _UNCOMMITTED_CHANCE = 0.3
 """Of transactions for a share group that gets all messages, aborted ones, too."""
@@ -303,7 +304,8 @@ class Workload:
         self._add_transactions("folded-tx", self.folded, chance)
         reader = partial(Consumer, partitions=self.folded, committed=chance.random() < 0.5)
         self.add("folded-reader", reader, chance.choice(DIALECTS))
-        self.add("folder", partial(Folder, topic=self.folded[0][0], counts=self._plot.resizes))
+        counts = self._plot.resizes or self._world.chance("resizes").choice(_RESIZES)
+        self.add("folder", partial(Folder, topic=self.folded[0][0], counts=counts))
 
     def _add_key_folds(self, chance: Random) -> None:
         closing = self.folded_keys[FOLDED_TO:]

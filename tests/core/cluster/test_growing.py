@@ -52,17 +52,17 @@ def test_closed_partitions_take_messages_again(broker: BrokerConfig) -> None:
 
 def test_partitions_open_one_by_one_and_then_nothing_is_left_of_the_growth(broker: BrokerConfig) -> None:
     image = grown(folded(with_topic(12), broker, 4), broker, 8)
-    assert settle(image, TOPIC_ID, {1, 9}, {9}) == [] == settle(image, bytes(16), {4}, {0})
-    image = image.apply(settle(image, TOPIC_ID, {4, 6}, {0}))
+    assert settle(image, topic_of(image), {1, 9}, {9}) == []
+    image = image.apply(settle(image, topic_of(image), {4, 6}, {0}))
     growth = folding_of(image).growth
     assert growth is not None and (growth.gathering, growth.draining) == ((5, 7), (1, 2, 3))
     assert [folding_of(image).is_gathering(index) for index in (4, 5, 9)] == [False, True, False]
-    image = image.apply(settle(image, TOPIC_ID, {5, 7}, ()))
+    image = image.apply(settle(image, topic_of(image), {5, 7}, ()))
     growth = folding_of(image).growth
     assert growth is not None and growth.draining == (1, 2, 3)
-    image = image.apply(settle(image, TOPIC_ID, (), {1, 2, 3}))
+    image = image.apply(settle(image, topic_of(image), (), {1, 2, 3}))
     assert folding_of(image).growth is None
-    assert settle(image, TOPIC_ID, {4}, {0}) == []
+    assert settle(image, topic_of(image), {4}, {0}) == []
 
 
 def test_markers_go_where_transactions_may_be_open(broker: BrokerConfig) -> None:
@@ -154,7 +154,7 @@ def test_nothing_else_changes_the_count_meanwhile(broker: BrokerConfig) -> None:
             grown(image, broker, count)
         assert caught.value.code == ErrorCode.INVALID_PARTITIONS
     assert remove_closed(image, TOPIC_ID, ENDS, 1) == []
-    image = image.apply(settle(image, TOPIC_ID, range(12), ()))
+    image = image.apply(settle(image, topic_of(image), range(12), ()))
     with pytest.raises(KafkaError, match="transactions that were open"):
         grown(image, broker, 12)
     assert remove_closed(settled(image), TOPIC_ID, ENDS, 1)
@@ -177,3 +177,14 @@ def test_closed_partitions_of_compacted_topics_are_not_taken_back(broker: Broker
     with pytest.raises(KafkaError, match="cannot be taken back"):
         grown(image.apply([compact]), broker, 4)
     assert len(topic_of(grown(with_topic(2).apply([compact]), broker, 3)).partitions) == 3
+
+
+def test_what_was_done_for_one_growth_does_not_count_for_the_next(broker: BrokerConfig) -> None:
+    """A broker may take note of it much later."""
+    first = grown(folded(with_topic(12), broker, 4), broker, 8)
+    for later in (
+        grown(settled(first), broker, 12),
+        grown(folded(emptied(settled(first)), broker, 4), broker, 8),
+    ):
+        assert settle(later, topic_of(first), range(12), range(12)) == []
+        assert settle(later, topic_of(later), range(12), range(12))

@@ -61,4 +61,4 @@ def emptied(image: ClusterImage) -> ClusterImage:
 
 def settled(image: ClusterImage) -> ClusterImage:
     """All partitions have gathered what they need, and no transaction is left."""
-    return image.apply(settle(image, TOPIC_ID, range(10_000), range(10_000)))
+    return image.apply(settle(image, topic_of(image), range(10_000), range(10_000)))

@@ -24,7 +24,7 @@ from forebay.broker.produce.commits import committed
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import StoreError
-from forebay.core.cluster.growing import gathered_by, settle
+from forebay.core.cluster.growing import gathered_by, growth_of, is_same_growth, settle
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, TopicImage
 from forebay.core.partition.aliases import alias_of, named_by
 from forebay.core.partition.batch_rules import place
@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 _PRODUCERS_PER_ANSWER = 2_000
 _SEEDS_PER_STEP = 500
 """After this many producers the loop may serve requests."""
+_TIMEOUT_S = 2.0
+"""Other partitions of the topic wait for the same answer, in vain."""
 _PAUSE_S = 0.02
 _PAUSE_S_MAX = 0.25
 
@@ -107,7 +109,8 @@ class GrowingTopics:
         pause_s = _PAUSE_S
         while True:
             self._news.clear()
-            growing = [topic.topic_id for topic in self._metadata.image.topics.values() if _is_growing(topic)]
+            topics = self._metadata.image.topics.values()
+            growing = [topic.topic_id for topic in topics if growth_of(topic) is not None]
             if any(await asyncio.gather(*(self._has_more_to_do(topic_id) for topic_id in growing))):
                 await asyncio.sleep(pause_s)
                 pause_s = _PAUSE_S if self._news.is_set() else min(2 * pause_s, _PAUSE_S_MAX)
@@ -117,12 +120,12 @@ class GrowingTopics:
 
     async def _has_more_to_do(self, topic_id: bytes) -> bool:
         topic = self._metadata.image.topic_by_id(topic_id)
-        folding = None if topic is None else topic.record.folding
-        if topic is None or folding is None or folding.growth is None:
+        growth = growth_of(topic)
+        if topic is None or growth is None:
             return False
         gathering, draining = (
             [index for index in indexes if topic.partitions[index].leader == self._node_id]
-            for indexes in (folding.growth.gathering, folding.growth.draining)
+            for indexes in (growth.gathering, growth.draining)
         )
         gathered = await asyncio.gather(*(self._try(self._gather(topic, index)) for index in gathering))
         drained = await asyncio.gather(*(self._try(self._drain(topic, index)) for index in draining))
@@ -133,7 +136,7 @@ class GrowingTopics:
         return bool(gathering or draining)
 
     async def _note(self, topic: TopicImage, gathered: set[int], drained: set[int]) -> None:
-        plan = partial(settle, topic_id=topic.topic_id, gathered=gathered, drained=drained)
+        plan = partial(settle, seen=topic, gathered=gathered, drained=drained)
         try:
             await self._metadata.change(plan)
         except StoreError as error:
@@ -162,12 +165,19 @@ class GrowingTopics:
         for source, wanted in gathered_by(topic, index).items():
             found += await self._ask_all(topic, source, wanted)
         for first in range(0, len(found), _SEEDS_PER_STEP):
-            if partition.closed or not partition.is_leader or partition.leader_epoch != leader_epoch:
+            if partition.leader_epoch != leader_epoch or not self._is_gathering(topic, partition):
                 return False
             self._seed(partition, found[first : first + _SEEDS_PER_STEP])
             await asyncio.sleep(0)
         await committed(self._write_cycle, partition, self._loop)
         return partition.leader_epoch == leader_epoch
+
+    def _is_gathering(self, topic: TopicImage, partition: Partition) -> bool:
+        """Whether a partition still waits for what was asked for. If it is open, it knows more by now."""
+        fold = partition.fold
+        if fold is None or not fold.is_returning or not partition.is_leader or partition.closed:
+            return False
+        return is_same_growth(self._metadata.image.topic_by_id(topic.topic_id), topic)
 
     def _seed(self, partition: Partition, found: list[Gathered]) -> None:
         log_, producers = partition.log, partition.producers
@@ -212,7 +222,7 @@ class GrowingTopics:
             )
         if state.leader == self._node_id:
             return tell(self._partitions, request)
-        answer = await self._peers.ask(state.leader, request, version=0)
+        answer = await self._peers.ask(state.leader, request, version=0, timeout_s=_TIMEOUT_S)
         assert isinstance(answer, FoldedProducersResponse)
         if answer.error_code:
             raise KafkaError(known_code(answer.error_code), answer.error_message or "nothing was told")
@@ -228,11 +238,6 @@ class GrowingTopics:
             return False
         await committed(self._write_cycle, partition, self._loop)
         return partition.leader_epoch == leader_epoch
-
-
-def _is_growing(topic: TopicImage) -> bool:
-    folding = topic.record.folding
-    return folding is not None and folding.growth is not None
 
 
 def _to_send(gathered: Gathered) -> FoldedProducer:

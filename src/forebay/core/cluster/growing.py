@@ -110,15 +110,29 @@ def marker_stops(topic: TopicImage, index: int) -> tuple[Stop, ...]:
     )
 
 
-def settle(
-    image: ClusterImage, topic_id: bytes, gathered: Container[int], drained: Container[int]
-) -> list[Change]:
-    """Take note of partitions that have gathered what they need, and of those that are drained."""
-    topic = image.topic_by_id(topic_id)
+def growth_of(topic: TopicImage | None) -> Growth | None:
+    """What is left to do for the growth of a topic, if it is growing."""
     folding = None if topic is None else topic.record.folding
-    if topic is None or folding is None or folding.growth is None:
+    return None if folding is None else folding.growth
+
+
+def is_same_growth(topic: TopicImage | None, before: TopicImage) -> bool:
+    """Whether a topic is still getting the partitions that it was getting before. No folds come twice."""
+    growth, earlier = growth_of(topic), growth_of(before)
+    return growth is not None and earlier is not None and growth.former == earlier.former
+
+
+def settle(
+    image: ClusterImage, seen: TopicImage, gathered: Container[int], drained: Container[int]
+) -> list[Change]:
+    """Take note of partitions that have gathered what they need, and of those that are drained.
+
+    `seen`: the topic when they began with it. Of a later growth that says nothing.
+    """
+    topic = image.topic_by_id(seen.topic_id)
+    growth, folding = growth_of(topic), None if topic is None else topic.record.folding
+    if topic is None or folding is None or growth is None or not is_same_growth(topic, seen):
         return []
-    growth = folding.growth
     after = replace(
         growth,
         gathering=tuple(index for index in growth.gathering if index not in gathered),
