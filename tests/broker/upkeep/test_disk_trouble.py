@@ -40,6 +40,7 @@ from support.clients.wire_client import (
 )
 from support.faults.faulty_disk import FaultyDisk
 from support.machines.manual_clock import ManualClock
+from support.waiting import Patience
 
 SECONDS = 120.0
 STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
@@ -342,6 +343,11 @@ def test_a_second_start_on_the_same_directory_is_refused_with_the_pid(broker: Br
         assert client.call(ApiVersionsRequest(), 3).error_code == ErrorCode.NONE
 
 
+def state_of(pid: int) -> str:
+    """As the kernel has it: T for a process that is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def test_a_broker_that_was_stopped_for_a_while_goes_on(fresh_broker: BrokerProcess) -> None:
     with WireClient(fresh_broker.bootstrap) as client, WireClient(fresh_broker.bootstrap) as waiting:
         create(client, "paused")
@@ -349,7 +355,9 @@ def test_a_broker_that_was_stopped_for_a_while_goes_on(fresh_broker: BrokerProce
         assert waiting.is_silent()
         os.kill(fresh_broker.pid, signal.SIGSTOP)
         try:
-            os.waitid(os.P_PID, fresh_broker.pid, os.WSTOPPED | os.WNOWAIT)
+            patience = Patience("the broker stands still")
+            while (state := state_of(fresh_broker.pid)) != "T":
+                patience.check(state)
             client.post(produce("paused", batch(b"while asleep"), acks=-1), PRODUCE)
         finally:
             os.kill(fresh_broker.pid, signal.SIGCONT)
