@@ -5,13 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow.dataset as ds
 import pytest
 
-from forebay.spark.pipelines.archiving.hour_files import write_hours
+from forebay.spark.pipelines.archiving import hour_files
+from forebay.spark.pipelines.archiving.hour_files import Written, publish, write_hours
+from forebay.spark.pipelines.archiving.index import ALWAYS, TimeRange, read_index
 from forebay.spark.pipelines.archiving.layout import (
     POSITION,
+    UNKNOWN_HOUR,
     Position,
     batch_file,
     data_files,
@@ -129,28 +134,96 @@ def test_times_before_1970_have_an_hour_too() -> None:
     assert moment.timestamp() == -3600
 
 
+def written(lake: Lake, name: str, messages: list[Message]) -> list[Written]:
+    """What a task reports that has these messages."""
+    told = write_hours(lake, name, iter([record_batch(messages)]))
+    return [Written(**row) for batch in told for row in batch.to_pylist()]
+
+
 def test_the_rows_of_a_task_go_to_the_files_of_their_hours(lake: Lake, tmp_path: Path) -> None:
     messages = [Message(at, n, SIX_US + 25 * MINUTE_US * n) for at in (0, 1) for n in range(5)]
-    told = [
-        row
-        for batch in write_hours(lake, "x.parquet", iter([record_batch(messages)]))
-        for row in batch.to_pylist()
-    ]
-    assert [(row["path"][-18:], row["partition"], row["rows"], row["last_offset"]) for row in told] == [
+    told = written(lake, "x.parquet", messages)
+    assert [(one.path[-18:], one.partition, one.rows, one.last_offset) for one in told] == [
         ("/hour=06/x.parquet", 0, 3, 2),
         ("/hour=06/x.parquet", 1, 3, 2),
         ("/hour=07/x.parquet", 0, 2, 4),
         ("/hour=07/x.parquet", 1, 2, 4),
     ]
-    assert {row["path"]: row["bytes"] for row in told} == {file.path: file.size for file in lake.list()}
+    assert lake.list() == [], "seen before the driver has heard of it"
+    publish(lake, told)
+    assert {one.path: one.bytes for one in told} == {file.path: file.size for file in lake.list()}
     assert seen_by_anyone(tmp_path / "lake") == sorted((one.partition, one.offset) for one in messages)
 
 
-def test_a_task_that_runs_twice_replaces_its_files(lake: Lake, tmp_path: Path) -> None:
+def test_a_task_that_runs_twice_is_seen_once(lake: Lake, tmp_path: Path) -> None:
     messages = [Message(0, n, SIX_US) for n in range(5)]
     for _ in range(2):
-        list(write_hours(lake, "x.parquet", iter([record_batch(messages)])))
+        publish(lake, written(lake, "x.parquet", messages))
+    written(lake, "x.parquet", messages)
     assert seen_by_anyone(tmp_path / "lake") == [(0, n) for n in range(5)]
+
+
+def test_a_large_hour_has_several_files(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hour_files, "FILE_BYTES", 1)
+    messages = [Message(0, n, SIX_US) for n in range(3)]
+    name = batch_file(QUERY, 0, 0)
+    batches = (record_batch([message]) for message in messages)
+    told = [row for batch in write_hours(lake, name, batches) for row in batch.to_pylist()]
+    publish(lake, [Written(**row) for row in told])
+    assert seen_by_anyone(tmp_path / "lake") == [(0, n) for n in range(3)]
+    position = Position(topic="orders", partitions=1, batches={QUERY: 0})
+    assert len(data_files(lake.list(), position)) == 3
+    assert len(leftovers(lake.list(), Position(topic="orders", partitions=1))) == 3
+
+
+@pytest.mark.parametrize(
+    ("year", "folder"),
+    [
+        (1, "date=0001-01-01/hour=00"),
+        (999, "date=0999-01-01/hour=00"),
+        (9999, "date=9999-01-01/hour=00"),
+    ],
+)
+def test_a_year_has_four_digits(lake: Lake, year: int, folder: str) -> None:
+    start = datetime(year, 1, 1, tzinfo=UTC)
+    start_us = (start - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    assert hour_folder(start_us) == folder
+    assert hour_of(f"{folder}/x.parquet") == start
+    publish(lake, written(lake, batch_file(QUERY, 0, 0), [Message(0, 0, start_us + 1)]))
+    position = Position(topic="orders", partitions=1, batches={QUERY: 0})
+    assert leftovers(lake.list(), position) == []
+    assert [file.path.rpartition("/")[0] for file in data_files(lake.list(), position)] == [folder]
+    (span,) = read_index(lake, [file.path for file in lake.list()], ALWAYS)
+    assert span.times_us == (start_us + 1, start_us + 1)
+
+
+def test_files_of_earlier_versions_with_a_short_year_count() -> None:
+    file = File(f"date=1-01-01/hour=00/{batch_file(QUERY, 0, 0)}", 1)
+    position = Position(topic="orders", partitions=1, batches={QUERY: 0})
+    assert (data_files([file], position), leftovers([file], position)) == ([file], [])
+    assert hour_of(file.path) == datetime(1, 1, 1, tzinfo=UTC)
+
+
+def test_hours_that_no_date_can_show_are_in_one_folder(tmp_path: Path) -> None:
+    """Before the year 1, in 1970, and two hours after 9999: no file replaces another."""
+    year_us = 365 * 24 * 3600 * 1_000_000
+    times_us = [-3000 * year_us, 0, 9000 * year_us, 9001 * year_us]
+    messages = [Message(0, n, time_us) for n, time_us in enumerate(times_us)]
+    lake = make_archive(tmp_path, messages)
+    assert sorted({file.path.rpartition("/")[0] for file in lake.list()}) == [
+        "date=1970-01-01/hour=00",
+        UNKNOWN_HOUR,
+    ]
+    position = require_position(lake)
+    assert leftovers(lake.list(), position) == []
+    assert seen_by_anyone(tmp_path) == [(0, n) for n in range(4)]
+    paths = [file.path for file in data_files(lake.list(), position)]
+    spans = read_index(lake, paths, TimeRange(from_us=1))
+    assert sorted(span.times_us[0] for span in spans) == times_us[2:]
+    read_as_null = ds.dataset(tmp_path, format="parquet", partitioning="hive").to_table(columns=["date", "hour"])
+    assert sorted(read_as_null.column("hour").to_pylist(), key=str) == [0, None, None, None]
 
 
 def test_an_archive_made_by_hand_is_one(tmp_path: Path) -> None:

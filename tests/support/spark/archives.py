@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forebay.spark.pipelines.archiving.hour_files import HOUR, HOUR_US, write_hours
+from forebay.spark.pipelines.archiving.hour_files import HOUR, HOUR_US, Written, publish, write_hours
 from forebay.spark.pipelines.archiving.layout import POSITION, SCHEMA, Position, batch_file
 from forebay.spark.pipelines.lake import Lake
 
@@ -50,18 +50,29 @@ def record_batch(messages: Iterable[Message]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA.append(pa.field(HOUR, pa.int64())))
 
 
-def make_archive(folder: Path, *batches: Iterable[Message], query: str = QUERY) -> Lake:
+def make_archive(folder: Path | str, *batches: Iterable[Message], query: str = QUERY) -> Lake:
     """An archive whose batches count; one task wrote each."""
     lake = Lake(str(folder))
     position = Position(topic="orders", partitions=1)
     for number, messages in enumerate(batches):
         found = list(messages)
         last_offsets = {at: max(one.offset for one in found if one.partition == at) for at, *_ in found}
-        list(write_hours(lake, batch_file(query, number, 0), iter([record_batch(found)])))
+        told = write_hours(lake, batch_file(query, number, 0), iter([record_batch(found)]))
+        publish(lake, [Written(**row) for reported in told for row in reported.to_pylist()])
         partitions = max([position.partitions, *(at + 1 for at in last_offsets)])
         position = position.after(query, number, last_offsets, partitions)
     lake.write(POSITION, position.to_json())
     return lake
+
+
+def seen_in(lake: Lake, paths: Iterable[str]) -> list[tuple[int, int]]:
+    """Partition and offset of every message in these files."""
+    found = []
+    for path in paths:
+        with lake.files.open_input_file(lake.path(path)) as stream:
+            rows = pq.ParquetFile(stream).read(["partition", "offset"])
+        found += list(zip(rows.column(0).to_pylist(), rows.column(1).to_pylist(), strict=True))
+    return sorted(found)
 
 
 def seen_by_anyone(folder: Path) -> list[tuple[int, int]]:

@@ -1,7 +1,9 @@
 """A directory that outlives topics: on a disk, or behind a URI that pyarrow knows (s3, gs, abfss, hdfs).
 
-A file appears whole or not at all. On a disk that takes a name of its own first, a sync, and a rename; an
-object store shows an object only once it is complete, so there the file is written where it shall be.
+A file appears whole or not at all. On a disk that takes a name of its own first, a sync, and a rename. An
+object store shows an object only once it is complete, but pyarrow completes an object that is given up: its
+streams can only be closed. So a file for an object store is written to a local one, and sent when it is
+whole. Nothing is ever deleted under the name that a file shall have: another attempt may have put it there.
 """
 
 from __future__ import annotations
@@ -9,9 +11,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import posixpath
+import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -26,6 +31,9 @@ OWN = "_forebay"
 _SCRATCH = f"{OWN}/scratch"
 _SCRATCH_NS_MAX = 24 * 3600 * 10**9
 _OBJECT_STORES = ("s3", "gcs", "abfs")
+_MOVES_AT_ONCE = 16
+"""An object store copies and deletes for a rename, which is two answers to wait for."""
+_SENT_BYTES = 8 << 20
 
 
 class LakeError(ForebayError):
@@ -59,9 +67,10 @@ class Lock:
 class Lake:
     """Paths are relative to its root. Cheap to make, so that every task makes its own."""
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, opened: tuple[fs.FileSystem, str] | None = None) -> None:
+        """`opened`: the file system and the path in it, where pyarrow shall not open them by the location."""
         self.location = absolute(location)
-        self._files, self._root = _opened(self.location)
+        self._files, self._root = opened or _opened(self.location)
 
     @property
     def is_local(self) -> bool:
@@ -109,7 +118,11 @@ class Lake:
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[pa.NativeFile]:
         """A file that appears under its name, whole, when the block ends well."""
-        scratch = path if self._files.type_name in _OBJECT_STORES else f"{_SCRATCH}/{uuid.uuid4().hex}"
+        if self._files.type_name in _OBJECT_STORES:
+            with self._sent_whole(path) as stream:
+                yield stream
+            return
+        scratch = path if path.startswith(f"{_SCRATCH}/") else self.scratch_path()
         self._make_folder(scratch)
         stream = self._files.open_output_stream(self.path(scratch))
         try:
@@ -118,14 +131,30 @@ class Lake:
         except BaseException:
             self._abandon(stream, scratch)
             raise
+        self._sync(scratch)
         if scratch != path:
-            self._sync(scratch)
             self.move(scratch, path)
+
+    def scratch_path(self) -> str:
+        """A path that nobody else uses, for a file that is moved later, or is left behind for a day."""
+        return f"{_SCRATCH}/{uuid.uuid4().hex}"
 
     def move(self, source: str, target: str) -> None:
         """Rename, in the place of what is there."""
-        self._make_folder(target)
-        self._files.move(self.path(source), self.path(target))
+        self.move_all([(source, target)])
+
+    def move_all(self, moves: Iterable[tuple[str, str]]) -> None:
+        """Rename files, each in the place of what is there. On a disk the new names outlast a power cut."""
+        wanted = list(moves)
+        for target in {posixpath.dirname(target): target for _, target in wanted}.values():
+            self._make_folder(target)
+        if len(wanted) > 1 and not self.is_local:
+            with ThreadPoolExecutor(_MOVES_AT_ONCE) as threads:
+                list(threads.map(self._rename, wanted))
+        else:
+            for each in wanted:
+                self._rename(each)
+        self._sync_folders(target for _, target in wanted)
 
     def delete(self, path: str) -> None:
         """Does nothing if there is no such file."""
@@ -163,6 +192,23 @@ class Lake:
 
     # -- internals -------------------------------------------------------------------------------------
 
+    @contextlib.contextmanager
+    def _sent_whole(self, path: str) -> Iterator[pa.NativeFile]:
+        folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+        roomy = folder if folder and Path(folder).is_dir() else None
+        with tempfile.NamedTemporaryFile(prefix="forebay-", dir=roomy) as local:
+            with pa.OSFile(local.name, "wb") as stream:
+                yield stream
+            with pa.OSFile(local.name, "rb") as whole:
+                target = self._files.open_output_stream(self.path(path))
+                while piece := whole.read(_SENT_BYTES):
+                    target.write(piece)
+                target.close()
+
+    def _rename(self, move: tuple[str, str]) -> None:
+        source, target = move
+        self._files.move(self.path(source), self.path(target))
+
     def _make_folder(self, path: str) -> None:
         if self._files.type_name not in _OBJECT_STORES:
             self._files.create_dir(self.path(path).rpartition("/")[0], recursive=True)
@@ -175,10 +221,23 @@ class Lake:
             finally:
                 os.close(descriptor)
 
+    def _sync_folders(self, paths: Iterable[str]) -> None:
+        """A new name is in its folder, and the name of a new folder in the one above it."""
+        if self.is_local:
+            for folder in sorted({folder for path in paths for folder in _folders(path)}, reverse=True):
+                self._sync(folder)
+
     def _abandon(self, stream: pa.NativeFile, path: str) -> None:
         with contextlib.suppress(OSError):
             stream.close()
         self.delete(path)
+
+
+def _folders(path: str) -> Iterator[str]:
+    """Those that a path leads through, the lake's own ("") included."""
+    while path:
+        path = posixpath.dirname(path)
+        yield path
 
 
 def absolute(location: str) -> str:

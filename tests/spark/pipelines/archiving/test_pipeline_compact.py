@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,16 @@ from forebay.spark.pipelines.archiving.compact import (
     GRACE_S,
     Merge,
     archive_files,
-    execute,
+    conclude,
     finish,
     finish_merges,
     notes,
     plan,
+    stage,
 )
 from forebay.spark.pipelines.archiving.index import ALWAYS, read_index
 from forebay.spark.pipelines.archiving.layout import data_files, require_position
-from forebay.spark.pipelines.lake import File, Lake
+from forebay.spark.pipelines.lake import File, Lake, LakeError
 from support.spark.archives import MINUTE_US, SIX_US, Message, make_archive, seen_by_anyone
 
 LATER_S = SIX_US / 1_000_000 + 3600 * 24
@@ -87,6 +89,10 @@ def archive_of_four(folder: Path) -> tuple[Lake, Merge, list[tuple[int, int]]]:
     return lake, merge, seen_by_anyone(folder)
 
 
+def execute(lake: Lake, merge: Merge) -> None:
+    conclude(lake, stage(lake, merge))
+
+
 def seen_by_us(lake: Lake) -> list[tuple[int, int]]:
     paths = archive_files(lake, require_position(lake))
     return sorted((row["partition"], row["offset"]) for path in paths for row in _rows(lake, path))
@@ -135,5 +141,13 @@ def test_a_merge_can_be_finished_twice(tmp_path: Path) -> None:
 def test_a_note_says_what_it_replaces(tmp_path: Path) -> None:
     lake, merge, _ = archive_of_four(tmp_path)
     lake.write(merge.note, merge.to_json())
-    assert notes(lake) == [merge]
+    assert notes(lake) == [replace(merge, staged=merge.merged)]
     assert json.loads(merge.to_json())["target"] == merge.target
+
+
+def test_a_note_whose_merged_file_is_gone_deletes_nothing(tmp_path: Path) -> None:
+    lake, merge, before = archive_of_four(tmp_path)
+    lake.write(merge.note, merge.to_json())
+    with pytest.raises(LakeError, match="names a merged file that is gone"):
+        finish_merges(lake)
+    assert seen_by_anyone(tmp_path) == before

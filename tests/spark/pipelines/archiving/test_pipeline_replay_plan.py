@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.spark.pipelines.archiving.compact import execute, plan
+from forebay.spark.pipelines.archiving.compact import conclude, plan, stage
 from forebay.spark.pipelines.archiving.layout import data_files, require_position
 from forebay.spark.pipelines.archiving.source import ArchiveReader, AtRate, AtSpeed, Unhurried
 from support.spark.archives import MINUTE_US, SIX_US, Message, make_archive
@@ -58,7 +58,7 @@ def test_a_merged_archive_is_replayed_as_before(tmp_path: Path) -> None:
         tmp_path, [*messages(0, 0, 50), *messages(1, 0, 30)], messages(0, 50, 30), messages(1, 30, 9)
     )
     for merge in plan(data_files(lake.list(), require_position(lake)), 1 << 20, 4e9):
-        execute(lake, merge)
+        conclude(lake, stage(lake, merge))
     batches, _ = drained(ArchiveReader({"path": str(tmp_path)}))
     assert sorted(batches[0]) == [(0, n) for n in range(80)] + [(1, n) for n in range(39)]
 

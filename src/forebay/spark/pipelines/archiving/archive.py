@@ -138,7 +138,7 @@ class BatchWriter:
         if self._table.holds(query, batch_id):
             self._finish_announced(query, batch_id)
             return
-        written = hour_files.write(batch, self._lake.location, query, batch_id)
+        written = hour_files.write(batch, self._lake, query, batch_id)
         self._announce(query, batch_id, written)
         self._table.add(written, query, batch_id)
         self._finish()

@@ -2,10 +2,14 @@
 
 Only hours that have closed are touched, and of those only files that count. A merge is:
 
- 1. The merged file is written under _forebay/compaction, where readers do not look.
- 2. A note beside it names the files that it replaces. From here on the merge has happened.
+ 1. A task writes the merged file under _forebay/compaction, where readers do not look.
+ 2. The driver writes a note beside it that names the files that it replaces. From here on the merge has
+    happened.
  3. The small files are deleted.
  4. The merged file is renamed into its hour, and the note is deleted.
+
+A task may run twice, one after the other or at the same time: each attempt writes a file of its own and
+deletes nothing. Only the file that the driver was told of gets a note.
 
 After a crash the next run finishes a merge that has its note, and removes one that has none. Our own readers
 (`archive_files`) know the notes, and hold a lock that keeps merges away: they see each message once. A reader
@@ -19,8 +23,10 @@ import hashlib
 import json
 import posixpath
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +45,7 @@ from forebay.spark.pipelines.archiving.layout import (
 )
 from forebay.spark.pipelines.archiving.tables import Delta, Iceberg
 from forebay.spark.pipelines.jobs import Summary
-from forebay.spark.pipelines.lake import OWN, File, Lake
+from forebay.spark.pipelines.lake import OWN, File, Lake, LakeError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +55,9 @@ NOTES = f"{OWN}/compaction"
 TARGET_BYTES = 256 << 20
 GRACE_S = 600
 """An hour counts as closed this long after its end. Messages that come later do no harm."""
-SLICES_MAX = 1000
+ROUND_MERGES = 256
+"""Merges whose small files stay until the last of them is written."""
+_FINISHED_AT_ONCE = 8
 _READ_ROWS = 16_384
 
 
@@ -59,6 +67,8 @@ class Merge:
 
     inputs: tuple[str, ...]
     target: str
+    staged: str | None = None
+    """The merged file of the attempt that succeeded; None in notes of earlier versions."""
 
     @property
     def digest(self) -> str:
@@ -66,14 +76,15 @@ class Merge:
 
     @property
     def merged(self) -> str:
-        return f"{NOTES}/{self.digest}.parquet"
+        return self.staged or f"{NOTES}/{self.digest}.parquet"
 
     @property
     def note(self) -> str:
         return f"{NOTES}/{self.digest}.json"
 
     def to_json(self) -> bytes:
-        return json.dumps({"inputs": self.inputs, "target": self.target}, indent=2).encode()
+        values = {"inputs": self.inputs, "target": self.target, "merged": self.merged}
+        return json.dumps(values, indent=2).encode()
 
 
 def compact(spark: SparkSession, archive: str, *, target_bytes: int = TARGET_BYTES) -> Summary:
@@ -96,7 +107,10 @@ def _compact_files(spark: SparkSession, lake: Lake, position: Position, target_b
     finish_merges(lake)
     files = data_files(lake.list(), position)
     merges = plan(files, target_bytes, time.time())
-    _on_executors(spark, lake, merges, execute)
+    for start in range(0, len(merges), ROUND_MERGES):
+        staged = _on_executors(spark, lake, merges[start : start + ROUND_MERGES], stage)
+        with ThreadPoolExecutor(_FINISHED_AT_ONCE) as threads:
+            list(threads.map(lambda merge: conclude(lake, merge), staged))
     return _facts(lake, files, merges)
 
 
@@ -112,12 +126,14 @@ def _compact_table(spark: SparkSession, lake: Lake, table: Iceberg, target_bytes
 
 
 def _on_executors(
-    spark: SparkSession, lake: Lake, merges: Sequence[Merge], work: Callable[[Lake, Merge], None]
-) -> None:
+    spark: SparkSession, lake: Lake, merges: Sequence[Merge], work: Callable[[Lake, Merge], Merge]
+) -> list[Merge]:
     location = lake.location
-    if merges:
-        slices = min(len(merges), SLICES_MAX)
-        spark.sparkContext.parallelize(merges, slices).foreach(lambda merge: work(Lake(location), merge))
+    if not merges:
+        return []
+    slices = min(len(merges), ROUND_MERGES)
+    tasks = spark.sparkContext.parallelize(merges, slices)
+    return tasks.map(lambda merge: work(Lake(location), merge)).collect()
 
 
 def _facts(lake: Lake, files: Iterable[File], merges: Sequence[Merge]) -> dict[str, Any]:
@@ -157,14 +173,23 @@ def _groups(files: Sequence[File], target_bytes: int) -> Iterator[list[File]]:
         yield group
 
 
-def write_merged(lake: Lake, merge: Merge) -> None:
+def write_merged(lake: Lake, merge: Merge) -> Merge:
+    """For Iceberg. An attempt that comes too late finds the small files still there, and writes the same."""
     with lake.create(merge.target) as stream:
         write_rows(stream, _rows(lake, merge.inputs))
+    return merge
 
 
-def execute(lake: Lake, merge: Merge) -> None:
-    with lake.create(merge.merged) as stream:
+def stage(lake: Lake, merge: Merge) -> Merge:
+    """Step 1, in a task. The merge with the file that this attempt has written."""
+    staged = f"{NOTES}/{merge.digest}-{uuid.uuid4().hex}.parquet"
+    with lake.create(staged) as stream:
         write_rows(stream, _rows(lake, merge.inputs))
+    return replace(merge, staged=staged)
+
+
+def conclude(lake: Lake, merge: Merge) -> None:
+    """Steps 2 to 4, on the driver."""
     lake.write(merge.note, merge.to_json())
     finish(lake, merge)
 
@@ -178,9 +203,15 @@ def _rows(lake: Lake, paths: Sequence[str]) -> Iterator[pa.Table]:
 
 def finish(lake: Lake, merge: Merge) -> None:
     """Steps 3 and 4. Can be repeated after a crash."""
+    is_staged = lake.exists(merge.merged)
+    if not is_staged and not lake.exists(merge.target):
+        raise LakeError(
+            f"{lake.uri(merge.note)} names a merged file that is gone: the files that it replaced are kept;"
+            " remove the note, and merge again"
+        )
     for path in merge.inputs:
         lake.delete(path)
-    if lake.exists(merge.merged):
+    if is_staged:
         lake.move(merge.merged, merge.target)
     lake.delete(merge.note)
 
@@ -199,7 +230,9 @@ def notes(lake: Lake) -> list[Merge]:
         content = lake.read(file.path) if file.path.endswith(".json") else None
         if content is not None:
             values = json.loads(content)
-            found.append(Merge(inputs=tuple(values["inputs"]), target=values["target"]))
+            found.append(
+                Merge(inputs=tuple(values["inputs"]), target=values["target"], staged=values.get("merged"))
+            )
     return found
 
 

@@ -1,13 +1,16 @@
 """What a task does for an archive: the rows of its partition into one Parquet file per hour.
 
 The rows come sorted by hour, so one file is open at a time and memory is bounded by a row group, however
-many hours a batch spans. File names follow from query, batch and task: a task that runs again, or twice at
-the same time, replaces its files by the same.
+many hours a batch spans. A task writes its files aside, under names of its own, and reports them. When all
+tasks have reported, the driver renames these files to where readers look. So a task may run again, or twice
+at the same time, or go on after it was thought dead: what it writes then is not reported, and nobody sees it.
+The name that a file gets follows from query, batch and task.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,11 +28,14 @@ if TYPE_CHECKING:
 HOUR = "_hour"
 HOUR_US = 3_600_000_000
 ROW_GROUP_BYTES = 32 << 20
+FILE_BYTES = 1 << 30
+"""In memory. More rows of an hour go to another file: object stores rename objects of up to 5 GB."""
 COMPRESSION = "zstd"
 
-WRITTEN = "path string, rows long, bytes long, partition int, last_offset long"
+WRITTEN = "staged string, path string, rows long, bytes long, partition int, last_offset long"
 _WRITTEN = pa.schema(
     [
+        ("staged", pa.string()),
         ("path", pa.string()),
         ("rows", pa.int64()),
         ("bytes", pa.int64()),
@@ -41,21 +47,33 @@ _WRITTEN = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
+    """What a file holds of one partition."""
+
+    staged: str
+    """Where the task has written it."""
     path: str
+    """Where it belongs."""
     rows: int
     bytes: int
     partition: int
     last_offset: int
 
 
-def write(rows: DataFrame, location: str, query: str, batch: int) -> list[Written]:
+def write(rows: DataFrame, lake: Lake, query: str, batch: int) -> list[Written]:
     """Run the job; the files are where they belong when it returns."""
     from pyspark.sql import functions as F
 
     hour = F.floor(F.unix_micros("timestamp") / HOUR_US)
     ordered = rows.withColumn(HOUR, hour).sortWithinPartitions(HOUR, "partition", "offset")
-    written = ordered.mapInArrow(_task(location, query, batch), WRITTEN).collect()
-    return [Written(**row.asDict()) for row in written]
+    reported = ordered.mapInArrow(_task(lake.location, query, batch), WRITTEN).collect()
+    written = [Written(**row.asDict()) for row in reported]
+    publish(lake, written)
+    return written
+
+
+def publish(lake: Lake, written: Iterable[Written]) -> None:
+    """Move the files that tasks have reported to where readers look."""
+    lake.move_all(sorted({(file.staged, file.path) for file in written}))
 
 
 def _task(
@@ -73,14 +91,33 @@ def _task(
 
 
 def write_hours(lake: Lake, name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One file for each hour, and a row about each file and partition in it."""
-    for hour, pieces in itertools.groupby(_by_hour(batches), key=lambda piece: piece[0]):
-        path = f"{hour_folder(hour * HOUR_US)}/{name}"
+    """A file for each hour, more for a large one, and a row about each file and partition in it."""
+    files: Counter[str] = Counter()
+    for (hour, _), pieces in itertools.groupby(_by_file(batches), key=lambda piece: piece[:2]):
+        folder = hour_folder(hour * HOUR_US)
+        path = f"{folder}/{_numbered(name, files[folder])}"
+        files[folder] += 1
+        staged = lake.scratch_path()
         tally = Tally()
-        with lake.create(path) as stream:
-            write_rows(stream, (tally.count(rows) for _, rows in pieces))
+        with lake.create(staged) as stream:
+            write_rows(stream, (tally.count(rows) for _, _, rows in pieces))
             size = stream.tell()
-        yield tally.told(path, size)
+        yield tally.told(staged, path, size)
+
+
+def _numbered(name: str, number: int) -> str:
+    return f"{name.removesuffix('.parquet')}-{number}.parquet" if number else name
+
+
+def _by_file(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.Table]]:
+    """The rows with their hour, and with how many files of that hour are full before them."""
+    last_hour: int | None = None
+    size = 0
+    for hour, rows in _by_hour(batches):
+        size = size if hour == last_hour else 0
+        last_hour = hour
+        yield hour, size // FILE_BYTES, rows
+        size += rows.nbytes
 
 
 def _by_hour(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
@@ -121,9 +158,10 @@ class Tally:
             self._last_offsets[partition] = max(self._last_offsets.get(partition, -1), last_offset)
         return rows
 
-    def told(self, path: str, size: int) -> pa.RecordBatch:
+    def told(self, staged: str, path: str, size: int) -> pa.RecordBatch:
         rows = [
             {
+                "staged": staged,
                 "path": path,
                 "rows": rows,
                 "bytes": size,

@@ -7,6 +7,7 @@ sometimes read in vain, and no message is missed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -108,6 +109,8 @@ def _spans(lake: Lake, path: str) -> list[Span]:
 
 def _bounds(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
     statistics = column.statistics
+    if json.loads(statistics.logical_type.to_json()).get("timeUnit") == "microseconds":
+        return statistics.min_raw, statistics.max_raw  # a year beyond 9999 is no datetime
     return _number(statistics.min), _number(statistics.max)
 
 

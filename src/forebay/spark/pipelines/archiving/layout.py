@@ -1,13 +1,16 @@
 """How an archive lies in its directory, and what in it counts.
 
-    date=2026-11-15/hour=06/<query>-<batch>-<task>.parquet       what one task wrote of one batch
+    date=2026-11-15/hour=06/<query>-<batch>-<task>.parquet       what one task wrote of one batch; -1, -2 ...
+                                                                 behind the task where an hour is large
     date=2026-11-15/hour=06/compacted-<digest>.parquet           many of those, merged
     _forebay/position.json                                       which batches count, and where to go on
     _forebay/checkpoint/                                         Spark's
     _forebay/compaction/                                         merges under way (see compact.py)
+    _forebay/scratch/                                            files that tasks have not reported yet
 
 Any reader of Parquet can read the data: names that begin with an underscore are passed over, and the folders
-are the partition columns `date` and `hour` (of the message's timestamp, in UTC).
+are the partition columns `date` and `hour` (of the message's timestamp, in UTC). Both are null for hours
+before the year 1 and after 9999, which no date can show: these messages are in one folder (UNKNOWN_HOUR).
 
 A batch counts once position.json says so. Until then some of its files may exist: the next writer removes
 them first, and the batch is written again. So a message is in the archive once, whichever process is killed.
@@ -20,7 +23,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
@@ -29,6 +32,8 @@ from forebay.spark.pipelines.lake import OWN, File, Lake, LakeError
 POSITION = f"{OWN}/position.json"
 NEXT_POSITION = f"{OWN}/next.json"
 CHECKPOINT = f"{OWN}/checkpoint"
+UNKNOWN_HOUR = "date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__"
+"""As Hive, Spark and others name the folder of a null."""
 PARQUET, ICEBERG, DELTA = FORMATS = ("parquet", "iceberg", "delta")
 VERSION = 1
 
@@ -46,14 +51,19 @@ SCHEMA = pa.schema(
 )
 """The columns of the source, as they are."""
 
-_FOLDER = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/")
-_BATCH_FILE = re.compile(r"(?P<query>[0-9a-f-]{36})-(?P<batch>\d{10})-(?P<task>\d{5})\.parquet")
+_FOLDER = re.compile(r"date=(\d{1,4})-(\d\d)-(\d\d)/hour=(\d\d)/")
+"""Earlier versions wrote years before 1000 with fewer digits."""
+_BATCH_FILE = re.compile(r"(?P<query>[0-9a-f-]{36})-(?P<batch>\d{10})-(?P<task>\d{5})(-\d+)?\.parquet")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COMPACTED_FILE = re.compile(r"compacted-[0-9a-f]{16}\.parquet")
 
 
 def hour_folder(hour_start_us: int) -> str:
-    start = datetime.fromtimestamp(hour_start_us // 1_000_000, UTC)
-    return f"date={start:%Y-%m-%d}/hour={start:%H}"
+    try:
+        start = _EPOCH + timedelta(microseconds=hour_start_us)
+    except OverflowError:
+        return UNKNOWN_HOUR
+    return f"date={start.date().isoformat()}/hour={start.hour:02}"
 
 
 def batch_file(query: str, batch: int, task: int) -> str:
@@ -61,9 +71,12 @@ def batch_file(query: str, batch: int, task: int) -> str:
 
 
 def hour_of(path: str) -> datetime | None:
-    """The hour that a data file belongs to; None for what is no data file of an archive."""
+    """The hour that a data file belongs to; None where the folder does not say."""
     folder = _FOLDER.search(path)
-    return datetime.fromisoformat(f"{folder[1]}T{folder[2]}:00:00+00:00") if folder else None
+    if folder is None:
+        return None
+    year, month, day, hour = map(int, folder.groups())
+    return datetime(year, month, day, hour, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,23 +132,22 @@ def require_position(lake: Lake) -> Position:
 
 def data_files(files: Iterable[File], position: Position) -> list[File]:
     """The files that count."""
-    return [file for file in files if _counts(file.path, position)]
+    return [file for file in files if _is_merged(file.path) or _batch_counts(file.path, position)]
 
 
 def leftovers(files: Iterable[File], position: Position) -> list[File]:
-    """Files of batches that were never finished."""
-    return [
-        file for file in files if _BATCH_FILE.fullmatch(_name(file.path)) and not _counts(file.path, position)
-    ]
+    """Files of batches that were never finished, wherever they are."""
+    return [file for file in files if _batch_counts(file.path, position) is False]
 
 
-def _counts(path: str, position: Position) -> bool:
-    if hour_of(path) is None:
-        return False
-    if _COMPACTED_FILE.fullmatch(_name(path)):
-        return True
+def _is_merged(path: str) -> bool:
+    return _COMPACTED_FILE.fullmatch(_name(path)) is not None
+
+
+def _batch_counts(path: str, position: Position) -> bool | None:
+    """Whether the batch counts that a file belongs to; None for the file of no batch."""
     batch = _BATCH_FILE.fullmatch(_name(path))
-    return batch is not None and position.counts(batch["query"], int(batch["batch"]))
+    return None if batch is None else position.counts(batch["query"], int(batch["batch"]))
 
 
 def _name(path: str) -> str:

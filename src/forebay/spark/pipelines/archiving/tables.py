@@ -112,9 +112,11 @@ class Delta:
 
     def _action(self, path: str, size: int, rows: int) -> Any:
         hour = hour_of(path)
-        assert hour is not None
-        values = {"date": f"{hour:%Y-%m-%d}", "hour": str(hour.hour)}
-        written_ms = int(hour.timestamp() * 1000)
+        values = {
+            "date": None if hour is None else hour.date().isoformat(),
+            "hour": None if hour is None else str(hour.hour),
+        }
+        written_ms = 0 if hour is None else int(hour.timestamp() * 1000)
         stats = json.dumps({"numRecords": rows})
         return self._deltalake.transaction.AddAction(path, size, values, written_ms, True, stats)
 

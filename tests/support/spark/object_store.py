@@ -1,0 +1,102 @@
+"""An object store that speaks S3: moto's server in this process, behind a gate that can be shut.
+
+A gate that is shut refuses everything, as if the client had been killed before that request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyarrow import fs
+
+from forebay.spark.pipelines.lake import Lake
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+_FORBIDDEN = b"<Error><Code>AccessDenied</Code><Message>the gate is shut</Message></Error>"
+
+
+class Gate:
+    """Lets requests through; a budget, where there is one, is how many."""
+
+    def __init__(self, application: WSGIApplication) -> None:
+        self._application = application
+        self._lock = threading.Lock()
+        self.budget: int | None = None
+        self.requests = 0
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        with self._lock:
+            self.requests += 1
+            refused = self.budget == 0
+            if self.budget:
+                self.budget -= 1
+        if refused:
+            # Clients repeat what a server says it could not do; what they may not do they give up.
+            start_response("403 Forbidden", [("Content-Type", "application/xml")])
+            return [_FORBIDDEN]
+        return self._application(environ, start_response)
+
+
+class ObjectStore:
+    def __init__(self, port: int, gate: Gate) -> None:
+        self.gate = gate
+        self._port = port
+        self._numbers = itertools.count()
+
+    def lake(self) -> Lake:
+        """A directory in a bucket of its own."""
+        name = f"lake-{next(self._numbers)}"
+        files = fs.S3FileSystem(
+            access_key="test",
+            secret_key="test",
+            region="us-east-1",
+            scheme="http",
+            endpoint_override=f"127.0.0.1:{self._port}",
+            allow_bucket_creation=True,
+            # The machine may be busy for longer than pyarrow waits by default.
+            request_timeout=60,
+            connect_timeout=60,
+        )
+        files.create_dir(name)
+        return Lake(f"s3://{name}/archive", (files, f"{name}/archive"))
+
+    @contextlib.contextmanager
+    def shut_after(self, requests: int) -> Iterator[None]:
+        self.gate.budget = requests
+        try:
+            yield
+        finally:
+            self.gate.budget = None
+
+
+@contextlib.contextmanager
+def running_object_store() -> Iterator[ObjectStore]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # imports that are not ours to tidy
+        from moto.moto_server.werkzeug_app import (
+            DomainDispatcherApplication,
+            MotoRequestHandler,
+            create_backend_app,
+        )
+        from werkzeug.serving import make_server
+
+    class Quiet(MotoRequestHandler):
+        def log(self, *_arguments: Any) -> None: ...
+
+    gate = Gate(DomainDispatcherApplication(create_backend_app))
+    server = make_server("127.0.0.1", 0, gate, threaded=True, request_handler=Quiet)
+    thread = threading.Thread(target=server.serve_forever, name="object-store")
+    thread.start()
+    try:
+        yield ObjectStore(server.server_port, gate)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
