@@ -11,7 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forebay.spark.pipelines.archiving.hour_files import HOUR, HOUR_US, Written, publish, write_hours
-from forebay.spark.pipelines.archiving.layout import POSITION, SCHEMA, Position, batch_file
+from forebay.spark.pipelines.archiving.layout import (
+    POSITION,
+    SCHEMA,
+    Position,
+    batch_file,
+    require_position,
+)
 from forebay.spark.pipelines.lake import Lake
 
 SIX_US = 1_763_186_400 * 1_000_000
@@ -50,19 +56,25 @@ def record_batch(messages: Iterable[Message]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA.append(pa.field(HOUR, pa.int64())))
 
 
-def make_archive(folder: Path | str, *batches: Iterable[Message], query: str = QUERY) -> Lake:
+def make_archive(folder: Path | Lake, *batches: Iterable[Message], query: str = QUERY) -> Lake:
     """An archive whose batches count; one task wrote each."""
-    lake = Lake(str(folder))
-    position = Position(topic="orders", partitions=1)
-    for number, messages in enumerate(batches):
-        found = list(messages)
-        last_offsets = {at: max(one.offset for one in found if one.partition == at) for at, *_ in found}
-        told = write_hours(lake, batch_file(query, number, 0), iter([record_batch(found)]))
-        publish(lake, [Written(**row) for reported in told for row in reported.to_pylist()])
-        partitions = max([position.partitions, *(at + 1 for at in last_offsets)])
-        position = position.after(query, number, last_offsets, partitions)
-    lake.write(POSITION, position.to_json())
+    lake = folder if isinstance(folder, Lake) else Lake(str(folder))
+    lake.write(POSITION, Position(topic="orders", partitions=1).to_json())
+    for messages in batches:
+        add_batch(lake, messages, query)
     return lake
+
+
+def add_batch(lake: Lake, messages: Iterable[Message], query: str = QUERY) -> None:
+    """The archive goes on."""
+    position = require_position(lake)
+    number = position.batches.get(query, -1) + 1
+    found = list(messages)
+    last_offsets = {at: max(one.offset for one in found if one.partition == at) for at, *_ in found}
+    told = write_hours(lake, batch_file(query, number, 0), iter([record_batch(found)]))
+    publish(lake, [Written(**row) for reported in told for row in reported.to_pylist()])
+    partitions = max([position.partitions, *(at + 1 for at in last_offsets)])
+    lake.write(POSITION, position.after(query, number, last_offsets, partitions).to_json())
 
 
 def seen_in(lake: Lake, paths: Iterable[str]) -> list[tuple[int, int]]:

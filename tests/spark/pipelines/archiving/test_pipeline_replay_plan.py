@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from forebay.spark.pipelines.archiving.compact import conclude, plan, stage
 from forebay.spark.pipelines.archiving.layout import data_files, require_position
 from forebay.spark.pipelines.archiving.source import ArchiveReader, AtRate, AtSpeed, Unhurried
-from support.spark.archives import MINUTE_US, SIX_US, Message, make_archive
+from support.spark.archives import MINUTE_US, SIX_US, Message, add_batch, make_archive
 
 
 class HandClock:
@@ -25,10 +25,12 @@ def messages(partition: int, first: int, count: int, step_us: int = MINUTE_US) -
     return [Message(partition, n, SIX_US + n * step_us) for n in range(first, first + count)]
 
 
-def drained(reader: ArchiveReader) -> tuple[list[list[tuple[int, int]]], dict[str, int]]:
+def drained(
+    reader: ArchiveReader, start: dict[str, int] | None = None
+) -> tuple[list[list[tuple[int, int]]], dict[str, int]]:
     """Partition and offset of the rows of each batch, as Spark would ask for them; and the end."""
     batches = []
-    start = reader.initialOffset()
+    start = reader.initialOffset() if start is None else start
     while (end := reader.latestOffset(start)) != start:
         rows: list[tuple[int, int]] = []
         for partition in reader.partitions(start, end):
@@ -61,6 +63,24 @@ def test_a_merged_archive_is_replayed_as_before(tmp_path: Path) -> None:
         conclude(lake, stage(lake, merge))
     batches, _ = drained(ArchiveReader({"path": str(tmp_path)}))
     assert sorted(batches[0]) == [(0, n) for n in range(80)] + [(1, n) for n in range(39)]
+
+
+def test_a_merged_archive_that_went_on_while_the_replay_was_stopped(tmp_path: Path) -> None:
+    """Its row groups hold several partitions: what one of them has does not say where the others end."""
+    lake = make_archive(
+        tmp_path, [*messages(0, 0, 90), *messages(2, 60, 40)], [*messages(0, 90, 10), *messages(2, 100, 400)]
+    )
+    for merge in plan(data_files(lake.list(), require_position(lake)), 1 << 20, 4e9):
+        conclude(lake, stage(lake, merge))
+    batches, end = drained(ArchiveReader({"path": str(tmp_path)}))
+    assert sum(map(len, batches)) == 540
+    assert end == {"0": 100, "1": 0, "2": 500}, "further than the archive"
+    add_batch(lake, [*messages(0, 100, 400), *messages(1, 0, 70)])
+    batches, end = drained(ArchiveReader({"path": str(tmp_path)}), end)
+    assert sorted(row for batch in batches for row in batch) == [
+        *((0, n) for n in range(100, 500)),
+        *((1, n) for n in range(70)),
+    ]
 
 
 def test_stretches_without_messages_are_leapt_over(tmp_path: Path) -> None:

@@ -54,6 +54,8 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batch_records = int(options.get("batch_records", BATCH_RECORDS))
         self._pace = _pace(options, self._batch_records)
         self._spans: dict[int, list[Span]] | None = None
+        self._archived: Offsets = {}
+        """Where the archive of each partition ends."""
 
     def __getstate__(self) -> dict[str, Any]:
         """A task needs nothing of the reader: its partition says everything."""
@@ -75,7 +77,10 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(_NAP_S)
 
     def reportLatestOffset(self) -> dict[str, int]:
-        return {str(at): max(span.offsets[1] for span in spans) + 1 for at, spans in self._index().items()}
+        """Row groups that were merged hold several partitions, and say where the furthest ends. The archive
+        itself may end earlier, and go on while a replay is stopped."""
+        ends = {at: max(span.offsets[1] for span in spans) + 1 for at, spans in self._index().items()}
+        return {str(at): min(end, self._archived.get(str(at), 0)) for at, end in ends.items()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         slices = (self.slice(int(at), start.get(at, 0), offset) for at, offset in end.items())
@@ -92,17 +97,20 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _next(self, partition: int, offset: int) -> int:
-        """The offset, or the next one that a row group covers."""
+        """The offset, or the next one that a row group covers and the archive has come to."""
         spans = self._index().get(partition, ())
-        return min(
+        covered = min(
             (max(offset, span.offsets[0]) for span in spans if span.offsets[1] >= offset), default=offset
         )
+        return max(offset, min(covered, self._archived.get(str(partition), 0)))
 
     def _index(self) -> dict[int, list[Span]]:
         """What may hold messages of each partition. Read once: what is archived later is not replayed."""
         if self._spans is None:
             lake = Lake(self._location)
-            spans = read_index(lake, archive_files(lake, require_position(lake)), self._times)
+            position = require_position(lake)
+            spans = read_index(lake, archive_files(lake, position), self._times)
+            self._archived = position.next_offsets
             numbers = range(1 + max((span.partitions[1] for span in spans), default=-1))
             found = {at: [span for span in spans if span.has(at)] for at in numbers}
             self._spans = {at: mine for at, mine in found.items() if mine}
