@@ -10,13 +10,17 @@ from hypothesis import strategies as st
 
 from forebay.errors import ConfigError
 from forebay.spark.source.offset_ranges import (
+    IDS_KEY,
     OffsetRange,
     Offsets,
     Position,
     TopicPartition,
     backlog,
     from_json,
+    ids_in,
     limited,
+    made_anew,
+    parse_offsets,
     split,
     to_json,
 )
@@ -34,6 +38,16 @@ def test_offsets_are_written_as_spark_writes_them() -> None:
     offsets = {B0: 7, TopicPartition("a", 10): 3, A1: 2}
     assert json.dumps(to_json(offsets)) == '{"a": {"1": 2, "10": 3}, "b": {"0": 7}}'
     assert from_json(to_json(offsets)) == offsets
+
+
+def test_ids_of_topics_lie_beside_the_offsets() -> None:
+    offsets = {TopicPartition("a", 1): 2}
+    written = to_json(offsets, {"a": "01", "gone": "02"})
+    assert written == {"a": {"1": 2}, IDS_KEY: {"a": "01"}}
+    assert (from_json(written), ids_in(written)) == (offsets, {"a": "01"})
+    assert ids_in(to_json(offsets)) == {}
+    assert made_anew({"a": "01", "b": "02", "c": "03"}, {"a": "01", "b": "04"}) == ["b"]
+    assert parse_offsets("startingOffsets", json.dumps(written)) == offsets
 
 
 def test_positions_name_all_partitions() -> None:

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from forebay.spark.schema import spark_schema
 from forebay.spark.source.batch_reader import TopicReader
-from forebay.spark.source.offset_ranges import OffsetRange
+from forebay.spark.source.offset_ranges import IDS_KEY, OffsetRange
 from forebay.spark.source.options import batch_options, stream_options
 from forebay.spark.source.stream_reader import TopicStreamReader
 from forebay.wire.batch import build_batch
@@ -101,6 +101,11 @@ def values(reader: TopicReader | TopicStreamReader, tasks: Sequence[Any] | None 
 def micro_batch(
     reader: TopicStreamReader, start: dict[str, Any], limit: Any = None
 ) -> tuple[list[bytes], dict[str, Any]]:
-    """What one trigger reads, and where it ends."""
+    """What one trigger reads, and where it ends, without the ids of topics."""
     end = reader.latestOffset(start, limit if limit is not None else reader.getDefaultReadLimit())
-    return values(reader, reader.partitions(start, end)), end
+    return values(reader, reader.partitions(start, end)), without_ids(end)
+
+
+def without_ids(offset: dict[str, Any]) -> dict[str, Any]:
+    """A stream's offset as earlier versions wrote it."""
+    return {topic: found for topic, found in offset.items() if topic != IDS_KEY}

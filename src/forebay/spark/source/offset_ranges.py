@@ -1,7 +1,9 @@
 """Positions in topics, and the arithmetic on them: no broker is asked here.
 
-A stream's offset is a dict of topic to partition to offset, as in Spark's Kafka source, so that checkpoints
-and progress read the same. Everything that shapes a micro-batch depends on its start, its end and the options
+A stream's offset is a dict of topic to partition to offset, as in Spark's Kafka source, with the ids of the
+topics beside them: a topic that was deleted and made anew has the name of the old one and not its records.
+
+Everything that shapes a micro-batch depends on its start, its end and the options
 only: a batch that Spark runs again after a failure is cut into the same tasks, which is what an exactly-once
 sink needs.
 """
@@ -17,6 +19,8 @@ from typing import Any, NamedTuple
 
 from forebay.errors import ConfigError
 
+IDS_KEY = "topic:ids"
+"""Beside the topics in a stream's offset; the colon keeps it apart from every topic's name."""
 LATEST = -1
 EARLIEST = -2
 
@@ -82,20 +86,32 @@ def _differences(missing: Iterable[TopicPartition], extra: Iterable[TopicPartiti
 # -- as JSON -----------------------------------------------------------------------------------------------
 
 
-def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+def to_json(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] | None = None) -> dict[str, Any]:
     """A stream's offset as Spark writes it to its log, in a fixed order."""
-    topics: dict[str, dict[str, int]] = {}
+    topics: dict[str, Any] = {}
     for at in sorted(offsets):
         topics.setdefault(at.topic, {})[str(at.partition)] = offsets[at]
-    return topics
+    known = {topic: ids[topic] for topic in topics if topic in ids} if ids else {}
+    return topics | {IDS_KEY: known} if known else topics
 
 
-def from_json(topics: Mapping[str, Mapping[str, int]]) -> Offsets:
+def from_json(topics: Mapping[str, Any]) -> Offsets:
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in topics.items()
+        if topic != IDS_KEY
         for partition, offset in partitions.items()
     }
+
+
+def ids_in(topics: Mapping[str, Any]) -> dict[str, str]:
+    """The ids that topics had; none in offsets of earlier versions, and of brokers without ids."""
+    return dict(topics.get(IDS_KEY, {}))
+
+
+def made_anew(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Topics that were deleted, and made again under the same name."""
+    return sorted(topic for topic, known in before.items() if now.get(topic, known) != known)
 
 
 def parse_offsets(option: str, text: str) -> Offsets:

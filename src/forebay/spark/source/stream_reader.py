@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from forebay.spark.source.offset_lookup import (
     commit_offsets,
     ends,
     offsets_at,
+    partitions,
     required_partitions,
     starting_offsets,
 )
@@ -37,7 +38,9 @@ from forebay.spark.source.offset_ranges import (
     TopicPartition,
     backlog,
     from_json,
+    ids_in,
     limited,
+    made_anew,
     split,
     to_json,
 )
@@ -84,6 +87,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema: pa.Schema = arrow_schema(schema)
         self._target: Offsets | None = None
         """Where AvailableNow ends."""
+        self._ids: dict[str, str] = {}
+        """Of the topics, when their ends were looked up last."""
         self._latest: Offsets = {}
         self._planned: Offsets = {}
         self._committed: Offsets = {}
@@ -94,7 +99,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Json:
         cluster, options = self._cluster(), self._options
         places = required_partitions(cluster, options.subscription)
-        return to_json(starting_offsets(cluster, options, places))
+        ids = self._ids_of(places)
+        return to_json(starting_offsets(cluster, options, places), ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         admission = self._options.admission
@@ -109,13 +115,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the next batch goes; `start` itself when there is nothing to do yet."""
         if start is None:  # PySpark 4.1
             self._refuse_limits()
-            return to_json(self._find_latest())
-        begin = from_json(start)
+            return to_json(self._find_latest(), self._ids)
         self._latest = self._find_latest() if self._target is None else self._target
+        begin = self._of_same_topics(from_json(start), ids_in(start), self._ids)
         # What is gone has no lag that anyone could watch.
         self._finished({at: offset for at, offset in begin.items() if at in self._latest})
         self._planned = self._admitted(self._with_new(begin, self._latest), self._latest, limit)
-        return to_json(self._planned)
+        return to_json(self._planned, self._ids)
 
     def reportLatestOffset(self) -> Json | None:
         """What the query's progress shows: the latest offsets, and how many of them no batch has yet."""
@@ -124,11 +130,15 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._latest) | {BACKLOG_KEY: backlog(self._planned, self._latest)}
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        begin, until = from_json(start), from_json(end)
         options = self._options
+        until = from_json(end)
+        begin = self._of_same_topics(from_json(start), ids_in(start), ids_in(end))
         gone = {at: begin[at] for at in begin.keys() - until.keys()}
         if gone and (lost := not_read_to_the_end(self._cluster(), gone)):
             data_loss(options.fetching, f"{', '.join(map(str, lost))} does not exist any more")
+        # A batch that a run before this one has planned: its topics may have been made anew since then.
+        now = self._ids or self._ids_of(partitions(self._cluster(), options.subscription))
+        until = self._of_same_topics(until, ids_in(end), now)
         begin = self._with_new(begin, until)
         ranges = [self._range(at, begin[at], until[at]) for at in until]
         tasks = split(ranges, tasks_min=options.tasks_min, records_max=options.records_per_task_max)
@@ -154,7 +164,27 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _find_latest(self) -> Offsets:
         """The ends of all partitions that exist, new ones included."""
         options = self._options
-        return ends(self._cluster(), options.subscription, read_committed=options.fetching.read_committed)
+        found = ends(self._cluster(), options.subscription, read_committed=options.fetching.read_committed)
+        self._ids = self._ids_of(found)
+        return found
+
+    def _ids_of(self, places: Iterable[TopicPartition]) -> dict[str, str]:
+        """The ids of topics whose partitions were just looked up, as of the time before their offsets were.
+
+        A topic that is made anew in between has the offsets of the new one and the id of the old one, and the
+        next batch finds the difference.
+        """
+        return self._cluster().topic_ids({at.topic for at in places})
+
+    def _of_same_topics(self, offsets: Offsets, before: dict[str, str], now: dict[str, str]) -> Offsets:
+        """The offsets without those of topics that were deleted and made anew: these are lost data."""
+        anew = made_anew(before, now)
+        for topic in anew:
+            data_loss(
+                self._options.fetching,
+                f"the topic {topic} was deleted and made anew (id {before[topic]}, now {now[topic]})",
+            )
+        return {at: offset for at, offset in offsets.items() if at.topic not in anew} if anew else offsets
 
     def _with_new(self, begin: Offsets, until: Offsets) -> Offsets:
         """The same, with partitions that came since then: they are read from their first record on."""

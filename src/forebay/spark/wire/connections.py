@@ -87,6 +87,7 @@ class Cluster:
         self._connections: dict[tuple[tuple[str, int], bool], BrokerConnection] = {}
         self._nodes: dict[int, tuple[str, int]] = {}
         self._leaders: dict[str, dict[int, Leader]] = {}
+        self._topic_ids: dict[str, str] = {}
         self._coordinators: dict[tuple[str, int], tuple[str, int]] = {}
 
     @classmethod
@@ -181,10 +182,14 @@ class Cluster:
         self._nodes = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         if wanted is None:
             self._leaders.clear()
+            self._topic_ids.clear()
         for topic in answer.topics:
             name = topic.name or ""
             self._leaders.pop(name, None)
+            self._topic_ids.pop(name, None)
             if topic.error_code not in _TOPIC_IS_MISSING:
+                if any(topic.topic_id):
+                    self._topic_ids[name] = topic.topic_id.hex()
                 check(topic.error_code, f"topic {name}")
                 self._leaders[name] = {
                     found.partition_index: Leader(found.leader_id, found.leader_epoch)
@@ -202,6 +207,10 @@ class Cluster:
         if topic not in self._leaders:
             self.refresh([topic])
         return len(self._leaders.get(topic, ()))
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The ids of these topics in the last metadata, of those that have one."""
+        return {name: self._topic_ids[name] for name in topics if name in self._topic_ids}
 
     def forget(self) -> None:
         """Drop what is known about leaders and coordinators."""
