@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from forebay.spark.pipelines import ArchiveSettings, Brokers, PipelineError, arc
 from forebay.spark.pipelines.archiving.archive import QUERY_ID, BatchWriter, begin
 from forebay.spark.pipelines.archiving.compact import archive_files
 from forebay.spark.pipelines.archiving.hour_files import HOUR
+from forebay.spark.pipelines.archiving.index import ALWAYS, read_index
 from forebay.spark.pipelines.archiving.layout import (
     NEXT_POSITION,
     POSITION,
@@ -140,12 +142,14 @@ def crash_once(monkeypatch: pytest.MonkeyPatch, method: str, path: str, after: b
     monkeypatch.setattr(Lake, method, crashing)
 
 
-def run_batches(spark: SparkSession, folder: Path, format: str, batches: list[list[Message]]) -> None:
+def run_batches(
+    spark: SparkSession, folder: Path, format: str, batches: list[list[Message]], query: str = QUERY
+) -> None:
     """A run of the archive from its first batch on, as after a crash before Spark had noted any."""
     lake = Lake(str(folder))
     position = begin(lake, TOPIC, format, 2)
     writer = BatchWriter(lake, open_table(lake, position), position)
-    spark.sparkContext.setLocalProperty(QUERY_ID, QUERY)
+    spark.sparkContext.setLocalProperty(QUERY_ID, query)
     try:
         for number, batch in enumerate(batches):
             rows = pa.Table.from_batches([record_batch(batch)]).drop_columns(HOUR)
@@ -203,6 +207,35 @@ def test_a_merge_is_a_change_of_the_table(spark: SparkSession, tmp_path: Path, f
     assert len(archive_files(lake, require_position(lake))) == 1
     run_batches(spark, tmp_path, format, [*batches, [Message(0, 4, SIX_US)]])
     assert [one.offset for one in found_in(READERS[format](tmp_path))] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_a_crash_after_the_table_has_a_batch_and_a_lost_checkpoint(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    """Without its checkpoint Spark reads the topic again from where position.json says."""
+    first, second = ([Message(0, n, SIX_US) for n in range(start, start + 5)] for start in (0, 5))
+    with monkeypatch.context() as armed:
+        crash_once(armed, "move", POSITION, after=False)
+        with pytest.raises(Crash):
+            run_batches(spark, tmp_path, format, [first])
+    position = begin(Lake(str(tmp_path)), TOPIC, format, 1)
+    assert (position.batches, position.next_offsets) == ({QUERY: 0}, {"0": 5})
+    run_batches(spark, tmp_path, format, [second], query=str(uuid.UUID(int=2)))
+    assert [one.offset for one in found_in(READERS[format](tmp_path))] == list(range(10))
+
+
+@pytest.mark.parametrize("format", READERS)
+def test_messages_of_any_date_stay_in_the_archive(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    """The year 1 is the smallest date of .NET; the years after 9999 have no date."""
+    year_us = 365 * 24 * 3600 * 1_000_000
+    times_us = [-1969 * year_us, -1000 * year_us, 0, 9000 * year_us, 9001 * year_us]
+    batch = [Message(0, n, time_us) for n, time_us in enumerate(times_us)]
+    for _ in range(2):
+        run_batches(spark, tmp_path, format, [batch])
+        lake = Lake(str(tmp_path))
+        spans = read_index(lake, archive_files(lake, require_position(lake)), ALWAYS)
+        assert sorted((span.offsets[0], span.times_us[0]) for span in spans) == list(enumerate(times_us))
 
 
 def test_a_checkpoint_of_another_archive_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -105,10 +105,29 @@ def begin(lake: Lake, topic: str, format: str, partitions: int) -> Position:
         )
     lake.clear_scratch()
     if format == PARQUET:
-        # A table does not know files that were never added, and may know those that position.json does not.
         for file in leftovers(lake.list(), position):
             lake.delete(file.path)
+    else:
+        # A table does not know files that were never added.
+        position = _with_what_the_table_holds(lake, position)
     return replace(position, partitions=max(position.partitions, partitions))
+
+
+def _with_what_the_table_holds(lake: Lake, position: Position) -> Position:
+    """Count the batch that was added to the table before a crash, and not yet counted.
+
+    Now, not when Spark repeats the batch: if the checkpoint is lost too, Spark reads its messages again, as
+    part of another batch.
+    """
+    announced = read_position(lake, NEXT_POSITION)
+    if announced is None:
+        return position
+    batches = [each for each in announced.batches.items() if not position.counts(*each)]
+    table = open_table(lake, position)
+    if not batches or not all(table.holds(*each) for each in batches):
+        return position
+    lake.move(NEXT_POSITION, POSITION)
+    return announced
 
 
 def _starting_offsets(topic: str, position: Position) -> str:
@@ -136,8 +155,10 @@ class BatchWriter:
             return
         self._check_checkpoint(query, batch_id)
         if self._table.holds(query, batch_id):
-            self._finish_announced(query, batch_id)
-            return
+            raise PipelineError(
+                f"the table in {self._lake.location} has batch {batch_id}, and {POSITION} does not count it:"
+                f" was {POSITION} put back to an earlier state?"
+            )
         written = hour_files.write(batch, self._lake, query, batch_id)
         self._announce(query, batch_id, written)
         self._table.add(written, query, batch_id)
@@ -168,15 +189,6 @@ class BatchWriter:
         partitions = max([self._position.partitions, *(at + 1 for at in last_offsets)])
         after = self._position.after(query, batch_id, last_offsets, partitions)
         self._lake.write(NEXT_POSITION, after.to_json())
-
-    def _finish_announced(self, query: str, batch_id: int) -> None:
-        """The table has the batch, and the crash came before the position was moved."""
-        announced = read_position(self._lake, NEXT_POSITION)
-        if announced is None or not announced.counts(query, batch_id):
-            raise PipelineError(
-                f"{self._lake.uri(NEXT_POSITION)} is not of batch {batch_id}, which was written"
-            )
-        self._finish()
 
     def _finish(self) -> None:
         self._lake.move(NEXT_POSITION, POSITION)
