@@ -163,9 +163,7 @@ def test_a_task_that_runs_twice_is_seen_once(lake: Lake, tmp_path: Path) -> None
     assert seen_by_anyone(tmp_path / "lake") == [(0, n) for n in range(5)]
 
 
-def test_a_large_hour_has_several_files(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_hour_has_several_files(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hour_files, "FILE_BYTES", 1)
     messages = [Message(0, n, SIX_US) for n in range(3)]
     name = batch_file(QUERY, 0, 0)
@@ -222,7 +220,9 @@ def test_hours_that_no_date_can_show_are_in_one_folder(tmp_path: Path) -> None:
     paths = [file.path for file in data_files(lake.list(), position)]
     spans = read_index(lake, paths, TimeRange(from_us=1))
     assert sorted(span.times_us[0] for span in spans) == times_us[2:]
-    read_as_null = ds.dataset(tmp_path, format="parquet", partitioning="hive").to_table(columns=["date", "hour"])
+    read_as_null = ds.dataset(tmp_path, format="parquet", partitioning="hive").to_table(
+        columns=["date", "hour"]
+    )
     assert sorted(read_as_null.column("hour").to_pylist(), key=str) == [0, None, None, None]
 
 
@@ -231,3 +231,15 @@ def test_an_archive_made_by_hand_is_one(tmp_path: Path) -> None:
     position = require_position(lake)
     assert (position.partitions, position.next_offsets) == (3, {"0": 1, "2": 8})
     assert len(data_files(lake.list(), position)) == 2
+
+
+def test_a_new_name_outlasts_a_power_cut(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file, its folder, and the folders above it that may be new."""
+    synced: list[str] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda number: synced.append(str(Path(f"/proc/self/fd/{number}").readlink()))
+    )
+    lake.write("a/b/c.txt", b"-")
+    root = lake.location
+    assert synced[0].startswith(f"{root}/_forebay/scratch/")
+    assert synced[1:] == [f"{root}/a/b", f"{root}/a", root]

@@ -8,7 +8,6 @@ import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from pyspark.sql.datasource import (
@@ -31,14 +30,12 @@ from forebay.errors import ConfigError, ErrorCode, KafkaError
 from forebay.spark.schema import spark_schema
 from forebay.spark.source.offset_ranges import OffsetRange, TopicPartition
 from forebay.spark.source.partition_reader import DataLoss
-from forebay.spark.wire.broker_connection import BrokerConnection
 from forebay.wire.compression import Codec
 from forebay.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from forebay.wire.messages.fetch import FetchRequest, FetchResponse
 from support.brokers.broker_process import BrokerProcess, StartBroker
 from support.brokers.local_broker import local_broker
 from support.clients.wire_client import WireClient, create
@@ -96,20 +93,6 @@ def test_many_partitions_empty_ones_among_them(broker: BrokerProcess, topic: str
     reader = batch_reader(broker.bootstrap, subscribe=topic)
     assert values(reader) == sorted(value(p, n) for p, count in enumerate(counts) for n in range(count))
     assert [task.at.partition for task in plan(reader)] == [0, 2, 4, 5, 6]
-
-
-def test_a_broker_that_throttles_is_asked_again(broker: BrokerProcess, topic: str) -> None:
-    make_topic(broker.bootstrap, topic, 5)
-    real, throttled = BrokerConnection.read, iter([True])
-
-    def read(connection: BrokerConnection, **named: Any) -> Any:
-        is_fetch = connection.oldest_unanswered is FetchRequest
-        answer = real(connection, **named)
-        return FetchResponse(throttle_time_ms=1) if is_fetch and next(throttled, False) else answer
-
-    with patch.object(BrokerConnection, "read", read):
-        assert values(batch_reader(broker.bootstrap, subscribe=topic)) == [value(0, n) for n in range(5)]
-    assert not next(throttled, False)
 
 
 def test_an_empty_topic_has_no_rows(broker: BrokerProcess, topic: str) -> None:

@@ -68,7 +68,7 @@ class Job:
     """A query under way.
 
     `facts` adds what the pipeline itself has counted to the summary; `closed` is called once when the query
-    is over, with whether it came to its end by itself.
+    is over, with whether it came to its end by itself. `nothing_left` tells that of a query without a batch.
     """
 
     def __init__(
@@ -79,11 +79,13 @@ class Job:
         *,
         ends: bool,
         closed: Callable[[bool], None] = lambda _finished: None,
+        nothing_left: Callable[[], bool] = lambda: True,
     ) -> None:
         self.title = title
         self.query = query
         self._facts = facts
         self._closed: Callable[[bool], None] | None = closed
+        self._nothing_left = nothing_left
         self.ends = ends
         """Whether it comes to an end by itself."""
         self._started_s = time.monotonic()
@@ -96,8 +98,13 @@ class Job:
         while self.advance(report):
             with contextlib.suppress(StreamingQueryException):  # `advance` raises it
                 self.query.awaitTermination(POLL_SECONDS)
-        self._close(finished=True)
+        self._close(finished=self._came_to_its_end())
         return self.summary()
+
+    def _came_to_its_end(self) -> bool:
+        """A query that somebody else has stopped ends like one that has read everything, without an error."""
+        told = self.query.lastProgress
+        return self._nothing_left() if told is None else not _backlog(told["sources"])
 
     def advance(self, report: Callable[[Progress], None] = lambda _progress: None) -> bool:
         """Report the batches since the last call; False when the query has ended."""

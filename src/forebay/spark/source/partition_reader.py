@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from forebay.errors import ErrorCode, ForebayError, KafkaError
+from forebay.errors import ErrorCode, ForebayError, KafkaError, ProtocolError
 from forebay.spark.source.decode import ALL_ROWS, Decoder, Rows
 from forebay.spark.source.offset_lookup import offsets_at
 from forebay.spark.source.offset_ranges import EARLIEST, LATEST, OffsetRange
@@ -98,6 +98,11 @@ class _Fetches:
                 check_crcs=self._fetching.check_crcs,
             )
             if piece.next_offset == self._offset:
+                if len(records):
+                    raise ProtocolError(
+                        f"{self._wanted.at} at offset {self._offset}: the broker sent {len(records)}"
+                        " bytes, and not one whole batch"
+                    )
                 self._offset = self._end  # the broker has no batch between here and there
                 continue
             self._bytes_per_record = max(1, len(records) // (piece.next_offset - self._offset))
@@ -139,12 +144,12 @@ class _Fetches:
         self._posted = None
         answer: FetchResponse = connection.read(extra_s=WAIT_MS_MAX / 1000)
         check(answer.error_code, f"fetch from {connection.address}")
-        if not answer.responses:  # as Kafka answers a client that is over its quota
+        found = [data for topic in answer.responses for data in topic.partitions]
+        if not found:  # as Kafka answers a client that is over its quota
             raise KafkaError(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{connection.address} throttles this client"
             )
-        (topic,) = answer.responses
-        (data,) = topic.partitions
+        (data,) = found
         check(data.error_code, f"{self._wanted.at} at offset {self._offset}")
         records = data.records if isinstance(data.records, memoryview) else memoryview(b"")
         readable = data.last_stable_offset if self._fetching.read_committed else data.high_watermark

@@ -49,7 +49,7 @@ class Piece(NamedTuple):
     start: int
     """The offset asked for; the first batch may begin before it."""
     next_offset: int
-    """Where to fetch next; the offset asked for when there was not one whole batch."""
+    """Where to fetch next; the offset asked for when there was not one whole batch from there on."""
 
 
 def select(
@@ -69,6 +69,7 @@ def select(
             header
         )
         if base_offset >= end:
+            next_offset = end  # nothing lies in between
             break
         last_offset = base_offset + last_delta
         skipped = transactions.skips(attributes, producer_id, last_offset)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.spark.pipelines import Brokers, PipelineError, ReplaySettings, TimeRange, replay
-from forebay.spark.pipelines.lake import LakeError
+from forebay.spark.pipelines.archiving.replay import nothing_left
+from forebay.spark.pipelines.lake import Lake, LakeError
 from support.brokers.broker_process import BrokerProcess
 from support.spark.archives import MINUTE_US, SIX_US, Message, make_archive
 from support.spark.topics import Found, contents, make
@@ -87,7 +88,8 @@ def test_a_replay_that_was_stopped_goes_on_and_one_that_ended_begins_anew(
         assert time.monotonic() < deadline
         job.advance(lambda progress: told.append(progress.rows))
         time.sleep(0.05)
-    job.stop()
+    job.query.stop()  # from outside, as spark.streams and a session that ends do it
+    job.wait()
     assert told[0] == 20, "a second's worth"
     begun = len(contents(brokers.bootstrap, "replayed-twice"))
     assert 20 <= begun < len(messages)
@@ -95,6 +97,21 @@ def test_a_replay_that_was_stopped_goes_on_and_one_that_ended_begins_anew(
         replay(spark, brokers, str(tmp_path), "replayed-twice").wait()
         found = [one.value for one in contents(brokers.bootstrap, "replayed-twice")]
         assert sorted(found, key=str) == sorted((one.value for one in messages * times), key=str)
+
+
+def test_whether_a_checkpoint_reaches_to_the_end_of_an_archive(tmp_path: Path) -> None:
+    """As a replay finds it that was killed between its last batch and its end."""
+    make_archive(tmp_path / "lake", [Message(0, 0, SIX_US), Message(1, 4, SIX_US)])
+    options = {"path": str(tmp_path / "lake")}
+    checkpoint = Lake(str(tmp_path / "checkpoint"))
+    assert not nothing_left(checkpoint, options)
+    for batch, offset in enumerate((b'{"0":1,"1":3}', b'{"0":1,"1":5}')):
+        checkpoint.write(f"offsets/{batch}", b"v1\n{}\n" + offset)
+        assert not nothing_left(checkpoint, options), "the batch was not committed"
+        checkpoint.write(f"commits/{batch}", b"v1\n{}")
+        assert nothing_left(checkpoint, options) == (batch == 1)
+    checkpoint.write("offsets/1", b"v1\n{}\nwhat is this")
+    assert not nothing_left(checkpoint, options)
 
 
 def test_what_cannot_be_replayed_is_said(spark: SparkSession, brokers: Brokers, tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import posixpath
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -64,13 +66,39 @@ def replay(
             Lake(checkpoint).remove()
 
     facts = {"topic": topic, "partitions kept": same}
-    return Job(f"replay of {lake.location}", query, lambda: facts, ends=True, closed=closed)
+    return Job(
+        f"replay of {lake.location}",
+        query,
+        lambda: facts,
+        ends=True,
+        closed=closed,
+        nothing_left=lambda: nothing_left(Lake(checkpoint), _options(lake, settings)),
+    )
+
+
+def nothing_left(checkpoint: Lake, options: Mapping[str, str]) -> bool:
+    """Whether the last batch in a checkpoint ends where the archive does."""
+    from forebay.spark.pipelines.archiving.source import ArchiveReader
+
+    names = [posixpath.basename(file.path) for file in checkpoint.list("commits")]
+    last = max((int(name) for name in names if name.isdigit()), default=None)
+    noted = checkpoint.read(f"offsets/{last}") if last is not None else None
+    try:
+        reached = json.loads(noted.splitlines()[-1]) if noted else {}
+        ends = ArchiveReader(options).reportLatestOffset()
+        return all(reached.get(at, 0) >= end for at, end in ends.items())
+    except (ValueError, AttributeError, TypeError):
+        return False  # kept, and gone on with
 
 
 def _stream(spark: SparkSession, lake: Lake, settings: ReplaySettings) -> DataFrame:
     from forebay.spark.pipelines.archiving.source import NAME, ArchiveSource
 
     spark.dataSource.register(ArchiveSource)
+    return spark.readStream.format(NAME).options(**_options(lake, settings)).load()
+
+
+def _options(lake: Lake, settings: ReplaySettings) -> dict[str, str]:
     options = {
         "from_us": settings.times.from_us,
         "until_us": settings.times.until_us,
@@ -79,7 +107,7 @@ def _stream(spark: SparkSession, lake: Lake, settings: ReplaySettings) -> DataFr
         "batch_records": settings.batch_records,
     }
     given = {name: str(value) for name, value in options.items() if value is not None}
-    return spark.readStream.format(NAME).options(path=lake.location, **given).load()
+    return {"path": lake.location, **given}
 
 
 def _check(settings: ReplaySettings) -> None:

@@ -1,0 +1,67 @@
+"""Answers to a fetch that a broker may give, or should not: none of them passes records over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from forebay.errors import ProtocolError
+from forebay.spark.source.record_batches import select
+from forebay.spark.wire.broker_connection import BrokerConnection
+from forebay.wire.batch import build_batch
+from forebay.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
+from forebay.wire.records import Record
+from support.brokers.broker_process import BrokerProcess
+from support.spark.reading import batch_reader, make_topic, value, values
+
+
+@contextmanager
+def first_fetch_answered(change: Callable[[FetchResponse], FetchResponse]) -> Iterator[None]:
+    real, changes = BrokerConnection.read, [change]
+
+    def read(connection: BrokerConnection, **named: Any) -> Any:
+        is_fetch = connection.oldest_unanswered is FetchRequest
+        answer = real(connection, **named)
+        return changes.pop()(answer) if is_fetch and changes else answer
+
+    with patch.object(BrokerConnection, "read", read):
+        yield
+    assert not changes
+
+
+@pytest.mark.parametrize(
+    "responses", [[], [FetchableTopicResponse(topic="t", partitions=[])]], ids=["no-topic", "no-partition"]
+)
+def test_a_broker_that_throttles_is_asked_again(
+    broker: BrokerProcess, topic: str, responses: list[FetchableTopicResponse]
+) -> None:
+    make_topic(broker.bootstrap, topic, 5)
+    with first_fetch_answered(lambda _: FetchResponse(throttle_time_ms=1, responses=responses)):
+        assert values(batch_reader(broker.bootstrap, subscribe=topic)) == [value(0, n) for n in range(5)]
+
+
+def test_bytes_without_a_whole_batch_are_an_error(broker: BrokerProcess, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 5)
+
+    def cut(answer: FetchResponse) -> FetchResponse:
+        (data,) = answer.responses[0].partitions
+        assert isinstance(data.records, memoryview)
+        data.records = data.records[:-1]
+        return answer
+
+    with (
+        first_fetch_answered(cut),
+        pytest.raises(ProtocolError, match=f"{topic}-0 at offset 0: .* not one whole batch"),
+    ):
+        values(batch_reader(broker.bootstrap, subscribe=topic))
+
+
+def test_a_batch_behind_the_end_says_that_nothing_lies_before_it() -> None:
+    log = bytes(build_batch([Record(0, 0, None, b"v")], base_offset=50))
+    assert select(memoryview(log), start=10, end=20).next_offset == 20
+    assert select(memoryview(log)[:-1], start=10, end=60).next_offset == 10
+    assert select(memoryview(b""), start=10, end=60).next_offset == 10
