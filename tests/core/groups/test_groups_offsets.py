@@ -390,6 +390,23 @@ def test_offsets_of_a_simple_group_expire_by_their_own_age() -> None:
     assert group_ids(runtime) == []
 
 
+def test_what_a_spark_sink_records_neither_expires_nor_is_deleted_as_a_group() -> None:
+    """Without it a write that is repeated would be there twice."""
+    runtime = Runtime()
+    runtime.commit(3, group_id="spark-sink-job")
+    runtime.commit(3, group_id="spark-sinks")
+    runtime.advance(3 * WEEK_MS)
+    runtime.crash()
+    runtime.advance(3 * WEEK_MS)
+    assert runtime.fetch(group_id="spark-sink-job")[0] == 3
+    groups = runtime.shard.list_groups(ListGroupsRequest())
+    assert [(each.group_id, each.protocol_type) for each in groups] == [("spark-sink-job", "spark-sink")]
+    assert delete(runtime, "spark-sink-job") == {"spark-sink-job": ErrorCode.POLICY_VIOLATION}
+    assert runtime.fetch(group_id="spark-sink-job")[0] == 3
+    assert offset_delete(runtime, "orders", 0, group_id="spark-sink-job") == ErrorCode.NONE
+    assert group_ids(runtime) == []
+
+
 def test_offsets_do_not_expire_by_a_step_of_the_clock_that_is_not_believed() -> None:
     runtime = Runtime()
     runtime.commit(1)

@@ -292,6 +292,8 @@ class GroupShard:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if isinstance(group, ShareGroup):
             return group.begin_removal(step, now)
+        if isinstance(group, ClassicGroup) and group.is_ledger:
+            return ErrorCode.POLICY_VIOLATION
         if not group.is_empty:
             return ErrorCode.NON_EMPTY_GROUP
         step.records += self.offsets.tombstones(group_id) + group.tombstones()

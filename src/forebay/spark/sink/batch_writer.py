@@ -30,7 +30,7 @@ from forebay.errors import ConfigError, ForebayError
 from forebay.spark.sink.options import Columns, WriteOptions, columns, write_options
 from forebay.spark.sink.producer import Producer, new_identity
 from forebay.spark.sink.task import TaskSink, rounds
-from forebay.spark.sink.transactions import exactly_once
+from forebay.spark.sink.transactions import exactly_once, finished_jobs
 from forebay.spark.sink.transactions.exactly_once import Prepared
 from forebay.spark.sink.transactions.participants import RUN_CHARACTERS, Attempt
 from forebay.spark.sink.transactions.renewal import job_of, renewals
@@ -86,12 +86,14 @@ class TopicWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if not self._plan.options.exactly_once:
             return
+        unnamed = self._plan.options.job_id is None
         try:
-            unnamed = self._plan.options.job_id is None
             exactly_once.commit(self._plan.cluster(), prepared(messages), forget_name=unnamed)
         except ForebayError as error:
             # Whether it was decided may be open; only a repetition under the same name can know.
             raise ForebayError(f"{error}; to repeat the write, add the option jobId={self._name}") from error
+        if not unnamed:
+            finished_jobs.keep(self._plan.cluster(), self._name)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if not self._plan.options.exactly_once:

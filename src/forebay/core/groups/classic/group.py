@@ -47,6 +47,11 @@ REBALANCE = "rebalance"
 """The timers of a group and of its members."""
 
 
+LEDGER_PREFIX = "spark-sink-"
+LEDGER_TYPE = "spark-sink"
+"""As the protocol type, so that tools for consumer groups leave such a group alone."""
+
+
 class State(Enum):
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -255,7 +260,16 @@ class ClassicState(Group):
 
     @property
     def protocol_type_name(self) -> str:
-        return self.protocol_type or ""
+        return self.protocol_type or (LEDGER_TYPE if self.is_ledger else "")
+
+    @property
+    def is_ledger(self) -> bool:
+        """Whether this is no consumer group, but where a Spark sink records what it has committed.
+
+        That never expires, and is not deleted with a group: a write that is repeated without its record is
+        there twice. Deleting the offset itself (OffsetDelete), or its topic, forgets it.
+        """
+        return self.protocol_type is None and self.group_id.startswith(LEDGER_PREFIX)
 
     @property
     def is_empty(self) -> bool:
@@ -294,7 +308,7 @@ class ClassicState(Group):
 
     def expires_from(self, commit_timestamp: int) -> int | None:
         if self.protocol_type is None:
-            return commit_timestamp
+            return None if self.is_ledger else commit_timestamp
         if self.is_empty:
             return commit_timestamp if self.state_timestamp < 0 else self.state_timestamp
         return commit_timestamp if self.state is State.STABLE and self.topics is not None else None

@@ -29,8 +29,11 @@ Killed at any moment, the query is started again and Spark repeats the batch, wi
 - after it, not in one step with it, and not started again within the transaction timeout: brokers have
   aborted the participants that were not committed yet. Their tasks write these rows again, as new
   participants of the same decision. This alone needs a batch to be divided among tasks as before (replays of
-  a topic are), and is refused when the number of rows differs. After a pause longer than
-  brokers keep offsets and transactional ids (a week each by default) the decision is lost with them.
+  a topic are), and is refused when the number of rows differs.
+
+Forebay's brokers keep a decision for ever (`core/groups/classic/group.py`), so that a query may be started
+again after any time. Others forget it with the offsets of a group without members, after a week by default.
+That of a batch write is kept there too (`finished_jobs.py`).
 
 The ids of participants alternate between even and odd batches: a run that was thought dead and went on to the
 next batch has not used again what a decision names.
@@ -46,6 +49,7 @@ from forebay.errors import ErrorCode, ForebayError, KafkaError
 from forebay.spark.sink.producer import Identity, new_identity
 from forebay.spark.sink.transactions.coordinator_choice import StatePartition, state_partition_of
 from forebay.spark.sink.transactions.participants import (
+    SLOT,
     Attempt,
     Decision,
     Participant,
@@ -78,8 +82,6 @@ _END_TXN_VERSION = 4
 _OFFSET_FETCH_VERSION = 7
 _DECISION_TIMEOUT_MS = 60_000
 _DRIVERS_MAX = 5
-_SLOT = 0
-"""The partition under which the offset is kept: every topic has it."""
 
 _OPEN = "Ongoing"
 _ABORTED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE)
@@ -194,9 +196,12 @@ class Ledger:
                 return False
             if error.code not in _FORGOTTEN:
                 raise
+            if self._co_located([participant]):
+                return True  # in one step with the decision, and expired since
             raise ForebayError(
                 f"the brokers no longer know {self._id_of(participant)}: the query stayed away for longer"
-                " than transactional.id.expiration.ms, and whether its last batch is complete cannot be told"
+                " than transactional.id.expiration.ms, and whether its last batch is complete cannot be told;"
+                " compare the topic with what was read, and go on with a new checkpoint"
             ) from error
         return True
 
@@ -274,7 +279,7 @@ class Ledger:
         for topic in answer.topics:
             for partition in topic.partitions:
                 check(partition.error_code, f"the offset of {group}")
-                if partition.partition_index == _SLOT and partition.committed_offset >= 0:
+                if partition.partition_index == SLOT and partition.committed_offset >= 0:
                     found[topic.name] = (partition.committed_offset, partition.metadata or "")
         return found
 
@@ -320,7 +325,7 @@ class Ledger:
 
     def _put(self, identity: Identity, group: str, decision: Decision, piece: str) -> None:
         offset = TxnOffsetCommitRequestPartition(
-            partition_index=_SLOT, committed_offset=decision.batch_id, committed_metadata=piece
+            partition_index=SLOT, committed_offset=decision.batch_id, committed_metadata=piece
         )
         request = TxnOffsetCommitRequest(
             transactional_id=self._group,

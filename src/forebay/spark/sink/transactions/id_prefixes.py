@@ -11,11 +11,21 @@ from collections.abc import Sequence
 from functools import partial
 
 from forebay.errors import ErrorCode, KafkaError
-from forebay.spark.sink.transactions.participants import Decision, group_of, pieces_of, transactional_id_of
+from forebay.spark.sink.transactions.participants import (
+    SLOT,
+    Decision,
+    group_of,
+    pieces_of,
+    transactional_id_of,
+)
 from forebay.spark.wire.connections import GROUP, TRANSACTION, Cluster, check
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from forebay.wire.messages.delete_groups import DeleteGroupsRequest
 from forebay.wire.messages.end_txn import END_TOGETHER, LOOKS_AFTER_FAMILIES
+from forebay.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 
 RENEWED_TIMEOUT_MS = 120_000
 """Of transactions that are renewed: as long as Spark may take to notice that a machine has died."""
@@ -23,7 +33,7 @@ TIMEOUT_MS = 15 * 60_000
 """Of others. The longest that brokers allow by default: a batch has to be written and committed within it."""
 
 _ADD_PARTITIONS_VERSION = 3
-_GONE = (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND)
+_GONE = (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def family_of(name: str, run: str) -> str:
@@ -53,7 +63,11 @@ def forget(cluster: Cluster, name: str, decision: Decision | None) -> None:
     """Delete what brokers keep for a name that is not used again: its decision and its transactional ids."""
     if decision is not None:
         for n in range(len(pieces_of(decision.text()))):
-            cluster.attempt(partial(_delete_group, cluster, group_of(name, n)))
+            cluster.attempt(partial(forget_piece, cluster, group_of(name, n), decision.topic))
+    forget_ids(cluster, name)
+
+
+def forget_ids(cluster: Cluster, name: str) -> None:
     if can_look_after(cluster, name):
         families = [transactional_id_of(name, ""), group_of(name)]
         cluster.attempt(partial(_look_after, cluster, name, forget=families))
@@ -70,8 +84,14 @@ def _look_after(cluster: Cluster, name: str, *, renew: Sequence[str] = (), forge
     return affected
 
 
-def _delete_group(cluster: Cluster, group: str) -> None:
-    answer = cluster.coordinator(group, GROUP).ask(DeleteGroupsRequest(groups_names=[group]))
-    for result in answer.results:
-        if result.error_code not in _GONE:
-            check(result.error_code, f"group {group}")
+def forget_piece(cluster: Cluster, group: str, topic: str) -> None:
+    """Delete the offset: brokers do not let such a group be deleted as consumer groups are."""
+    slot = OffsetDeleteRequestPartition(partition_index=SLOT)
+    request = OffsetDeleteRequest(
+        group_id=group, topics=[OffsetDeleteRequestTopic(name=topic, partitions=[slot])]
+    )
+    answer = cluster.coordinator(group, GROUP).ask(request)
+    codes = [answer.error_code, *(each.error_code for found in answer.topics for each in found.partitions)]
+    for code in codes:
+        if code not in _GONE:
+            check(code, f"group {group}")

@@ -15,6 +15,8 @@ from forebay.wire.messages.end_txn import FURTHER_MAX
 METADATA_BYTES_MAX = 4000
 """Of an offset; brokers allow 4096 by default."""
 PIECES_MAX = 128
+SLOT = 0
+"""The partition under which a decision is kept: every topic has it."""
 RUN_CHARACTERS = 12
 """Hexadecimal digits; the run of a stream has the mark of its sink behind them, which are as many."""
 

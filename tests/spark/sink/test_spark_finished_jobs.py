@@ -1,0 +1,74 @@
+"""What brokers remember of jobs and streams that have written: for as long as somebody may come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from forebay.errors import ErrorCode
+from forebay.spark.jobs import forget_job
+from forebay.spark.sink.transactions import finished_jobs, id_prefixes
+from forebay.spark.sink.transactions.batch_decisions import Ledger
+from forebay.wire.messages.delete_groups import DeleteGroupsRequest
+from forebay.wire.messages.list_groups import ListGroupsRequest
+from support.brokers.broker_process import BrokerProcess
+from support.clients.wire_client import WireClient, create
+from support.spark.writing import Query, committed
+
+
+@pytest.fixture
+def query(broker: BrokerProcess, topic: str) -> Iterator[Query]:
+    with WireClient(broker.bootstrap) as client:
+        create(client, topic, 2)
+    made = Query(broker.bootstrap, topic, [[[b"a"], [b"b"]], [[b"c"]]])
+    yield made
+    made.close()
+
+
+def groups_of(query: Query) -> list[str]:
+    listed = query.cluster().any().ask(ListGroupsRequest()).groups
+    return [each.group_id for each in listed if query.name in each.group_id]
+
+
+def test_a_finished_job_is_one_small_record(broker: BrokerProcess, query: Query) -> None:
+    query.rows = [[[b"%d" % n] for n in range(200)]]
+    run = query.run()
+    run.commit(run.prepare_all())
+    assert len(groups_of(query)) > 1
+    finished_jobs.keep(run.cluster, query.name)
+    assert groups_of(query) == [f"spark-sink-{query.name}"]
+    decision = Ledger(run.cluster, query.name).read()
+    assert decision is not None
+    assert (decision.batch_id, decision.participants) == (0, ())
+    again = query.run()
+    again.commit(again.prepare_all())
+    finished_jobs.keep(again.cluster, query.name)
+    assert len(committed(broker.bootstrap, str(query.options.topic))) == 200
+
+
+def test_a_record_is_not_deleted_as_groups_are_but_can_be_forgotten(
+    broker: BrokerProcess, query: Query
+) -> None:
+    run = query.run()
+    run.commit(run.prepare_all())
+    finished_jobs.keep(run.cluster, query.name)
+    (group,) = groups_of(query)
+    (result,) = run.cluster.coordinator(group).ask(DeleteGroupsRequest(groups_names=[group])).results
+    assert result.error_code == ErrorCode.POLICY_VIOLATION
+    assert forget_job(query.name, broker.bootstrap)
+    assert not forget_job(query.name, broker.bootstrap)
+    again = query.run()
+    again.commit(again.prepare_all())
+    assert committed(broker.bootstrap, str(query.options.topic)) == [b"a", b"a", b"b", b"b"]
+
+
+def test_a_stream_goes_on_when_its_transactional_ids_have_expired(
+    broker: BrokerProcess, query: Query
+) -> None:
+    """Killed between the decision and Spark's note of it, and started again after more than a week."""
+    run = query.run()
+    run.commit(run.prepare_all())
+    id_prefixes.forget_ids(run.cluster, query.name)
+    assert query.run().to_the_end()
+    assert committed(broker.bootstrap, str(query.options.topic)) == [b"a", b"b", b"c"]
