@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from forebay.errors import ErrorCode
+from forebay.errors import ErrorCode, ForebayError
 from forebay.spark.jobs import forget_job
 from forebay.spark.sink.transactions import finished_jobs, id_prefixes
 from forebay.spark.sink.transactions.batch_decisions import Ledger
+from forebay.spark.sink.transactions.participants import Decision, Participant, parsed
 from forebay.wire.messages.delete_groups import DeleteGroupsRequest
 from forebay.wire.messages.list_groups import ListGroupsRequest
 from support.brokers.broker_process import BrokerProcess
@@ -72,3 +74,34 @@ def test_a_stream_goes_on_when_its_transactional_ids_have_expired(
     id_prefixes.forget_ids(run.cluster, query.name)
     assert query.run().to_the_end()
     assert committed(broker.bootstrap, str(query.options.topic)) == [b"a", b"b", b"c"]
+
+
+def test_a_stream_with_a_name_recognises_that_its_checkpoint_is_another(
+    broker: BrokerProcess, query: Query
+) -> None:
+    """Its batches begin anew at 0: neither written again nor taken for those that were."""
+    query.stream_query = "first"
+    run = query.run()
+    run.commit(run.prepare_all())
+    query.stream_query = "second"
+    batches: list[list[list[bytes]]] = [[[b"x"]], [[]]]
+    for batch in batches:
+        query.rows = [batch]
+        lost = query.run()
+        with pytest.raises(ForebayError, match="has committed batch 0 from another checkpoint"):
+            lost.commit(lost.prepare_all())
+    query.stream_query, query.rows = "first", [[[b"a"], [b"b"]], [[b"c"]]]
+    assert query.run().to_the_end()
+    assert committed(broker.bootstrap, str(query.options.topic)) == [b"a", b"b", b"c"]
+    forget_job(query.name, broker.bootstrap)
+    query.stream_query, query.checkpoint, query.rows = "second", 0, [[[b"d"]]]
+    assert query.run().to_the_end()
+    assert committed(broker.bootstrap, str(query.options.topic)) == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_decision_of_an_earlier_version_has_no_query() -> None:
+    participant = Participant(0, "label", 1, 2, 3)
+    plain = Decision(batch_id=4, topic="t", participants=(participant,))
+    assert plain.text() == '[[0,"label",1,2,3]]'
+    for decision in (plain, replace(plain, query="q"), replace(plain, query="q", participants=())):
+        assert parsed(4, "t", decision.text()) == decision

@@ -70,6 +70,8 @@ class Query:
 
     def __init__(self, bootstrap: str, topic: str, rows: list[list[list[bytes]]], **options: Any) -> None:
         self.name = str(uuid4())
+        self.stream_query = ""
+        """The id in the checkpoint, where the stream has a name of its own."""
         self.checkpoint = 0
         """How many batches Spark believes to be committed."""
         self.rows = rows
@@ -118,7 +120,7 @@ class Run:
 
     def prepare(self, task: int, retry: int = 0) -> Prepared:
         query = self.query
-        attempt = Attempt(query.name, self.run_id, query.checkpoint, task, retry)
+        attempt = Attempt(query.name, self.run_id, query.checkpoint, task, retry, query=query.stream_query)
         batch = pa.record_batch({"value": pa.array(query.rows[query.checkpoint][task], pa.binary())})
         return exactly_once.prepare(self.cluster, query.options, COLUMNS, attempt, iter([batch]))
 

@@ -75,6 +75,8 @@ def plan(schema: StructType, options: Mapping[str, str], overwrite: bool) -> Sin
 class TopicWriter(DataSourceArrowWriter):
     def __init__(self, schema: StructType, options: Mapping[str, str], overwrite: bool) -> None:
         self._plan = plan(schema, options, overwrite)
+        if self._plan.options.stream_id is not None:
+            raise ConfigError("streamId is for streams: a batch write is named by jobId")
         self._run = uuid.uuid4().hex[:RUN_CHARACTERS]
         self._name = self._plan.options.job_id or uuid.uuid4().hex
 
@@ -111,12 +113,12 @@ def prepared(messages: list[WriterCommitMessage | None]) -> list[Prepared]:
 
 
 def write_exactly_once(
-    sink: SinkPlan, name: str, run: str, batch_id: int, batches: Iterator[pa.RecordBatch]
+    sink: SinkPlan, name: str, run: str, batch_id: int, batches: Iterator[pa.RecordBatch], query: str = ""
 ) -> Prepared:
     freeze_loaded_objects()
     _import_ahead()
     context = task_context()
-    attempt = Attempt(name, run, batch_id, context.partitionId(), context.attemptNumber())
+    attempt = Attempt(name, run, batch_id, context.partitionId(), context.attemptNumber(), query=query)
     with renewals().working_for(job_of(sink.options, name, run)):
         done = exactly_once.prepare(sink.cluster(), sink.options, sink.columns, attempt, batches)
     speculative = context.getLocalProperty(SPECULATION) == "true"

@@ -1,8 +1,8 @@
 """The options and columns of a write: those of Spark's Kafka sink, and what Forebay adds to them.
 
 Checked when the query is planned, so that a mistake is an error on the driver, with the name of the option
-or of the column, before a row has moved. `delivery` and `jobId` are ours, and so is the column `timestamp`,
-which keeps the time of a record that is copied or replayed.
+or of the column, before a row has moved. `delivery`, `jobId` and `streamId` are ours, and so is the column
+`timestamp`, which keeps the time of a record that is copied or replayed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ AT_LEAST_ONCE = "at-least-once"
 EXACTLY_ONCE = "exactly-once"
 
 _BATCH_BYTES_MAX = 64 << 20
-_JOB_ID_CHARACTERS_MAX = 200
+_NAME_CHARACTERS_MAX = 200
 
 _SINK = {
     "topic",
     "delivery",
     "jobid",
+    "streamid",
     "kafka.bootstrap.servers",
     "kafka.acks",
     "kafka.enable.idempotence",
@@ -73,6 +74,7 @@ class WriteOptions:
     """Where all rows go; None when each row says so itself."""
     exactly_once: bool = False
     job_id: str | None = None
+    stream_id: str | None = None
     limits: Limits = field(default_factory=Limits)
     transaction_timeout_ms: int | None = None
     """None: as `id_prefixes.timeout_ms` says."""
@@ -104,7 +106,8 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         connection=connection,
         topic=_topic(given),
         exactly_once=_exactly_once(given),
-        job_id=_job_id(given),
+        job_id=_name(given, "jobId"),
+        stream_id=_name(given, "streamId"),
         limits=_limits(given),
         transaction_timeout_ms=_transaction_timeout(given),
     )
@@ -124,15 +127,15 @@ def _exactly_once(given: Mapping[str, str]) -> bool:
     return delivery == EXACTLY_ONCE
 
 
-def _job_id(given: Mapping[str, str]) -> str | None:
-    job_id = given.get("jobid")
-    if job_id is None:
+def _name(given: Mapping[str, str], option: str) -> str | None:
+    name = given.get(option.lower())
+    if name is None:
         return None
     if not _exactly_once(given):
-        raise ConfigError("jobId names a write that must happen once: it needs delivery=exactly-once")
-    if not 0 < len(job_id) <= _JOB_ID_CHARACTERS_MAX or not job_id.isprintable():
-        raise ConfigError(f"jobId={job_id!r}: give 1 to {_JOB_ID_CHARACTERS_MAX} printable characters")
-    return job_id
+        raise ConfigError(f"{option} names a write that must happen once: it needs delivery=exactly-once")
+    if not 0 < len(name) <= _NAME_CHARACTERS_MAX or not name.isprintable():
+        raise ConfigError(f"{option}={name!r}: give 1 to {_NAME_CHARACTERS_MAX} printable characters")
+    return name
 
 
 def _limits(given: Mapping[str, str]) -> Limits:

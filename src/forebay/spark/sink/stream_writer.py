@@ -47,14 +47,17 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         # In complete mode Spark asks to overwrite: a topic gets the whole result again, after the last one.
         self._plan = plan(schema, options, overwrite=False)
         if self._plan.options.job_id is not None:
-            raise ConfigError("jobId is for batch writes: a streaming query has an id of its own")
+            raise ConfigError("jobId is for batch writes: a stream is named by streamId")
         self._mark = _mark(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if not self._plan.options.exactly_once:
             return write_at_least_once(self._plan, iterator)
         query, run = _property(QUERY_ID), _property(RUN_ID).replace("-", "")[:RUN_CHARACTERS]
-        return write_exactly_once(self._plan, query, run + self._mark, int(_property(BATCH_ID)), iterator)
+        batch_id, stream = int(_property(BATCH_ID)), self._plan.options.stream_id
+        if stream is None:
+            return write_exactly_once(self._plan, query, run + self._mark, batch_id, iterator)
+        return write_exactly_once(self._plan, stream, run + self._mark, batch_id, iterator, query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
         if self._plan.options.exactly_once:

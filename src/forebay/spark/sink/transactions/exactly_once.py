@@ -69,6 +69,8 @@ def prepare(
         return Prepared(attempt=attempt)
     ledger = Ledger(cluster, attempt.name)
     decision = ledger.read()
+    if decision is not None:
+        _check_query(decision, attempt)
     if decision is None or decision.batch_id < attempt.batch_id:
         return _written(cluster, options, columns, attempt, chain([first], filled))
     _check_current(decision, attempt)
@@ -115,6 +117,16 @@ def _written(
 
 def _participant(attempt: Attempt, producer: Producer) -> Participant:
     return Participant(attempt.task, attempt.label, *producer.identity, producer.delivered.rows)
+
+
+def _check_query(decision: Decision, attempt: Attempt) -> None:
+    """Batches of a stream are known by their numbers, which begin anew with a new checkpoint."""
+    if decision.query != attempt.query:
+        raise ForebayError(
+            f"the stream {attempt.name} has committed batch {decision.batch_id} from another checkpoint, and"
+            " cannot tell which rows that were. Start it from that checkpoint; if it is lost, give"
+            " startingOffsets from where the topic was not read yet and a streamId that is new"
+        )
 
 
 def _check_current(decision: Decision, attempt: Attempt) -> None:
@@ -185,12 +197,16 @@ def _decide(
     found = any(message.found for message in messages)
     if mine and not found:
         topic = min(message.topic for message in messages if message.topic)
-        proposal = Decision(batch_id=attempt.batch_id, topic=topic, participants=tuple(mine))
+        proposal = Decision(
+            batch_id=attempt.batch_id, topic=topic, participants=tuple(mine), query=attempt.query
+        )
         settled: Settled | None = ledger.decide(proposal)
     else:
         # Without rows there is nothing to decide, but what a dead run has decided must be completed.
         held = ledger.settled() if new_run or found else None
         settled = Settled(held) if held is not None else None
+    if settled is not None:
+        _check_query(settled.decision, attempt)
     if settled is None or settled.decision.batch_id < attempt.batch_id:
         return None
     held = settled.decision

@@ -54,6 +54,8 @@ class Attempt(NamedTuple):
     """How many attempts came before this one."""
     salt: str = ""
     """Moves the transactional id to the coordinator that is wanted."""
+    query: str = ""
+    """The id in the checkpoint, of a stream that has another name than this."""
 
     @property
     def label(self) -> str:
@@ -100,6 +102,8 @@ class Decision:
     topic: str
     """One that the batch was written to; the offset is kept under its name."""
     participants: tuple[Participant, ...]
+    query: str = ""
+    """The id in the checkpoint, of a stream that has another name than this."""
 
     def of_task(self, task: int) -> Participant | None:
         return next((each for each in self.participants if each.task == task), None)
@@ -110,7 +114,8 @@ class Decision:
         return replace(self, participants=tuple(new.get(each.task, each) for each in self.participants))
 
     def text(self) -> str:
-        return json.dumps(self.participants, separators=(",", ":"))
+        named = [self.query] if self.query else []
+        return json.dumps([*named, *self.participants], separators=(",", ":"))
 
 
 class Settled(NamedTuple):
@@ -122,8 +127,10 @@ class Settled(NamedTuple):
 
 
 def parsed(batch_id: int, topic: str, text: str) -> Decision:
-    participants = tuple(Participant(*each) for each in json.loads(text))
-    return Decision(batch_id=batch_id, topic=topic, participants=participants)
+    found = json.loads(text)
+    query = found.pop(0) if found and isinstance(found[0], str) else ""
+    participants = tuple(Participant(*each) for each in found)
+    return Decision(batch_id=batch_id, topic=topic, participants=participants, query=query)
 
 
 def named_tasks(participants: Sequence[Participant]) -> str:
