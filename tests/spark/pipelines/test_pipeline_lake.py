@@ -13,7 +13,7 @@ import pytest
 
 from forebay.spark.pipelines.archiving import hour_files
 from forebay.spark.pipelines.archiving.hour_files import Written, publish, write_hours
-from forebay.spark.pipelines.archiving.index import ALWAYS, TimeRange, read_index
+from forebay.spark.pipelines.archiving.index import ALWAYS, Slice, TimeRange, read_index
 from forebay.spark.pipelines.archiving.layout import (
     POSITION,
     UNKNOWN_HOUR,
@@ -219,7 +219,16 @@ def test_hours_that_no_date_can_show_are_in_one_folder(tmp_path: Path) -> None:
     assert seen_by_anyone(tmp_path) == [(0, n) for n in range(4)]
     paths = [file.path for file in data_files(lake.list(), position)]
     spans = read_index(lake, paths, TimeRange(from_us=1))
-    assert sorted(span.times_us[0] for span in spans) == times_us[2:]
+    assert sorted(span.offsets[0] for span in spans) == [0, 2, 3], "not the one of 1970"
+    found = Slice(
+        location=lake.location,
+        partition=0,
+        start=0,
+        end=4,
+        times=TimeRange(from_us=1),
+        spans=tuple(spans),
+    )
+    assert found.timeline()[1].tolist() == times_us[2:]
     read_as_null = ds.dataset(tmp_path, format="parquet", partitioning="hive").to_table(
         columns=["date", "hour"]
     )

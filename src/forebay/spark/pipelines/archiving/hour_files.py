@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forebay.spark.pipelines.archiving.layout import SCHEMA, batch_file, hour_folder
+from forebay.spark.pipelines.archiving.layout import SCHEMA, UNKNOWN_HOUR, batch_file, hour_folder
 from forebay.spark.pipelines.lake import Lake
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ def write_hours(lake: Lake, name: str, batches: Iterator[pa.RecordBatch]) -> Ite
         staged = lake.scratch_path()
         tally = Tally()
         with lake.create(staged) as stream:
-            write_rows(stream, (tally.count(rows) for _, _, rows in pieces))
+            rows_of_file = (tally.count(rows) for _, _, rows in pieces)
+            write_rows(stream, rows_of_file, with_times=folder != UNKNOWN_HOUR)
             size = stream.tell()
         yield tally.told(staged, path, size)
 
@@ -130,9 +131,14 @@ def _by_hour(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]
                 yield int(hours[start]), rows.slice(start, end - start)
 
 
-def write_rows(stream: pa.NativeFile, pieces: Iterable[pa.Table]) -> None:
-    """Parquet with row groups of a useful size, whatever the size of the pieces."""
-    with pq.ParquetWriter(stream, SCHEMA, compression=COMPRESSION) as writer:
+def write_rows(stream: pa.NativeFile, pieces: Iterable[pa.Table], *, with_times: bool = True) -> None:
+    """Parquet with row groups of a useful size, whatever the size of the pieces.
+
+    `with_times`: the footer says from when to when. Iceberg's library cannot read there what is no date.
+    """
+    statistics = True if with_times else ["partition", "offset"]
+    options = {"compression": COMPRESSION, "write_statistics": statistics}
+    with pq.ParquetWriter(stream, SCHEMA, **options) as writer:
         pending: list[pa.Table] = []
         for rows in pieces:
             pending.append(rows)

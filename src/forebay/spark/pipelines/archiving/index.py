@@ -27,6 +27,7 @@ Timeline: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 """Offsets, and their timestamps in microseconds."""
 
 _FOOTER_THREADS = 8
+_ANYTHING = (-(1 << 63), (1 << 63) - 1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -109,6 +110,8 @@ def _spans(lake: Lake, path: str) -> list[Span]:
 
 def _bounds(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
     statistics = column.statistics
+    if statistics is None or not statistics.has_min_max:
+        return _ANYTHING
     if json.loads(statistics.logical_type.to_json()).get("timeUnit") == "microseconds":
         return statistics.min_raw, statistics.max_raw  # a year beyond 9999 is no datetime
     return _number(statistics.min), _number(statistics.max)
