@@ -114,6 +114,7 @@ class Node:
             metadata=self.metadata,
             lease=self.lease,
             network=base.ports.network,
+            own_address=lambda: self.server.address,
         )
         self.handovers = Handovers(self.peers, self.background)
         self.membership = Membership(

@@ -222,6 +222,18 @@ def _is_even(value: bytes | None) -> bool:
     return int(value.split(b":")[1].rstrip(b"}")) % 2 == 0
 
 
+def test_a_broker_that_cannot_reach_the_address_it_advertises_fills_all_the_same(tmp_path: Path) -> None:
+    elsewhere = {"advertised.listeners": "PLAINTEXT://192.0.2.1:9", "listeners": "PLAINTEXT://0.0.0.0:0"}
+    with (
+        local_broker(tmp_path / "data", elsewhere) as broker,
+        WireClient(f"127.0.0.1:{broker.on_loop(lambda node: node.server.address[1])}") as client,
+    ):
+        create(client, "source")
+        materialize(client, "even", "source", EVEN)
+        append(client, "source", documents(range(3)))
+        until(lambda: shown(client, "even"), [0, 2])
+
+
 def test_where_it_ends_there_is_a_gap_and_no_message(client: WireClient) -> None:
     create(client, "source")
     append(client, "source", documents(range(1)))

@@ -23,7 +23,7 @@ from typing import TypeAlias
 from forebay.broker.cluster.held_lease import HeldLease
 from forebay.broker.cluster.peer_connection import TIMEOUT_S, PeerConnection
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.ports import Network
+from forebay.broker.ports import Address, Network
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import BrokerRegistration, ClusterImage
 from forebay.errors import ErrorCode, KafkaError
@@ -35,6 +35,8 @@ OpenTo: TypeAlias = Callable[[BrokerRegistration], Awaitable[PeerConnection]]
 _CLIENT_ID = re.compile(r"forebay-broker-(\d{1,10})\.(\d{1,19})\.(\d{1,19})")
 _BROKERS = ("forebay-broker-", "forebay-replica-")
 """How the client ids of brokers begin: those of this module, and those of fetchers."""
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""How a broker that listens everywhere reaches itself."""
 _BACKOFF_S = 0.05
 _BACKOFF_S_MAX = 2.0
 
@@ -97,8 +99,11 @@ class Peers:
         metadata: Metadata,
         lease: HeldLease,
         network: Network,
+        own_address: Callable[[], Address] | None = None,
     ) -> None:
+        """`own_address`: where this broker listens. Where others reach it need not be reachable from here."""
         self._node_id = node_id
+        self._own_address = own_address
         self._settings = settings
         self._metadata = metadata
         self._lease = lease
@@ -123,10 +128,14 @@ class Peers:
 
     async def _open(self, registration: BrokerRegistration) -> PeerConnection:
         self._opened += 1
+        host, port = registration.host, registration.port
+        if registration.id == self._node_id and self._own_address is not None:
+            host, port = self._own_address()
+            host = _LOOPBACK.get(host, host)
         return await PeerConnection.open(
             self._network.connect,
-            registration.host,
-            registration.port,
+            host,
+            port,
             client_id=self.client_id(self._opened),
             response_bytes_max=self._settings.current.socket.request_max_bytes,
         )
