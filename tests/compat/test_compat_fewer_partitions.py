@@ -1,4 +1,4 @@
-"""A topic goes from 12 to 4 partitions while clients of Java and Go produce and consume.
+"""A topic goes from 12 to 4 to 8 partitions while clients of Java and Go produce and consume.
 
 Producers name partitions or hash keys, in transactions too. Those that hash go on when the closed partitions
 are gone, with the count that they know or with the one that they learn. Groups read everything.
@@ -20,13 +20,21 @@ from support.clients.kafka_clients import create_topic
 from support.clients.view_calls import document, documents, make_view
 from support.clients.wire_client import WireClient, append, create
 from support.compat.asked_program import AskedProgram
-from support.compat.folding import check, delete_closed, is_read, set_partitions, stored
+from support.compat.folding import (
+    Stored,
+    check,
+    check_complete,
+    delete_closed,
+    is_read,
+    set_partitions,
+    stored,
+)
 from support.go import franz_go
 from support.java import steady_clients
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(600)]
 
-BEFORE, AFTER = 12, 4
+BEFORE, AFTER, BETWEEN = 12, 4, 8
 ENOUGH = 60
 """Messages after which a producer has been everywhere several times."""
 SETTINGS = ("forebay.fold.grace.ms=0", "log.retention.check.interval.ms=200")
@@ -63,48 +71,82 @@ def reach(program: AskedProgram, producers: list[str], count: int = ENOUGH) -> N
         until(partial(has_reached, program, name, number), f"{name} goes on")
 
 
+class Running(NamedTuple):
+    """Producers of every kind, and members of groups."""
+
+    named: list[str]
+    keyed: list[str]
+    members: dict[str, list[str]]
+    """By group."""
+
+    @property
+    def producers(self) -> list[str]:
+        return self.named + self.keyed
+
+
+def start(clients: Clients, topic: str) -> Running:
+    """They know all partitions, and have used them."""
+    create_topic(clients.broker.bootstrap, topic, BEFORE)
+    ask = clients.program.ask
+    running = Running(
+        named=[kind.replace(",", "-") for kind in clients.named],
+        keyed=[kind.replace(",", "-") for kind in clients.keyed],
+        members={f"{topic}-{protocol}": [] for protocol in clients.protocols},
+    )
+    for name, kind in zip(running.producers, (*clients.named, *clients.keyed), strict=True):
+        ask("produce", name, topic, kind)
+    for protocol, (group, members) in zip(clients.protocols, running.members.items(), strict=True):
+        for number in (1, 2):
+            members.append(f"{group}-{number}")
+            ask("join", members[-1], topic, group, protocol)
+    reach(clients.program, running.producers)
+    return running
+
+
+def check_groups(clients: Clients, topic: str, running: Running, *parts: Stored) -> None:
+    """Each group has read all of these, and nothing else."""
+    everything = {value for part in parts for each in part.values() for value in each.values()}
+    for group, members in running.members.items():
+        until(
+            partial(is_read, clients.broker.bootstrap, topic, group, parts[-1]), f"{group} reads everything"
+        )
+        assert {value for member in members for value in clients.program.ask("leave", member)} == everything
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_clients_go_on_while_partitions_close_and_go(clients: Clients, topic: str, killed: bool) -> None:
     program, bootstrap = clients.program, clients.broker.bootstrap
-    create_topic(bootstrap, topic, BEFORE)
-    named, keyed = (
-        [kind.replace(",", "-") for kind in clients.named],
-        [kind.replace(",", "-") for kind in clients.keyed],
-    )
-    for kind in (*clients.named, *clients.keyed):
-        program.ask("produce", kind.replace(",", "-"), topic, kind)
-    members = [f"{protocol}-{number}" for protocol in clients.protocols for number in (1, 2)]
-    for member in members:
-        protocol = member.partition("-")[0]
-        program.ask("join", member, topic, f"{topic}-{protocol}", protocol)
-    reach(program, named + keyed)
-
+    running = start(clients, topic)
     set_partitions(bootstrap, topic, AFTER)
-    reach(program, named + keyed)
+    reach(program, running.producers)
     # Whoever names a partition that does not exist any more is refused by its own client.
-    acknowledged = {name: program.ask("finish", name) for name in named}
+    acknowledged = {name: program.ask("finish", name) for name in running.named}
     closed = stored(bootstrap, topic, range(AFTER, BEFORE))
-    for protocol in clients.protocols:
-        group = f"{topic}-{protocol}"
+    for group in running.members:
         until(partial(is_read, bootstrap, topic, group, closed), f"{group} reads what is closed")
-
     until(lambda: delete_closed(bootstrap, topic, AFTER), "the closed partitions go")
-    reach(program, keyed)
+    reach(program, running.keyed)
     if killed:
         clients.broker.kill()
         clients.broker.start()
-        reach(program, keyed)
-    acknowledged |= {name: program.ask("finish", name) for name in keyed}
-
+        reach(program, running.keyed)
+    acknowledged |= {name: program.ask("finish", name) for name in running.keyed}
     found = stored(bootstrap, topic, range(AFTER))
     check(acknowledged, {**closed, **found}, AFTER, reconnected=killed)
-    for protocol in clients.protocols:
-        group = f"{topic}-{protocol}"
-        until(partial(is_read, bootstrap, topic, group, found), f"{group} reads everything")
-    everything = {value for part in (closed, found) for each in part.values() for value in each.values()}
-    for protocol in clients.protocols:
-        read = {value for m in members if m.startswith(protocol) for value in program.ask("leave", m)}
-        assert read == everything
+    check_groups(clients, topic, running, closed, found)
+
+
+def test_clients_go_on_while_partitions_close_and_open(clients: Clients, topic: str) -> None:
+    """From 12 to 4 to 8: partitions 4 to 7 take messages again."""
+    program, bootstrap = clients.program, clients.broker.bootstrap
+    running = start(clients, topic)
+    for count in (AFTER, BETWEEN):
+        set_partitions(bootstrap, topic, count)
+        reach(program, running.producers)
+    acknowledged = {name: program.ask("finish", name) for name in running.producers}
+    found = stored(bootstrap, topic, range(BEFORE))
+    check_complete(acknowledged, found)
+    check_groups(clients, topic, running, found)
 
 
 def test_a_view_of_a_topic_with_messages_for_later(clients: Clients, topic: str) -> None:

@@ -98,3 +98,22 @@ def check(
             expected += values
     everything = [value for messages in found.values() for value in messages.values()]
     assert sorted(expected) == sorted(everything)
+
+
+def check_complete(acknowledged: Mapping[str, Mapping[str, int]], found: Stored) -> None:
+    """Every message of every producer is there once, and within each partition in order."""
+    expected: list[str] = []
+    for producer, places in acknowledged.items():
+        for place, number in places.items():
+            prefix = f"{producer}:{place}:"
+            numbers: list[int] = []
+            for index, messages in found.items():
+                values = [value for _, value in sorted(messages.items()) if value.startswith(prefix)]
+                here = [int(value.rpartition(":")[2]) for value in values]
+                assert here == sorted(here), f"{prefix} in {index}: {here}"
+                numbers += here
+                expected += values
+            assert sorted(numbers) == list(range(len(numbers))), f"{prefix}: {sorted(numbers)}"
+            assert len(numbers) >= number, f"{producer} lost some of {place}: {len(numbers)} of {number}"
+    everything = [value for messages in found.values() for value in messages.values()]
+    assert sorted(expected) == sorted(everything)

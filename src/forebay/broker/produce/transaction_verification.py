@@ -123,7 +123,8 @@ def verify(
     `known`: the request was handed over by another broker, with what a folded partition knows.
     """
     assert request.transactional_id is not None
-    unverified = list(_unverified(partitions, version, request, known))
+    undecided: Verdict = {}
+    unverified = list(_unverified(partitions, version, request, known, undecided))
     if not unverified:
         proceed(Admission())
         return True
@@ -135,7 +136,7 @@ def verify(
         proceed(Admission(errors=_mixed([(partition.topic, index) for index, partition, _ in unverified])))
         return True
     ((producer_id, epoch),) = producers
-    admission = Admission()
+    admission = Admission(errors=undecided)
     for index, partition, header in unverified:
         admission.begin(index, partition, header)
     question = Verification(
@@ -160,11 +161,17 @@ def verify(
 
 
 def _unverified(
-    partitions: PartitionTable, version: int, request: ProduceRequest, known: PassOn | None
+    partitions: PartitionTable,
+    version: int,
+    request: ProduceRequest,
+    known: PassOn | None,
+    undecided: Verdict,
 ) -> Iterator[tuple[int, Partition, BatchHeader]]:
     """Partitions where a transaction would begin. What cannot be appended anyway is refused later.
 
-    A batch for a folded partition begins it in the one that takes it, which its leader finds out.
+    A batch for a folded partition begins it in the one that takes it, which its leader finds out. `undecided`
+    gets those of which that cannot be said now: while the coordinator is asked about others, they may come to
+    take messages, and would find the batch unverified.
     """
     for topic in request.topic_data:
         for data in topic.partition_data:
@@ -173,8 +180,13 @@ def _unverified(
                 continue
             try:
                 taking = _find_taking(partitions, version, topic, data, header)
-                partition, header, decided = _follow_folds(partitions, *taking, known)
             except KafkaError:
+                continue
+            try:
+                partition, header, decided = _follow_folds(partitions, *taking, known)
+            except KafkaError as error:
+                if error.code == ErrorCode.NOT_ENOUGH_REPLICAS:
+                    undecided[taking[0].topic, data.index] = error
                 continue
             if begins_transaction(partition, header, decided):
                 yield data.index, partition, header
