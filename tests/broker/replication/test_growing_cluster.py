@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from forebay.core.partition.aliases import alias_of
 from forebay.errors import ErrorCode
+from forebay.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
 from support.clients.resizing import SETTINGS, Pipelined, fold, known, lead_apart, numbered, send, values
 from support.clients.transacting import TRANSACTIONS, Producer, make_topic, read_committed
@@ -88,8 +95,10 @@ async def test_a_partition_waits_for_one_that_has_not_heard_of_it(tmp_path: Path
         with cluster.uninformed(2):
             await grow(cluster, topic, 4, node=3)
             await known(cluster, topic, 4, 1, 3)
-            code, _ = await send(cluster, topic, 3, numbered(1, of=3), *ONCE)
-            assert code == ErrorCode.NOT_ENOUGH_REPLICAS
+            for _ in range(20):  # it asks again and again, in vain
+                code, _ = await send(cluster, topic, 3, numbered(1, of=3), *ONCE)
+                assert code == ErrorCode.NOT_ENOUGH_REPLICAS
+                await asyncio.sleep(0.05)
         assert (await send(cluster, topic, 3, numbered(1, of=3)))[0] == ErrorCode.NONE
         assert await values(cluster, topic, 3) == [b"3:1"]
 
@@ -173,6 +182,33 @@ async def test_a_coordinator_that_has_not_heard_of_it_does_not_end_half_a_transa
         assert await read_committed(cluster, topic, 1) == [b"folded"]
         assert await read_committed(cluster, topic, 3) == [b"after"] * sends_after
         await settled(cluster, topic)
+
+
+async def test_a_marker_that_was_sent_before_the_change_is_refused_behind_it(tmp_path: Path) -> None:
+    """The partition that takes messages again may have said that it needs none, when it did not yet."""
+    async with local_cluster(tmp_path, SETTINGS) as cluster:
+        topic = await make_topic(cluster, 4)
+        await lead_apart(cluster, topic)
+        await fold(cluster, topic, 2)
+        producer = Producer(cluster, topic)
+        await producer.begin()
+        await producer.add(3)
+        assert await producer.send(3, b"folded") == ErrorCode.NONE
+        marker = WritableTxnMarker(
+            producer_id=alias_of(producer.producer_id, 3, 0),
+            producer_epoch=producer.producer_epoch,
+            transaction_result=True,
+            topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[1])],
+        )
+        late = WriteTxnMarkersRequest(markers=[marker], revision=cluster[2].image.revision)
+        await grow(cluster, topic, 4)
+        own, taking = cluster[3].partitions.get(topic, 3), cluster[2].partitions.get(topic, 1)
+        await eventually(lambda: own.fold is None)
+        answer = (await cluster.ask(2, late, WriteTxnMarkersRequest.MAX_VERSION)).markers[0]
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert taking.producers.transactions and own.producers.transactions
+        await producer.end(commit=False)
+        assert await read_committed(cluster, topic, 1) == [] == await read_committed(cluster, topic, 3)
 
 
 async def test_the_count_does_not_change_again_while_a_transaction_is_open(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ CAUGHT_BY_TESTS: dict[Mutant, str] = {
     take_markers_of_coordinators_that_know_nothing_of_the_fold: "broker/replication/test_folded_cluster.py::"
     "test_a_coordinator_that_has_not_heard_of_the_fold_does_not_end_half_a_transaction",
     take_markers_of_coordinators_that_know_nothing_of_the_growth: "broker/replication/"
-    "test_growing_cluster.py::test_a_coordinator_that_has_not_heard_of_it_does_not_end_half_a_transaction",
+    "test_growing_cluster.py::test_a_marker_that_was_sent_before_the_change_is_refused_behind_it",
     take_what_goes_elsewhere_now: "broker/replication/test_growing_cluster.py::"
     "test_a_leader_that_has_not_heard_of_it_cannot_pass_on",
     tell_numbers_before_hearing_that_they_stay: "broker/replication/test_growing_cluster.py::"
