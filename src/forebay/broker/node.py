@@ -266,6 +266,7 @@ class Node:
             self.peers,
             self.write_cycle,
             self.loop,
+            now_ms=self.time.now_ms,
             node_id=self.node_id,
         )
         self.upkeep = Upkeep(

@@ -71,7 +71,7 @@ class Log:
         """How many batches were written."""
         state = source.producers.find(ALIAS)
         assert state is not None
-        made = seeds(self.producers.find(PRODUCER), gathered_from(state, PRODUCER))
+        made = seeds(self.producers.find(PRODUCER), gathered_from(state, PRODUCER), now_ms=0)
         for batch in made[:up_to]:
             self.seed(batch)
         return len(made)

@@ -35,8 +35,8 @@ _BETWEEN_S = 0.1
 """The least time between the two refusals that make a verdict."""
 _TURN_S = 0.3
 """How long each broker waits for those before it to judge the controller."""
-_KEPT_S = 60.0
-"""How long a verdict counts."""
+_KEPT_S = 75.0
+"""How long a verdict counts: a minute, and what may pass between its preparation and itself."""
 _COMPARED_MAX = 100
 """Other brokers whose registrations are compared: a transaction has its limit."""
 

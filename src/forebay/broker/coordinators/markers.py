@@ -100,7 +100,10 @@ class MarkerAppends:
                 return result  # no transaction writes there
             result.partition = partition
             if not self._concerns(partition, write):
-                # That is known from a marker which may not be committed yet: the answer waits for it.
+                # That is known from a marker which may not be committed yet: the answer waits for it. A batch
+                # whose transaction is being verified comes too late, as it does behind a marker.
+                next_epoch = write.marker.producer_epoch if write.bumps_epoch else None
+                partition.verifications.ended(write.marker.producer_id, next_epoch=next_epoch)
                 return result
             if not partition.enough_replicas:
                 raise KafkaError(

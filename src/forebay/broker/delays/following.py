@@ -66,11 +66,12 @@ class IndexFollower:
         state = await self._host.threads.run(partial(self.index.load, partition.topic_id))
         is_below = state.position <= log.start_offset
         known = is_below or partition.epochs.epoch_at(state.position - 1) == state.leader_epoch
-        opened_end, self._waiting.opened_end = self._waiting.opened_end, None
+        opened_end = self._waiting.opened_end
         end_offset = log.end_offset if opened_end is None else min(opened_end, log.end_offset)
         if state.position > end_offset or not known:
             await self._host.threads.run(self.index.clear)
             state = IndexState(0, -1, 0, None, None)
+        self._waiting.opened_end = None
         self._start_offset = -1
         self._waiting.indexed(state)
 

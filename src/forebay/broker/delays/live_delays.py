@@ -88,6 +88,8 @@ class LiveDelays:
         self._closing: asyncio.Future[None] = host.loop.create_future()
         self._appender = NoteAppender(host, partition, waiting, self._follower, self._closing)
         self._blocked = False
+        self._closed_off = -1
+        """The leader epoch in which a note at the end of the log was given something that follows it."""
         self._alterations: deque[Alteration] = deque()
 
     @property
@@ -139,8 +141,27 @@ class LiveDelays:
         if await self._follower.follow():
             return True
         return self._partition.is_leader and (
-            await self._alter() or await self._say_again() or await self._deliver() or await self._carry()
+            await self._close_off()
+            or await self._alter()
+            or await self._say_again()
+            or await self._deliver()
+            or await self._carry()
         )
+
+    async def _close_off(self) -> bool:
+        """Append something to a log that ends with a note whose batch was lost, with the leader before.
+
+        A note counts only if its batch follows. Until something else does, the index waits for that.
+        """
+        partition, end_offset = self._partition, self._partition.log.end_offset
+        is_at_end = self._waiting.unindexed.wait_for == end_offset <= partition.high_watermark
+        if not is_at_end or self._state.position >= end_offset or self._closed_off == partition.leader_epoch:
+            return False
+        if partition.closed or not partition.enough_replicas or not self._host.lease.valid():
+            return False
+        self._closed_off = partition.leader_epoch
+        note = build_note([], bound=False, timestamp=self._host.time.now_ms())
+        return await self._appender.append_alone(note)
 
     async def _sleep(self) -> None:
         timer = None
@@ -219,7 +240,8 @@ class LiveDelays:
 
         Also whether others follow, and how many wait. Raises KafkaError.
         """
-        await self._come_to(self._partition.high_watermark)
+        # What the leader before has acknowledged is in this log, but may not be known as committed yet.
+        await self._come_to(max(self._partition.high_watermark, self._waiting.unindexed.wait_for))
         if ids:
             found = await self._in_thread(
                 partial(self._index.of_ids, ids[:_LOOKED_AT_MAX], bytes_max=_LOOKED_AT_BYTES_MAX)

@@ -108,14 +108,27 @@ class ViewFetch(ConsumerFetch):
 
     async def _sync_sources(self) -> None:
         """A copy must not outlive what it is made of: what one disk alone has is synced first."""
-        waits: list[asyncio.Future[None]] = []
+        waits: dict[Partition, asyncio.Future[None]] = {}
         for partition in dict.fromkeys(self._partitions):
             if partition.commits_at_once and partition.log.recovery_point < partition.log.end_offset:
                 synced: asyncio.Future[None] = self._service.loop.create_future()
                 self._service.flush.wait(partition.log.files, partial(_settle, synced))
-                waits.append(synced)
-        if waits:
-            await asyncio.gather(*waits)
+                waits[partition] = synced
+        if not waits:
+            return
+        outcomes = await asyncio.gather(*waits.values(), return_exceptions=True)
+        failed = {p: e for p, e in zip(waits, outcomes, strict=True) if isinstance(e, KafkaError)}
+        for i, (target, _, size) in enumerate(self._found if failed else ()):
+            error = self._error_of_source(target, failed) if size else None
+            if error is not None:
+                self._found[i] = (target, self._failed(target, error), 0)
+                self._size -= size
+
+    def _error_of_source(self, target: FetchTarget, failed: dict[Partition, KafkaError]) -> KafkaError | None:
+        try:
+            return failed.get(self._partition(target))
+        except KafkaError as gone:
+            return gone
 
     def _is_enough(self) -> bool:
         """Whether there is as much to answer as the client wants. Empty batches do not count."""

@@ -38,6 +38,7 @@ from forebay.wire.records import Record
 log = logging.getLogger(__name__)
 
 _WAIT_S = 0.02
+_DRAIN_S_MAX = 900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,8 +65,11 @@ class CopySource:
         self._codec: int = Codec.NONE
         self._latest: OffsetMap | None = None
         self._paused_until_s = 0.0
-        self._rest_before, self._looked_s = 0, host.loop.time()
+        self._rest_before = partition.log.end_offset - partition.log.start_offset
+        self._looked_s = host.loop.time()
         self._is_losing = False
+        self._drain_s = HOLD_S_MAX
+        """How long new transactions wait for the end of open ones: longer each time it was not enough."""
         self._is_done = False
         """Closed: only the journal is still to be told."""
 
@@ -166,11 +170,13 @@ class CopySource:
     def _hold(self, *, is_full: bool) -> None:
         hold = self._partition.hold = Hold(leader_epoch=self._term, is_full=is_full)
         self._configure()
-        self._host.loop.call_later(HOLD_S_MAX, self._give_up, hold)
+        self._host.loop.call_later(HOLD_S_MAX if hold.is_full else self._drain_s, self._give_up, hold)
 
     def _give_up(self, hold: Hold) -> None:
         """Let producers go on, if this hold has not come to its end."""
         if self._partition.hold is hold and not hold.is_final and self._is_led:
+            if not hold.is_full:
+                self._drain_s = min(2 * self._drain_s, _DRAIN_S_MAX)
             self._partition.hold = None
             self._configure()
             self._paused_until_s = self._host.loop.time() + PAUSE_S

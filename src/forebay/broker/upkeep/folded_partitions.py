@@ -56,7 +56,7 @@ class FoldedPartitions:
             return False
         now_ms = self._time.trusted_ms()
         grace_ms = self._settings.current.storage.fold_grace_ms
-        if fold.is_copied:
+        if fold.is_copied and partition.config.compacted:
             return now_ms >= max(fold.closed_ms + grace_ms, fold.drop_ms or 0)
         if fold.drop_ms is not None and now_ms >= fold.drop_ms:
             return True

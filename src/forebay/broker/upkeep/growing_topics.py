@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from heapq import nsmallest
 from typing import Any
@@ -89,6 +89,7 @@ class GrowingTopics:
         write_cycle: WriteCycle,
         loop: asyncio.AbstractEventLoop,
         *,
+        now_ms: Callable[[], int],
         node_id: int,
     ) -> None:
         self._partitions = partitions
@@ -96,6 +97,7 @@ class GrowingTopics:
         self._peers = peers
         self._write_cycle = write_cycle
         self._loop = loop
+        self._now_ms = now_ms
         self._node_id = node_id
         self._news = asyncio.Event()
 
@@ -182,7 +184,7 @@ class GrowingTopics:
     def _seed(self, partition: Partition, found: list[Gathered]) -> None:
         log_, producers = partition.log, partition.producers
         for each in found:
-            for batch in seeds(producers.find(each.producer_id), each):
+            for batch in seeds(producers.find(each.producer_id), each, self._now_ms()):
                 view = memoryview(batch)
                 header = place(view, read_header(view), log_.end_offset, partition.leader_epoch)
                 log_.append(view, header)

@@ -78,7 +78,8 @@ class EtcdLease:
         held = not self.lost.is_set()
         self._lose()
         self._keeper.stop()
-        await asyncio.wrap_future(self._keeper.ended)
+        # Whoever is cancelled here must not cancel what others wait for as well.
+        await asyncio.shield(asyncio.wrap_future(self._keeper.ended))
         return held
 
     def _beat(self) -> None:

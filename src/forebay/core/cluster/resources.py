@@ -94,6 +94,10 @@ class TopicKind(Kind):
             raise ConfigError(
                 f"partitions of {name!r} are being folded; it can be compacted when they are gone"
             )
+        if folding.copied is not None and not settings.compacted:
+            raise ConfigError(
+                f"partitions of {name!r} are being copied; it stays compacted until they are gone"
+            )
         if folding.copied is not None and settings.delay_enable:
             raise ConfigError(
                 f"partitions of {name!r} are being copied; it can have delays when they are gone"

@@ -84,6 +84,15 @@ class TestObstacle:
     def test_what_has_no_leader_is_no_obstacle(self) -> None:
         assert obstacle(cluster(partition(NO_LEADER, (2,))), 1, ControllerConfig()) is None
 
+    def test_who_is_about_to_lead_is_not_judged_where_nobody_else_could(self) -> None:
+        """The leader has died, and others are still to be elected."""
+        image = cluster(partition(1, (1, 2)), controller=3, alive=(2, 3))
+        assert "t-0" in (obstacle(image, 2, ControllerConfig()) or "")
+        assert (
+            obstacle(cluster(partition(1, (1, 2, 3)), controller=3, alive=(2, 3)), 2, ControllerConfig())
+            is None
+        )
+
 
 def test_how_many_partitions_are_led() -> None:
     assert [leads(cluster(partition(1, (1, 2))), node) for node in NODES] == [1, 0, 0]

@@ -38,8 +38,10 @@ def obstacle(image: ClusterImage, victim: int, config: ControllerConfig) -> str 
     others = image.brokers.keys() - {victim}
     for topic in image.topics.values():
         for state in topic.partitions:
-            if state.leader != victim:
+            if state.leader in others:
                 continue
+            if state.leader != victim and victim not in (*state.isr, *state.eligible):
+                continue  # it cannot be the next leader either
             if may_be_unclean(image, config, topic.name):
                 return f"{topic.name}-{state.index} allows unclean elections"
             minimum = min_insync(image, topic.name, config.min_insync_replicas)

@@ -66,14 +66,15 @@ def gathered_from(state: ProducerState, producer_id: int) -> Gathered:
     )
 
 
-def seeds(own: ProducerState | None, gathered: Gathered) -> list[bytearray]:
+def seeds(own: ProducerState | None, gathered: Gathered, now_ms: int) -> list[bytearray]:
     """Batches without records that bring a partition's knowledge of a producer up to what was gathered.
 
-    None if it knows as much already.
+    None if it knows as much already. They have the present time, or retention could delete them at once, and
+    consumers that wait at the end of the log would find that their offset is gone.
     """
     if own is not None and _is_known(own, gathered):
         return []
-    return [assemble(_header(gathered, batch), b"") for batch in _batches(gathered)]
+    return [assemble(_header(gathered, batch, now_ms), b"") for batch in _batches(gathered)]
 
 
 def _is_known(own: ProducerState, gathered: Gathered) -> bool:
@@ -97,7 +98,7 @@ def _batches(gathered: Gathered) -> Iterator[GatheredBatch]:
         yield GatheredBatch(NO_SEQUENCE, NO_SEQUENCE, 0, in_transaction=False)
 
 
-def _header(gathered: Gathered, batch: GatheredBatch) -> BatchHeader:
+def _header(gathered: Gathered, batch: GatheredBatch, now_ms: int) -> BatchHeader:
     return BatchHeader(
         base_offset=0,
         batch_length=0,
@@ -107,7 +108,7 @@ def _header(gathered: Gathered, batch: GatheredBatch) -> BatchHeader:
         attributes=TRANSACTIONAL if batch.in_transaction else 0,
         last_offset_delta=(batch.last_sequence - batch.base_sequence) & SEQUENCE_MASK,
         base_timestamp=batch.timestamp,
-        max_timestamp=batch.timestamp,
+        max_timestamp=max(batch.timestamp, now_ms),
         producer_id=gathered.producer_id,
         producer_epoch=gathered.producer_epoch,
         base_sequence=batch.base_sequence,
