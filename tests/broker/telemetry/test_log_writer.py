@@ -183,3 +183,12 @@ def test_bad_clients_do_not_fill_the_log(tmp_path: Path) -> None:
         written = [line for line in about if "client" in line or "reason" in line]
         assert len(written) < 600
         assert len(written) + sum(line.get("left_out", 0) for line in about) == 600
+
+
+def test_the_log_says_who_sent_what_was_not_understood(tmp_path: Path) -> None:
+    with running_broker(tmp_path / "data", "forebay.log.format=json") as broker:
+        misbehave(broker, 1)
+        assert broker.stop() == 0
+        (line,) = [json.loads(line) for line in broker.log().splitlines() if "malformed" in line]
+        assert line["principal"] == "User:ANONYMOUS"
+        assert line["client"].startswith("127.0.0.1:")

@@ -33,6 +33,9 @@ _SIZE_BYTES = 4
 _REQUEST_BYTES_MIN = 8
 _OUTPUT_BYTES_MAX = 1024 * 1024
 
+ANONYMOUS = "User:ANONYMOUS"
+"""The principal of a client that has not shown who it is."""
+
 
 class ConnectionHost(Protocol):
     """What all connections of a broker share: `Server`."""
@@ -85,6 +88,7 @@ class Connection:
         "last_prefix",
         "memo",
         "names_folded",
+        "principal",
         "produces",
         "replies",
         "software",
@@ -97,6 +101,7 @@ class Connection:
         self._stream = stream
         self._server = server
         self._handle = handle
+        self.principal = ANONYMOUS  # who the client has shown to be
         self.software = ""  # what the client calls itself, if it has said so
         self.produces = False  # whether the client has sent messages
         self.names_folded = False  # whether some were for partitions that are folded
@@ -383,7 +388,7 @@ class Connection:
 
     def _about(self, error: Exception | None = None) -> dict[str, object]:
         host, port = self.peer
-        about: dict[str, object] = {"client": f"{host}:{port}"}
+        about: dict[str, object] = {"client": f"{host}:{port}", "principal": self.principal}
         if self.software:
             about["software"] = self.software
         return about if error is None else about | {"reason": str(error)}
