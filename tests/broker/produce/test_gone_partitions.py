@@ -8,10 +8,24 @@ from pathlib import Path
 import pytest
 
 from forebay.broker.handlers import metadata
+from forebay.errors import ErrorCode
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from forebay.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
+from forebay.wire.messages.init_producer_id import InitProducerIdRequest
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from forebay.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from forebay.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from forebay.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.replicated import until
 from support.clients.wire_client import WireClient, append, batch, create
@@ -40,6 +54,10 @@ def shown(client: WireClient, *topics: str) -> list[int]:
 def shrink(client: WireClient, topic: str, before: int, after: int) -> None:
     """A topic whose closed partitions are empty, and go."""
     create(client, topic, before)
+    fold(client, topic, after)
+
+
+def fold(client: WireClient, topic: str, after: int) -> None:
     wanted = CreatePartitionsTopic(name=topic, count=after, assignments=None)
     (done,) = client.call(CreatePartitionsRequest(topics=[wanted], timeout_ms=60_000), 3).results
     assert done.error_code == 0, done.error_message
@@ -82,3 +100,57 @@ def test_where_partitions_ended_that_are_gone(broker: LocalBroker, topic: str) -
         request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=topic)])
         (described,) = client.call(request, 0).topics
     assert {each.partition_index: each.end_offset for each in described.gone} == {2: 0, 3: 0}
+
+
+GROUP = "readers"
+
+
+def ready(client: WireClient, name: str, kind: int) -> None:
+    """Wait for the coordinator of a group (0) or of a transactional id (1)."""
+    request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
+    until(lambda: client.call(request, 4).coordinators[0].error_code == 0, "there is a coordinator")
+
+
+def commit(client: WireClient, topic: str, *partitions: int) -> list[int]:
+    """Commit the offset 7 for each; the error codes."""
+    each = [OffsetCommitRequestPartition(partition_index=index, committed_offset=7) for index in partitions]
+    wanted = OffsetCommitRequestTopic(name=topic, partitions=each)
+    (done,) = client.call(OffsetCommitRequest(group_id=GROUP, topics=[wanted]), 8).topics
+    return [partition.error_code for partition in done.partitions]
+
+
+def commit_in_transaction(client: WireClient, topic: str, *partitions: int) -> list[int]:
+    ready(client, "t", 1)
+    producer = client.call(InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000), 4)
+    each = [
+        TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=8) for index in partitions
+    ]
+    request = TxnOffsetCommitRequest(
+        transactional_id="t",
+        group_id=GROUP,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=each)],
+    )
+    (done,) = client.call(request, 5).topics
+    return [partition.error_code for partition in done.partitions]
+
+
+def committed(client: WireClient, topic: str, count: int) -> list[int]:
+    wanted = OffsetFetchRequestTopic(name=topic, partition_indexes=list(range(count)))
+    (found,) = client.call(OffsetFetchRequest(group_id=GROUP, topics=[wanted]), 7).topics
+    return [partition.committed_offset for partition in found.partitions]
+
+
+def test_groups_commit_for_partitions_that_are_gone(broker: LocalBroker, topic: str) -> None:
+    """A refused commit keeps members of Java's classic groups from joining again, for minutes."""
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with WireClient(broker.bootstrap) as client:
+        create(client, topic, 4)
+        ready(client, GROUP, 0)
+        until(lambda: commit(client, topic, 0, 1, 2, 3) == [0, 0, 0, 0], "the coordinator is ready")
+        fold(client, topic, 2)
+        until(lambda: committed(client, topic, 4) == [7, 7, -1, -1], "offsets go with their partitions")
+        assert commit(client, topic, 1, 2, 3, 4) == [0, 0, 0, unknown]
+        assert commit_in_transaction(client, topic, 1, 2, 3, 4) == [0, 0, 0, unknown]
+        assert committed(client, topic, 4) == [7, 7, -1, -1]

@@ -209,6 +209,55 @@ def test_topics_by_id() -> None:
     ]
 
 
+# -- partitions that were folded and are gone ---------------------------------------------------------
+
+FOLDED = {**TOPICS, "orders": TOPICS["orders"]._replace(partitions=2, named_end=4)}
+"""Two of its four partitions are gone."""
+
+
+def test_offsets_for_partitions_that_are_gone_are_accepted_and_not_kept() -> None:
+    """Kafka's Java client repeats a refused commit for minutes before it joins its group again."""
+    runtime = Runtime()
+    runtime.see_topics(FOLDED)
+    assert (runtime.commit(7, partition=2), runtime.commit(8, partition=1)) == (0, 0)
+    assert (runtime.txn_commit(7, partition=3), runtime.txn_commit(9, partition=0)) == (0, 0)
+    runtime.end_transaction(commit=True)
+    assert [runtime.fetch(partition=index) for index in range(4)] == [(9, 0), (8, 0), (-1, 0), (-1, 0)]
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (runtime.commit(7, partition=4), runtime.txn_commit(7, partition=4)) == (unknown, unknown)
+    assert runtime.commit(7, partition=-1) == unknown
+    code = runtime.commit(7, partition=2, member_id="stranger", generation=3)
+    assert code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_the_offsets_of_partitions_go_with_them() -> None:
+    runtime = Runtime()
+    generation, (a,) = runtime.stabilize()
+    for index in range(4):
+        runtime.commit(index + 1, member_id=a, generation=generation, partition=index)
+    runtime.commit(5, group_id="other", partition=3)
+    runtime.txn_commit(6, group_id="other", partition=3)
+    runtime.see_topics(FOLDED)
+    runtime.advance(0)
+    found = [runtime.fetch(partition=index, stable=True)[0] for index in range(4)]
+    assert found == [1, 2, -1, -1]
+    assert runtime.fetch(group_id="other", partition=3, stable=True) == (-1, 0)
+    runtime.end_transaction(commit=True)
+    assert group_ids(runtime) == ["g"]
+    runtime.crash()
+    assert [runtime.fetch(partition=index)[0] for index in range(4)] == [1, 2, -1, -1]
+
+
+def test_offsets_of_partitions_that_this_coordinator_has_not_heard_of_stay() -> None:
+    """The coordinator before may have known more: a topic that grows has no folded partitions."""
+    runtime = Runtime()
+    runtime.commit(1, partition=3)
+    runtime.see_topics({**TOPICS, "orders": TOPICS["orders"]._replace(partitions=2)})
+    runtime.advance(DAY_MS)
+    runtime.see_topics(TOPICS)
+    assert runtime.fetch(partition=3) == (1, 0)
+
+
 # -- fetching -----------------------------------------------------------------------------------------
 
 

@@ -164,7 +164,12 @@ class Groups:
 def _topics_view(image: ClusterImage) -> TopicsView:
     """Groups read topics and views."""
     return {
-        topic.name: TopicInfo(topic.topic_id, len(topic.partitions), is_view=topic.name in image.views)
+        topic.name: TopicInfo(
+            topic.topic_id,
+            len(topic.partitions),
+            is_view=topic.name in image.views,
+            named_end=0 if (folding := topic.record.folding) is None else folding.named_end,
+        )
         for topic in readable_topics(image)
     }
 

@@ -21,6 +21,8 @@ class TopicInfo(NamedTuple):
     topic_id: bytes
     partitions: int
     is_view: bool = False
+    named_end: int = 0
+    """Partitions below it that are not there any more were folded, and taken away for good."""
 
 
 TopicsView = Mapping[str, TopicInfo]
@@ -84,6 +86,11 @@ class Context:
     def has_partition(self, topic: str, partition: int) -> bool:
         info = self.topics.get(topic)
         return info is not None and 0 <= partition < info.partitions
+
+    def has_lost_partition(self, topic: str, partition: int) -> bool:
+        """Whether the topic once had this partition, which was folded and is gone."""
+        info = self.topics.get(topic)
+        return info is not None and info.partitions <= partition < info.named_end
 
 
 class Group(ABC):

@@ -62,13 +62,21 @@ class _Committer:
     def commit(
         self, topic: str, partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
     ) -> ErrorCode:
-        """Any offset may be committed, as in Kafka: clients choose -1 and -2 to mean latest and earliest."""
+        """Any offset may be committed, as in Kafka: clients choose -1 and -2 to mean latest and earliest.
+
+        An offset of a partition that was folded and is gone is accepted, and not kept: nobody can use it.
+        """
         metadata = partition.committed_metadata or ""
         index = partition.partition_index
-        if not self.context.has_partition(topic, index):
+        is_gone = self.context.has_lost_partition(topic, index)
+        if not is_gone and not self.context.has_partition(topic, index):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if self.error != ErrorCode.NONE:
             return self.error
+        if is_gone:
+            # Members commit once more for what they had, before they join again. Java's classic consumer
+            # would repeat a refused commit for minutes, and not join meanwhile.
+            return ErrorCode.NONE
         if len(metadata.encode()) > self.context.config.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         value = OffsetCommitValue(

@@ -1,8 +1,10 @@
-"""Expiration of offsets: those that are too old, those of deleted topics, and groups that are left with none.
+"""Expiration of offsets: those that are too old, those of deleted topics and of partitions that were folded
+and are gone, and groups that are left with none.
 
 A sweep goes over all groups, a few at a time so that ten thousand groups do not hold up the broker. It starts
-every `offsets.retention.check.interval.ms`, and at once when a topic has been deleted. The offsets of a
-deleted topic are known by their age, because a topic of the same name may already be there again.
+every `offsets.retention.check.interval.ms`, and at once when a topic or some of its partitions have been
+deleted. The offsets of a deleted topic are known by their age, because a topic of the same name may be
+there again. Folded partitions that are gone never come back.
 """
 
 from __future__ import annotations
@@ -36,6 +38,10 @@ class OffsetExpiration:
 
     def topics_deleted(self, topics: set[str], now: Now) -> None:
         self.deleted |= dict.fromkeys(topics, self._offsets.position)
+        self.begin(now)
+
+    def begin(self, now: Now) -> None:
+        """Sweep over all groups now."""
         self._queue = deque(self._groups)
         self._context.timers.set(EXPIRATION, now.ms)
 
@@ -59,8 +65,10 @@ class OffsetExpiration:
         group_id = group.group_id
         found: dict[tuple[str, int], bool] = {}
         for topic, partition, offset in self._offsets.stored(group_id):
-            is_kept = not self._is_deleted(topic, offset) and not self._is_expired(
-                group, topic, partition, offset, now
+            is_kept = not (
+                self._is_deleted(topic, offset)
+                or self._context.has_lost_partition(topic, partition)
+                or self._is_expired(group, topic, partition, offset, now)
             )
             found[topic, partition] = is_kept or found.get((topic, partition), False)
         step.records += [tombstone(group_id, *where) for where, is_kept in found.items() if not is_kept]

@@ -337,6 +337,8 @@ class GroupShard:
             for group in self.groups.values():
                 if isinstance(group, ShareGroup):
                     group.watch_topics(now)
+        elif any(name in old and info.partitions < old[name].partitions for name, info in topics.items()):
+            self.expiration.begin(now)
         return self._done(Step())
 
     # -- helpers -------------------------------------------------------------------------------------
