@@ -18,6 +18,7 @@ from forebay.coordination.metadata import (
     register_broker,
 )
 from forebay.coordination.store import Delete, Put, StoreError
+from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, alter_configs
 from forebay.core.cluster.image import (
     BrokerRegistration,
     Change,
@@ -27,7 +28,6 @@ from forebay.core.cluster.image import (
     PartitionState,
 )
 from forebay.core.cluster.resources import ResourceType
-from forebay.core.cluster.settings import Alteration, AlterOp, Resource, alter_configs
 from forebay.core.cluster.topics import NewTopic, create_partitions, create_topic, delete_topic
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from support.brokers.followed import KEYS, following

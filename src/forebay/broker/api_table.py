@@ -11,7 +11,7 @@ from functools import partial
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.addresses import Addresses
-from forebay.broker.cluster.failovers import FailoverTimes
+from forebay.broker.cluster.failover_times import FailoverTimes
 from forebay.broker.cluster.peers import Peers
 from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.coordinators.groups import Groups
@@ -87,7 +87,7 @@ from forebay.broker.moves.copy_appends import CopyAppends
 from forebay.broker.moves.journal import MoveJournal
 from forebay.broker.net.dispatch import API_VERSIONS_KEY, Endpoint
 from forebay.broker.partition.table import PartitionTable
-from forebay.broker.produce.repeated_requests import remember
+from forebay.broker.produce.same_header_requests import remember
 from forebay.broker.produce.service import ProduceService
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.shares.service import ShareService

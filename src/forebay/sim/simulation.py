@@ -25,9 +25,9 @@ from forebay.sim.faults.faults import Faults
 from forebay.sim.faults.moves import ENDING, MoveFaults
 from forebay.sim.faults.scene import Scene
 from forebay.sim.models.broker_invariants import Invariants
+from forebay.sim.models.early_fencing import Verdicts
 from forebay.sim.models.facts import Counts
 from forebay.sim.models.messages import Model
-from forebay.sim.models.verdicts import Verdicts
 from forebay.sim.models.views import wrong_views
 from forebay.sim.plots import ORDINARY, PLOTS
 from forebay.sim.workload import Workload

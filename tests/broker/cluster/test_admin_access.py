@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
 )
 
 from forebay.core.cluster.access import NOT_ASKED, ON_CLUSTER, ON_GROUP, ON_TOPIC
+from forebay.core.cluster.config_changes import AlterOp
 from forebay.core.cluster.resources import ResourceType as Kind
-from forebay.core.cluster.settings import AlterOp
 from forebay.errors import ErrorCode
 from forebay.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,

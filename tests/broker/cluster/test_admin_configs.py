@@ -9,8 +9,8 @@ import pytest
 
 from forebay.config.keys.broker import BROKER_KEYS
 from forebay.config.keys.topic import TOPIC_KEYS
+from forebay.core.cluster.config_changes import AlterOp
 from forebay.core.cluster.resources import ResourceType
-from forebay.core.cluster.settings import AlterOp
 from forebay.errors import ErrorCode
 from forebay.wire.messages import alter_configs, incremental_alter_configs
 from forebay.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

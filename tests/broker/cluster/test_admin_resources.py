@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from forebay.config.group_settings import GROUP_RESOURCE_KEYS
+from forebay.core.cluster.config_changes import AlterOp
 from forebay.core.cluster.resources import ResourceType
-from forebay.core.cluster.settings import AlterOp
 from forebay.errors import ErrorCode
 from forebay.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest

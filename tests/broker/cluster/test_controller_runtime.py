@@ -13,12 +13,12 @@ import pytest
 from forebay.broker.node import Node
 from forebay.config import DRAINED
 from forebay.coordination.store import Delete
+from forebay.core.cluster.config_changes import AlterOp
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionPut
 from forebay.core.cluster.placement import staying
 from forebay.core.cluster.replicas.balancing import Move, drain, rebalance
 from forebay.core.cluster.replicas.reassignment import reassign as core_reassign
 from forebay.core.cluster.resources import ResourceType
-from forebay.core.cluster.settings import AlterOp
 from forebay.errors import ErrorCode
 from forebay.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

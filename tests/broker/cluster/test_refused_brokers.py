@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from forebay.core.cluster.image import NO_LEADER
-from forebay.core.cluster.replicas.failovers import Failover
+from forebay.core.cluster.replicas.failover_times import Failover
 from forebay.errors import ErrorCode
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
 from support.clients.wire_client import batch, create_topic, fetch, only_partition, produce, values_of

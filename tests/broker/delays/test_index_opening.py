@@ -13,7 +13,7 @@ import pytest
 from forebay.broker.delays.following import IndexFollower
 from forebay.broker.partition.producer_replay import accept_batch
 from forebay.broker.partition.waiting_messages import WaitingMessages
-from forebay.core.partition.admission import Refused, Repeats, admit
+from forebay.core.partition.producer_admission import Refused, Repeats, admit
 from forebay.core.partition.producer_table import ProducerTable
 from forebay.storage.delays.files import DelayIndexFiles
 from forebay.storage.delays.index import Noted

@@ -11,7 +11,7 @@ import pytest
 
 from forebay.broker.moves import copy_source
 from forebay.broker.moves.copy_source import CopySource
-from forebay.broker.partition.fold import Hold
+from forebay.broker.partition.fold_state import Hold
 from forebay.clock import SystemClock
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.topic_folds import Folding

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.views import fill
+from forebay.broker.views import fill_position
 from forebay.errors import ErrorCode
 from forebay.wire.batch import records, split
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -44,7 +44,7 @@ _SECONDS_MAX = 60.0
 
 @pytest.fixture
 def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalBroker]:
-    monkeypatch.setattr(fill, "_GAP_S", 0.0)
+    monkeypatch.setattr(fill_position, "_GAP_S", 0.0)
     with local_broker(tmp_path / "data") as broker:
         yield broker
 

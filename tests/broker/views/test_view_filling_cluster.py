@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from forebay.broker.views import fill
+from forebay.broker.views import fill_position
 from forebay.errors import ErrorCode
 from forebay.wire.batch import split
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster, retried
@@ -37,7 +37,7 @@ ODD = "value.id % 2 = 1"
 
 @pytest.fixture(autouse=True)
 def _gaps_are_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fill, "_GAP_S", 0.0)
+    monkeypatch.setattr(fill_position, "_GAP_S", 0.0)
 
 
 async def begin(cluster: LocalCluster, where: str | None = ODD) -> None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from forebay.config import BrokerConfig, broker_config
-from forebay.core.cluster.folding import FoldRequest, close_copied, remove_closed, set_partitions
+from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, alter_configs
+from forebay.core.cluster.fewer_partitions import FoldRequest, close_copied, remove_closed, set_partitions
 from forebay.core.cluster.image import (
     ClusterImage,
     ConfigOwner,
@@ -19,7 +20,6 @@ from forebay.core.cluster.image import (
 )
 from forebay.core.cluster.image_text import decode_topic, encode_topic
 from forebay.core.cluster.resources import ResourceType
-from forebay.core.cluster.settings import Alteration, AlterOp, Resource, alter_configs
 from forebay.core.cluster.topic_folds import Folding, Stop
 from forebay.errors import KafkaError
 

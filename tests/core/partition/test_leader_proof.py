@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.core.cluster.image import PartitionState
-from forebay.core.partition.follower_progress import FetchMark, LeaderProof, Leadership
+from forebay.core.partition.leadership import FetchMark, LeaderProof, Leadership
 
 A, B = object(), object()
 """Connections."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.core.cluster.image import BrokerPut, BrokerRegistration, ClusterImage, PartitionState
-from forebay.core.partition.follower_progress import Leadership
+from forebay.core.partition.leadership import Leadership
 from forebay.core.partition.read_replica import closest_replica
 
 NOW_MS = 1_000_000

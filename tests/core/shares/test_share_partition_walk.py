@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from forebay.core.shares.partition.acquired_ranges import Acquired, Demand, LogRead
+from forebay.core.shares.partition.record_states import ACQUIRED, AVAILABLE, FINISHED, RecordState
 from forebay.core.shares.partition.settings import ShareSettings
 from forebay.core.shares.partition.share_partition import SharePartition
-from forebay.core.shares.partition.transitions import ACQUIRED, AVAILABLE, FINISHED, RecordState
 from forebay.core.shares.partition.writes import StateWrite
 from forebay.errors import ErrorCode
 from forebay.wire.messages.share_fetch import AcknowledgementBatch

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from forebay.config import BrokerConfig
-from forebay.core.cluster.folding import FoldRequest, remove_closed, set_partitions
-from forebay.core.cluster.growing import settle
+from forebay.core.cluster.fewer_partitions import FoldRequest, remove_closed, set_partitions
 from forebay.core.cluster.image import (
     BrokerPut,
     BrokerRegistration,
@@ -15,6 +14,7 @@ from forebay.core.cluster.image import (
     TopicPut,
     TopicRecord,
 )
+from forebay.core.cluster.more_partitions import settle
 
 TOPIC_ID = bytes(range(16))
 NOW_MS = 1_800_000_000_000

@@ -24,7 +24,7 @@ from forebay.core.moves.mover import (
     Sent,
     moving,
 )
-from forebay.core.partition.admission import APPEND, Repeats, admit
+from forebay.core.partition.producer_admission import APPEND, Repeats, admit
 from forebay.core.partition.producer_table import ProducerTable
 from forebay.core.step import Now, RequestInfo, StateRecord
 from forebay.errors import ErrorCode

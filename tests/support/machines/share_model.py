@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from forebay.core.shares.partition.acquired_ranges import Acquired, Demand, LogRead
-from forebay.core.shares.partition.settings import ShareSettings
-from forebay.core.shares.partition.transitions import (
+from forebay.core.shares.partition.record_states import (
     ACKNOWLEDGED,
     ACQUIRED,
     ARCHIVED,
@@ -21,6 +20,7 @@ from forebay.core.shares.partition.transitions import (
     FINISHED,
     RecordState,
 )
+from forebay.core.shares.partition.settings import ShareSettings
 from forebay.core.shares.partition.writes import StateWrite
 from forebay.errors import ErrorCode
 from forebay.wire.messages.share_fetch import AcknowledgementBatch

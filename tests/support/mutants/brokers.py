@@ -28,9 +28,9 @@ from forebay.core.groups.classic import timeouts
 from forebay.core.groups.classic.group import ClassicState
 from forebay.core.groups.consumer.group import ConsumerBase
 from forebay.core.groups.consumer.heartbeat import ConsumerGroup
-from forebay.core.partition import admission
-from forebay.core.partition.admission import Decision, Repeats
-from forebay.core.partition.follower_progress import LeaderProof, Leadership
+from forebay.core.partition import producer_admission
+from forebay.core.partition.leadership import LeaderProof, Leadership
+from forebay.core.partition.producer_admission import Decision, Repeats
 from forebay.core.partition.producer_table import ProducerState, ProducerTable
 from forebay.core.step import Now, Step
 from forebay.errors import ErrorCode
@@ -183,7 +183,7 @@ def answer_administrators_before_it_is_done(patch: pytest.MonkeyPatch) -> None:
 
 def take_any_batch_with_known_numbers_for_a_repeat(patch: pytest.MonkeyPatch) -> None:
     """Numbers are looked at before the transaction is: librdkafka gives them again after an abort."""
-    carefully = admission.admit
+    carefully = producer_admission.admit
 
     def hastily(state: ProducerState | None, header: BatchHeader, *rest: Any) -> Decision:
         if state is not None and header.producer_epoch == state.producer_epoch:
@@ -192,7 +192,7 @@ def take_any_batch_with_known_numbers_for_a_repeat(patch: pytest.MonkeyPatch) ->
                 return Repeats(before.base_offset, before.timestamp)
         return carefully(state, header, *rest)
 
-    patch.setattr(admission, "admit", hastily)
+    patch.setattr(producer_admission, "admit", hastily)
 
 
 def acknowledge_repeats_without_a_lease(patch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,11 @@ from support.mutants.delays import (
     hide_messages_until_the_clock_is_as_late_again,
     show_delayed_messages_at_once,
 )
+from support.mutants.early_fencing import (
+    count_time_outs_as_refusals,
+    end_any_registration_of_the_broker,
+    judge_without_a_bound,
+)
 from support.mutants.folds import (
     end_transactions_only_where_messages_go_now,
     end_transactions_only_where_they_were_named,
@@ -88,11 +93,6 @@ from support.mutants.shares import (
     pass_records_that_were_released,
     redeliver_before_it_is_persisted,
     renew_locks_without_effect,
-)
-from support.mutants.verdicts import (
-    count_time_outs_as_refusals,
-    end_any_registration_of_the_broker,
-    judge_without_a_bound,
 )
 from support.mutants.views import (
     begin_too_late_in_the_cache_of_views,

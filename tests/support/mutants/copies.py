@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from forebay.broker.moves import copy_reads, copy_source
-from forebay.core.cluster import folding
+from forebay.core.cluster import fewer_partitions
 from forebay.core.cluster.image import Change, ClusterImage
 from forebay.core.moves.closing import Held, Progress, Step, next_step
 from forebay.core.partition.compaction.batch_filter import TransactionTrack
@@ -38,7 +38,7 @@ def copy_what_was_aborted(patch: pytest.MonkeyPatch) -> None:
 
 def close_copied_partitions_of_other_leaders(patch: pytest.MonkeyPatch) -> None:
     """A leader that was replaced closes a partition that its successor has written to."""
-    whole = folding.close_copied
+    whole = fewer_partitions.close_copied
 
     def close(image: ClusterImage, topic_id: bytes, index: int, **how: Any) -> list[Change]:
         topic = image.topic_by_id(topic_id)

@@ -10,35 +10,35 @@ import pytest
 
 from forebay.broker.coordinators import markers
 from forebay.broker.handlers import folded_producers
-from forebay.broker.partition import folding, topic_policy
+from forebay.broker.partition import passed_on_batches, topic_policy
 from forebay.broker.produce import request, transaction_verification
 from forebay.broker.upkeep import growing_topics
-from forebay.core.cluster import folding as core_folding
+from forebay.core.cluster import fewer_partitions
 from forebay.core.cluster.image import TopicPut
-from forebay.core.partition import folded
+from forebay.core.partition import closed_partition
 from forebay.core.partition.batch_rules import AppendPolicy
 from forebay.core.partition.folds import gathered
 
 
 def forget_the_numbers_of_closed_partitions(patch: pytest.MonkeyPatch) -> None:
     """The partition that takes over begins with any batch."""
-    patch.setattr(folding, "assumed_state", lambda state, _known, _producer_id: state)
+    patch.setattr(passed_on_batches, "assumed_state", lambda state, _known, _producer_id: state)
 
 
 def let_markers_hide_the_numbers_of_closed_partitions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(folded.Before, "is_newer", lambda _self, _state: False)
+    patch.setattr(closed_partition.Before, "is_newer", lambda _self, _state: False)
 
 
 def give_folded_batches_no_alias(patch: pytest.MonkeyPatch) -> None:
     """Two numberings of one producer meet in one log."""
-    patch.setattr(folding, "under_alias", lambda batch, *_: memoryview(bytearray(batch)))
+    patch.setattr(passed_on_batches, "under_alias", lambda batch, *_: memoryview(bytearray(batch)))
     patch.setattr(transaction_verification, "aliased", lambda header, *_: header)
 
 
 def forget_repeats_in_closed_logs(patch: pytest.MonkeyPatch) -> None:
-    whole = folding.pass_on
+    whole = passed_on_batches.pass_on
 
-    def pass_on(*args: Any) -> folding.PassedOn:
+    def pass_on(*args: Any) -> passed_on_batches.PassedOn:
         passed = whole(*args)
         return passed._replace(known=passed.known._replace(before=None, repeats=None))
 
@@ -65,7 +65,7 @@ def take_batches_in_closed_partitions(patch: pytest.MonkeyPatch) -> None:
 
 
 def pass_on_before_all_is_committed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(folding, "is_settled", lambda partition: partition.is_leader)
+    patch.setattr(passed_on_batches, "is_settled", lambda partition: partition.is_leader)
 
 
 def take_markers_of_coordinators_that_know_nothing_of_the_fold(patch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def tell_numbers_before_hearing_that_they_stay(patch: pytest.MonkeyPatch) -> Non
 
 
 def take_what_goes_elsewhere_now(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(folding, "takes", lambda *_: True)
+    patch.setattr(passed_on_batches, "takes", lambda *_: True)
 
 
 def end_transactions_only_where_messages_go_now(patch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ def take_markers_of_coordinators_that_know_nothing_of_the_growth(patch: pytest.M
 
 def number_folds_alike(patch: pytest.MonkeyPatch) -> None:
     """What a partition knows from an earlier fold is taken for the newest."""
-    whole = core_folding.fold_topic
+    whole = fewer_partitions.fold_topic
 
     def fold_topic(*args: Any) -> Any:
         (change,) = whole(*args)
@@ -126,4 +126,4 @@ def number_folds_alike(patch: pytest.MonkeyPatch) -> None:
         alike = replace(folding, folds=tuple(fold._replace(generation=0) for fold in folding.folds))
         return [replace(change, record=replace(change.record, folding=alike))]
 
-    patch.setattr(core_folding, "fold_topic", fold_topic)
+    patch.setattr(fewer_partitions, "fold_topic", fold_topic)

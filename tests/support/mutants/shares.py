@@ -15,8 +15,8 @@ from forebay.core.moves.move import MoverState
 from forebay.core.shares.coordinator.decisions import StateDraft
 from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.core.shares.partition.acknowledgements import AcknowledgeType
+from forebay.core.shares.partition.record_states import AVAILABLE, FINISHED, RELEASE
 from forebay.core.shares.partition.share_partition import Acknowledgement, Acquisition, SharePartition
-from forebay.core.shares.partition.transitions import AVAILABLE, FINISHED, RELEASE
 from forebay.core.shares.partition.window import Span, Window
 from forebay.errors import KafkaError
 from forebay.wire.messages.write_share_group_state import PartitionData

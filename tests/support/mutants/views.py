@@ -10,9 +10,9 @@ import pytest
 from forebay.broker.fetch.view_fetch import ViewFetch
 from forebay.broker.fetch.view_read import ViewRead
 from forebay.broker.partition.partition import Partition
-from forebay.broker.views import cache, filling
+from forebay.broker.views import cache, materializing
 from forebay.broker.views.cache import Cached, CachedSegment
-from forebay.broker.views.fill import Fill
+from forebay.broker.views.fill_position import Fill
 from forebay.core.partition.fetch_session import FetchTarget
 from forebay.core.views import copying
 from forebay.core.views.copying import Aborted, Copied
@@ -58,7 +58,7 @@ def copy_aborted_messages(patch: pytest.MonkeyPatch) -> None:
     def all_of_it(data: memoryview, first_offset: int, _: Iterable[Aborted]) -> Copied:
         return copy(data, first_offset, [])
 
-    patch.setattr(filling, "copy_batches", all_of_it)
+    patch.setattr(materializing, "copy_batches", all_of_it)
 
 
 def fill_past_a_message(patch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ takes a new one and registers again, which makes it a new broker in the eyes of 
 follows where others lead now, and catches up. It never exits over it.
 
 A registration can also end before its lease: another broker has counted this one as dead, because connections
-to it were refused (`verdicts.py`). As soon as the image shows that, this broker leads nothing any more. It
-gives up the lease, and goes on in the same way.
+to it were refused (`early_fencing.py`). As soon as the image shows that, this broker leads nothing any more.
+It gives up the lease, and goes on in the same way.
 
 A new lease says nothing of what happened between the leases: the image may still show this broker as the
 leader of partitions that others have led since. It is valid only once the image shows its registration, and
@@ -32,9 +32,9 @@ from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.coordination.metadata import Metadata, register_broker
 from forebay.coordination.store import Compare, Delete, Lease, Put, Store, StoreClosed, StoreError
+from forebay.core.cluster.config_changes import taken_back
 from forebay.core.cluster.image import BrokerRegistration, ClusterImage
 from forebay.core.cluster.image_text import decode_broker
-from forebay.core.cluster.settings import taken_back
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ConfigError
 from forebay.storage.datadir import DataDir

@@ -2,8 +2,8 @@
 
 When a process ends, the kernel closes its connections and refuses new ones. So when a connection breaks, the
 broker is called again at once. If that is refused, no process listens there, as far as can be seen from here:
-that is a suspicion (`verdicts.py` says what becomes of it). Nothing else is one: not a reset alone, not a
-time-out, not a host that cannot be reached. The kernel of a process that is stopped (SIGSTOP) still accepts
+that is a suspicion (`early_fencing.py` says what becomes of it). Nothing else is one: not a reset alone, not
+a time-out, not a host that cannot be reached. The kernel of a process that is stopped (SIGSTOP) still accepts
 connections for it.
 
 A broker that could never be reached from here is not watched, because its address may be wrong. All of this

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from forebay.broker.cluster.failovers import FailoverTimes
+from forebay.broker.cluster.early_fencing import Verdicts
+from forebay.broker.cluster.failover_times import FailoverTimes
 from forebay.broker.cluster.peer_watch import PeerWatch
-from forebay.broker.cluster.verdicts import Verdicts
 from forebay.broker.composition.foundations import Foundations
 
 

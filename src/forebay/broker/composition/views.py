@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay.broker.cluster.peers import Peers
 from forebay.broker.composition.foundations import Foundations
 from forebay.broker.composition.local_partitions import LocalPartitions
-from forebay.broker.views.filling import FillHost, ViewFilling
+from forebay.broker.views.materializing import FillHost, ViewFilling
 from forebay.broker.worker_threads import LazyThreads
 
 _THREADS = 1

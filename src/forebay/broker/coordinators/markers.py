@@ -20,17 +20,17 @@ from typing import TypeAlias
 
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.peers import Peers
-from forebay.broker.partition.fold import FoldedInto
-from forebay.broker.partition.folding import is_settled
+from forebay.broker.partition.fold_state import FoldedInto
 from forebay.broker.partition.partition import Partition
+from forebay.broker.partition.passed_on_batches import is_settled
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged, WriteCycle
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.growing import marker_stops
 from forebay.core.cluster.image import NO_LEADER
+from forebay.core.cluster.more_partitions import marker_stops
 from forebay.core.cluster.topic_folds import Stop
 from forebay.core.partition.aliases import PRODUCER_IDS_END, alias_of
-from forebay.core.partition.folded import takes
+from forebay.core.partition.closed_partition import takes
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import EndTxnMarker

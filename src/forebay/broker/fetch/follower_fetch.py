@@ -27,7 +27,7 @@ from forebay.broker.partition.leader_epoch_checks import check_leader_epoch
 from forebay.broker.partition.partition import Partition
 from forebay.config import is_throttled
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
-from forebay.core.partition.follower_progress import FetchMark
+from forebay.core.partition.leadership import FetchMark
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
 

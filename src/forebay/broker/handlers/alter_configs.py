@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay.broker.cluster.topic_changes import TopicChanges, alter_each
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
-from forebay.core.cluster.settings import Resource, replace_configs
+from forebay.core.cluster.config_changes import Resource, replace_configs
 from forebay.wire.messages import alter_configs as wire
 
 

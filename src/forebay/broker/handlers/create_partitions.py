@@ -9,7 +9,7 @@ from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.topic_changes import TopicChanges, named_twice, repeated
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
-from forebay.core.cluster.folding import FoldRequest, set_partitions
+from forebay.core.cluster.fewer_partitions import FoldRequest, set_partitions
 from forebay.core.cluster.image import Change, ClusterImage
 from forebay.errors import KafkaError
 from forebay.wire.messages import create_partitions as wire

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from forebay.broker.background import Background
-from forebay.broker.cluster.failovers import FailoverTimes
+from forebay.broker.cluster.failover_times import FailoverTimes
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext, answer_with
 from forebay.errors import KafkaError

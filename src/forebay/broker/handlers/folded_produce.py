@@ -12,7 +12,7 @@ from forebay.broker.produce.request import AppendRequest
 from forebay.broker.produce.service import ProduceService
 from forebay.broker.produce.transactional_request import TransactionalRequest
 from forebay.broker.produce.write_cycle import Appended
-from forebay.core.partition.folded import NOTHING_BEFORE, Before, PassOn
+from forebay.core.partition.closed_partition import NOTHING_BEFORE, Before, PassOn
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.folded_produce import FoldedProduceRequest, FoldedProduceResponse
 from forebay.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -7,8 +7,8 @@ from forebay.broker.handlers.describe_configs import check_own_id
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.telemetry.log_levels import alter_levels
+from forebay.core.cluster.config_changes import Alteration, Resource, alter_configs
 from forebay.core.cluster.resources import ResourceType
-from forebay.core.cluster.settings import Alteration, Resource, alter_configs
 from forebay.wire.messages import incremental_alter_configs as wire
 
 

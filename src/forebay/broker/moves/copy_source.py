@@ -22,10 +22,10 @@ from forebay.broker.broker_time import BrokerTime
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.moves.copy_reads import CopyRead, latest_offsets, read_again, read_latest
 from forebay.broker.moves.live_mover import MoverHost
-from forebay.broker.partition.fold import Hold
+from forebay.broker.partition.fold_state import Hold
 from forebay.broker.partition.partition import Partition
 from forebay.broker.telemetry.metrics import Metrics
-from forebay.core.cluster.folding import close_copied
+from forebay.core.cluster.fewer_partitions import close_copied
 from forebay.core.cluster.topic_folds import Folding
 from forebay.core.moves.closing import GAIN_S, HOLD_S_MAX, PAUSE_S, Held, Progress, Step, next_step
 from forebay.core.moves.key_copies import copied_batch, pack_offsets, placed_records, unpack_offsets

@@ -121,7 +121,7 @@ class Connection:
         self.last_active = server.loop.time()
         self.memo: Memo | None = None
         self.last_prefix: bytes | None = None
-        """How the last Produce request began; see produce/repeated_requests.py."""
+        """How the last Produce request began; see produce/same_header_requests.py."""
         stream.on_readable(self._on_readable)
 
     @property

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from forebay.core.partition.admission import VERIFY, Decision, Refused
 from forebay.core.partition.batch_rules import AppendPolicy
 from forebay.core.partition.delayed_records import Delayed
+from forebay.core.partition.producer_admission import VERIFY, Decision, Refused
 from forebay.core.partition.producer_table import ProducerTable
 from forebay.core.partition.record_rules import Examined, examine_at_once
 from forebay.errors import ErrorCode, KafkaError, StorageError

@@ -17,19 +17,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from forebay.broker.partition.append_refusals import HeldBack, as_stored, refusal
-from forebay.broker.partition.fold import FoldedInto, Hold, takes_nothing
+from forebay.broker.partition.fold_state import FoldedInto, Hold, takes_nothing
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.pending_acks import PendingAcks, PendingDeletions, PendingRefusals
 from forebay.broker.partition.topic_policy import append_policy, due_offset, log_config
 from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.config import TopicConfig
 from forebay.core.cluster.image import PartitionState
-from forebay.core.partition import admission
-from forebay.core.partition.admission import APPEND, Repeats
+from forebay.core.partition import producer_admission as admission
 from forebay.core.partition.batch_rules import AppendPolicy, patch_place, place, placed, restore, validate
 from forebay.core.partition.commit_rules import commit_rules
 from forebay.core.partition.fetch_session import FetchTarget
-from forebay.core.partition.follower_progress import Leadership
+from forebay.core.partition.leadership import Leadership
+from forebay.core.partition.producer_admission import APPEND, Repeats
 from forebay.core.partition.producer_table import ProducerTable
 from forebay.core.partition.record_rules import Examined
 from forebay.core.partition.transaction_verification import Verifications

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from forebay.core.partition.follower_progress import FetchMark, LeaderProof
+from forebay.core.partition.leadership import FetchMark, LeaderProof
 from forebay.errors import ErrorCode, KafkaError
 
 _REFUSALS_MAX = 1_000

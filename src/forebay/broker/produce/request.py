@@ -20,14 +20,14 @@ from forebay.broker.cluster.peers import is_broker
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.append_refusals import not_enough_replicas
-from forebay.broker.partition.folding import (
+from forebay.broker.partition.partition import Partition
+from forebay.broker.partition.passed_on_batches import (
     PassedOn,
     append_passed_on,
     begins_transaction,
     pass_on,
     pass_on_removed,
 )
-from forebay.broker.partition.partition import Partition
 from forebay.broker.produce.handovers import folded_request, take_answer
 from forebay.broker.produce.record_checks import Outcome
 from forebay.broker.produce.service import ProduceService
@@ -35,8 +35,8 @@ from forebay.broker.produce.transaction_verification import Admission, find_part
 from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged
 from forebay.core.cluster.image import NO_LEADER
 from forebay.core.cluster.topics import INTERNAL_TOPICS
-from forebay.core.partition.admission import LATER_STATE_MAY_ADMIT
-from forebay.core.partition.folded import OUT_OF_PLACE, PassOn
+from forebay.core.partition.closed_partition import OUT_OF_PLACE, PassOn
+from forebay.core.partition.producer_admission import LATER_STATE_MAY_ADMIT
 from forebay.core.partition.record_rules import Examined, Unexamined, with_records_named
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import HEADER_SIZE, read_header

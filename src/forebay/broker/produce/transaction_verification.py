@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from forebay.broker.partition.append_refusals import filled_by_view
-from forebay.broker.partition.folding import begins_transaction, check_passes_on
 from forebay.broker.partition.partition import Partition
+from forebay.broker.partition.passed_on_batches import begins_transaction, check_passes_on
 from forebay.broker.partition.table import PartitionTable
-from forebay.core.partition.admission import Refused
 from forebay.core.partition.aliases import named_by
-from forebay.core.partition.folded import PassOn, aliased, decide_closed
+from forebay.core.partition.closed_partition import PassOn, aliased, decide_closed
+from forebay.core.partition.producer_admission import Refused
 from forebay.core.partition.transaction_verification import Verifications
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError

@@ -9,7 +9,7 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.produce.request import AppendRequest, Encode
 from forebay.broker.produce.service import ProduceService
 from forebay.broker.produce.transaction_verification import Admission, verify
-from forebay.core.partition.folded import PassOn
+from forebay.core.partition.closed_partition import PassOn
 from forebay.wire.messages.produce import ProduceRequest
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from forebay.broker.partition.pending_acks import PendingAck, PendingRefusal, co
 from forebay.broker.produce.flush import GroupCommit
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
-from forebay.core.partition.follower_progress import LeaderProof
+from forebay.core.partition.leadership import LeaderProof
 from forebay.errors import ErrorCode, InvalidRecords, KafkaError, StorageError
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """The in-sync replicas of what this broker leads: what it proposes is written to the store.
 
 A leader proposes: a follower that has caught up joins, one that lags leaves. Which ones these are is decided
-in `core/partition/follower_progress.py`. Each proposal is a write that succeeds only if the partition is as
+in `core/partition/leadership.py`. Each proposal is a write that succeeds only if the partition is as
 the leader knows it, the leader is still the broker it was, and so is each follower that joins. What the store
 then says comes back with the image, like every other change.
 
@@ -29,7 +29,7 @@ from forebay.coordination.store import Compare, StoreError
 from forebay.core.cluster.image import Change, PartitionPut, PartitionState
 from forebay.core.cluster.replicas.controller import hand_over
 from forebay.core.cluster.replicas.isr_changes import with_isr
-from forebay.core.partition.follower_progress import Leadership
+from forebay.core.partition.leadership import Leadership
 from forebay.errors import KafkaError, StorageError
 
 log = logging.getLogger(__name__)

@@ -35,9 +35,9 @@ from forebay.core.shares.coordinator.key import coordinator_key
 from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.core.shares.partition.acknowledgements import AcknowledgeType
 from forebay.core.shares.partition.acquired_ranges import Acquired
+from forebay.core.shares.partition.record_states import ARCHIVING, RecordState
 from forebay.core.shares.partition.settings import ShareSettings
 from forebay.core.shares.partition.share_partition import SharePartition
-from forebay.core.shares.partition.transitions import ARCHIVING, RecordState
 from forebay.core.shares.partition.writes import StateRange, StateWrite
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.share_fetch import AcknowledgementBatch

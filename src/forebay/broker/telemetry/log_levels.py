@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from forebay.core.cluster.settings import Alteration, AlterOp, check_unique
+from forebay.core.cluster.config_changes import Alteration, AlterOp, check_unique
 from forebay.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)

@@ -8,12 +8,12 @@ from functools import partial
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.moves.fold_copies import FoldCopies
-from forebay.broker.partition.folding import is_settled
 from forebay.broker.partition.partition import Partition
+from forebay.broker.partition.passed_on_batches import is_settled
 from forebay.broker.partition.table import PartitionTable
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import StoreError
-from forebay.core.cluster.folding import remove_closed
+from forebay.core.cluster.fewer_partitions import remove_closed
 
 log = logging.getLogger(__name__)
 

@@ -24,11 +24,11 @@ from forebay.broker.produce.commits import committed
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import StoreError
-from forebay.core.cluster.growing import gathered_by, growth_of, is_same_growth, settle
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, TopicImage
+from forebay.core.cluster.more_partitions import gathered_by, growth_of, is_same_growth, settle
 from forebay.core.partition.aliases import alias_of, named_by
 from forebay.core.partition.batch_rules import place
-from forebay.core.partition.folded import takes
+from forebay.core.partition.closed_partition import takes
 from forebay.core.partition.folds.gathered import Gathered, GatheredBatch, gathered_from, seeds
 from forebay.core.partition.producer_table import NO_CRC
 from forebay.errors import ErrorCode, KafkaError, known_code

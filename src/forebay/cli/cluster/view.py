@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from forebay.cli.views.described import read_views
 from forebay.cli.wire import WireConnection, check
 from forebay.config import DRAINED
+from forebay.core.cluster.config_changes import AlterOp
 from forebay.core.cluster.image import (
     ALL_BROKERS,
     BrokerRegistration,
@@ -23,7 +24,6 @@ from forebay.core.cluster.image import (
 )
 from forebay.core.cluster.placement import staying
 from forebay.core.cluster.resources import ResourceType
-from forebay.core.cluster.settings import AlterOp
 from forebay.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

@@ -1,7 +1,8 @@
 """What can have settings, by its type in the protocol: topics, brokers and groups.
 
 A `Kind` knows which names of its type exist, where their settings are in an image, which settings there are,
-and the change that replaces them. `settings.py` decides with it what an administrator's request changes.
+and the change that replaces them. `config_changes.py` decides with it what an administrator's request
+changes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is stored of a topic's folds: which partitions are folded, and into which.
 
-`folding.py` decides about fewer partitions, `growing.py` about more.
+`fewer_partitions.py` decides about fewer of them, `more_partitions.py` about more.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from forebay.config import BrokerConfig, validate_topic_override
-from forebay.core.cluster.growing import regrown
 from forebay.core.cluster.image import (
     Change,
     ClusterImage,
@@ -23,6 +22,7 @@ from forebay.core.cluster.image import (
     TopicPut,
     TopicRecord,
 )
+from forebay.core.cluster.more_partitions import regrown
 from forebay.core.cluster.placement import Assignment, place, staying
 from forebay.core.cluster.topic_folds import GENERATIONS_END, Folding
 from forebay.core.cluster.view_image import ViewDeleted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from forebay.config import TopicConfig
-from forebay.core.partition.follower_progress import Leadership
+from forebay.core.partition.leadership import Leadership
 
 
 class CommitRules(NamedTuple):

@@ -5,10 +5,10 @@ numbering, answers a batch that it has already with the offset it got the first 
 everything else. It remembers the last five batches of each producer, which is how many a client may have
 in flight.
 
-What may be appended is decided in `core/partition/admission.py`; this is the state that it looks at. `accept`
-records what has been appended. Replaying the log through `accept` rebuilds the table, so that recovery and
-normal running share one path. A producer that is not known (its state has expired, or its messages are gone)
-may start at any number, as in Kafka.
+What may be appended is decided in `core/partition/producer_admission.py`; this is the state that it looks at.
+`accept` records what has been appended. Replaying the log through `accept` rebuilds the table, so that
+recovery and normal running share one path. A producer that is not known (its state has expired, or its
+messages are gone) may start at any number, as in Kafka.
 
 A transactional batch begins a transaction of its producer on the partition, a marker (a control batch that
 only transaction coordinators write) ends it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.core.cluster.image import ClusterImage, PartitionState
-from forebay.core.partition.follower_progress import Leadership
+from forebay.core.partition.leadership import Leadership
 
 
 def closest_replica(

@@ -11,7 +11,7 @@ from forebay.core.transactions.id_prefixes import in_family
 from forebay.core.transactions.state import Event, State, Transaction
 
 
-class Timeouts:
+class Deadlines:
     """Of all transactions of a shard, in monotonic time.
 
     A timeout counts from when the transaction was opened here or found in the log, or was last renewed; the

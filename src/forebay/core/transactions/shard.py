@@ -20,7 +20,7 @@ from forebay.config import TransactionsConfig
 from forebay.core.step import Now, RequestInfo, StateRecord, Step, Ticket
 from forebay.core.topic_partition import TopicPartition
 from forebay.core.transactions import decisions, end_many, inspection, replies
-from forebay.core.transactions.deadlines import Timeouts
+from forebay.core.transactions.deadlines import Deadlines
 from forebay.core.transactions.decisions import Outcome
 from forebay.core.transactions.draft import Asked, Draft, WriteMarkers
 from forebay.core.transactions.id_prefixes import Leaving
@@ -59,7 +59,7 @@ class TransactionShard:
         self._transactions: dict[str, Transaction] = {}
         self._marking: dict[str, tuple[WriteMarkers, set[TopicPartition]]] = {}
         """The markers of each decided transaction, and the partitions that have not got theirs yet."""
-        self._timeouts = Timeouts(config)
+        self._deadlines = Deadlines(config)
         self._leaving = Leaving()
         self._waiting = WaitingRoom()
         self._attempts: dict[type[Request], Callable[[Draft, Asked, bool], None]] = {
@@ -88,7 +88,7 @@ class TransactionShard:
         """The whole log has been replayed: time runs again, and decided transactions go on to their end."""
         draft = Draft(self._transactions, now)
         for txn in list(self._transactions.values()):
-            self._timeouts.schedule(txn, now)
+            self._deadlines.schedule(txn, now)
             if txn.prepared:
                 self._send_markers(draft, txn)
         return self._finish(draft)
@@ -96,7 +96,7 @@ class TransactionShard:
     def tick(self, now: Now) -> Step:
         """Abort or forget one transaction whose time is up; while there are more, the deadline has passed."""
         draft = Draft(self._transactions, now)
-        transactional_id = self._timeouts.take_due(now.ms)
+        transactional_id = self._deadlines.take_due(now.ms)
         if transactional_id is not None:
             self._end_of_time(draft, transactional_id)
         for asked in self._waiting.give_up(now.ms):
@@ -253,7 +253,7 @@ class TransactionShard:
     def _add_partitions(self, draft: Draft, asked: Asked, may_wait: bool) -> None:
         version = asked.version
         if asked.request.renew or asked.request.forget:
-            affected = self._timeouts.renew(asked.request.renew, self._transactions, draft.now.ms)
+            affected = self._deadlines.renew(asked.request.renew, self._transactions, draft.now.ms)
             affected += self._leaving.forget(asked.request.forget, draft, self._transactions)
             if not asked.request.v3_and_below_topics:
                 draft.step.reply(asked.ticket, AddPartitionsToTxnResponse(affected=affected))
@@ -351,11 +351,11 @@ class TransactionShard:
 
     def _put(self, draft: Draft, txn: Transaction) -> None:
         draft.put(txn)
-        self._timeouts.schedule(txn, draft.now)
+        self._deadlines.schedule(txn, draft.now)
 
     def _end_of_time(self, draft: Draft, transactional_id: str) -> None:
         txn, now = draft.get(transactional_id), draft.now
-        if txn is None or not self._timeouts.is_over(txn, now):
+        if txn is None or not self._deadlines.is_over(txn, now):
             return
         if txn.state is State.ONGOING:
             self._prepare(draft, decisions.fence(txn, now.wall_ms, owner_goes_on=True))
@@ -363,7 +363,7 @@ class TransactionShard:
             draft.forget(transactional_id)
 
     def _finish(self, draft: Draft) -> Step:
-        times = (self._timeouts.next_ms(), self._waiting.next_ms)
+        times = (self._deadlines.next_ms(), self._waiting.next_ms)
         draft.step.deadline_ms = min((at for at in times if at is not None), default=None)
         return draft.step
 

@@ -1,7 +1,7 @@
 """FoldedProducers: what a partition knows of producers whose messages go to another one from now on.
 
 Between brokers; not of Kafka. The leader of the other partition asks, before it takes any of them
-(`core/cluster/growing.py`).
+(`core/cluster/more_partitions.py`).
 """
 
 from __future__ import annotations

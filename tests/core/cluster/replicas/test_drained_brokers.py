@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.config import DRAINED, broker_config
+from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, alter_configs, taken_back
 from forebay.core.cluster.image import (
     ALL_BROKERS,
     BrokerPut,
@@ -19,7 +20,6 @@ from forebay.core.cluster.placement import place, staying
 from forebay.core.cluster.replicas.balancing import rebalance
 from forebay.core.cluster.replicas.internal_topics import widen
 from forebay.core.cluster.resources import ResourceType
-from forebay.core.cluster.settings import Alteration, AlterOp, Resource, alter_configs, taken_back
 from forebay.core.cluster.topics import default_replicas
 from forebay.errors import KafkaError
 

@@ -22,7 +22,7 @@ from enum import IntEnum
 from itertools import groupby
 from typing import NamedTuple
 
-from forebay.core.shares.partition.transitions import ACQUIRED
+from forebay.core.shares.partition.record_states import ACQUIRED
 from forebay.core.shares.partition.window import Window
 from forebay.errors import ErrorCode
 from forebay.wire.messages.share_fetch import AcknowledgementBatch

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from forebay.core.shares.partition.record_states import DeadLetterCause
 from forebay.core.shares.partition.share_partition import DeadLetters
-from forebay.core.shares.partition.transitions import DeadLetterCause
 from forebay.wire.records import Header, Record
 from forebay.wire.state import dead_letter_moves as wire
 from forebay.wire.state.versioned import pack, unpack

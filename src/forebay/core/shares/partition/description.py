@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from forebay.core.shares.partition.transitions import ACQUIRED, ARCHIVING
+from forebay.core.shares.partition.record_states import ACQUIRED, ARCHIVING
 from forebay.core.shares.partition.window import Window
 
 

@@ -1,7 +1,7 @@
 """A share partition: what the leader of a topic partition knows of one share group's deliveries from it.
 
 The window (window.py) has a state for every offset from the start offset (everything below is finished) to
-the end offset (nothing above was ever acquired). The ways from state to state are a table (transitions.py).
+the end offset (nothing above was ever acquired). The ways from state to state are a table (record_states.py).
 
 What is persisted, and when (writes.py):
 
@@ -45,8 +45,7 @@ from forebay.core.shares.partition.acknowledgements import AcknowledgeType, chec
 from forebay.core.shares.partition.acquired_ranges import Acquired, Demand, LogRead, choose
 from forebay.core.shares.partition.description import Description, describe
 from forebay.core.shares.partition.loading import loaded
-from forebay.core.shares.partition.settings import ShareSettings
-from forebay.core.shares.partition.transitions import (
+from forebay.core.shares.partition.record_states import (
     ACCEPT,
     ACQUIRE,
     ACQUIRED,
@@ -62,6 +61,7 @@ from forebay.core.shares.partition.transitions import (
     DeadLetterCause,
     Transition,
 )
+from forebay.core.shares.partition.settings import ShareSettings
 from forebay.core.shares.partition.window import Span
 from forebay.core.shares.partition.writes import StateRange, StateWrite, Writes
 from forebay.errors import ErrorCode

@@ -18,7 +18,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from operator import attrgetter
 
-from forebay.core.shares.partition.transitions import (
+from forebay.core.shares.partition.record_states import (
     ACQUIRED,
     AVAILABLE,
     FINISHED,

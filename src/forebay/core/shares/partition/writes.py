@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from forebay.core.shares.partition.transitions import ACQUIRED, AVAILABLE, RecordState
+from forebay.core.shares.partition.record_states import ACQUIRED, AVAILABLE, RecordState
 from forebay.core.shares.partition.window import Span, Window
 
 

@@ -1,4 +1,7 @@
-"""What a partition knows of its own fold, while it is closed to new messages (`core/cluster/folding.py`)."""
+"""What a partition knows of its own fold while it is closed to new messages.
+
+`core/cluster/fewer_partitions.py` says what a fold is.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from forebay.core.partition.admission import (
+from forebay.core.partition.producer_admission import (
     APPEND,
     VERIFY,
     Decision,

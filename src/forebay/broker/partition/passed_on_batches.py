@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from forebay.broker.partition.fold import FoldedInto
+from forebay.broker.partition.fold_state import FoldedInto
 from forebay.broker.partition.partition import Partition
 from forebay.core.cluster.image import TopicImage
 from forebay.core.cluster.topic_folds import Stop
-from forebay.core.partition.admission import VERIFY, Refused, admit
 from forebay.core.partition.aliases import named_by, under_alias
-from forebay.core.partition.folded import PassOn, assumed_state, decide_closed, takes, whole_header
+from forebay.core.partition.closed_partition import PassOn, assumed_state, decide_closed, takes, whole_header
+from forebay.core.partition.producer_admission import VERIFY, Refused, admit
 from forebay.core.partition.record_rules import Examined
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import BatchHeader, read_header

@@ -25,7 +25,7 @@ from forebay.broker.cluster.peers import Peers
 from forebay.broker.partition.partition import Partition
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.telemetry.metrics import Metrics
-from forebay.broker.views.fill import Fill
+from forebay.broker.views.fill_position import Fill
 from forebay.broker.worker_threads import LazyThreads
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState

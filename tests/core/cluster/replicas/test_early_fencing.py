@@ -19,8 +19,8 @@ from forebay.core.cluster.image import (
     TopicPut,
     TopicRecord,
 )
-from forebay.core.cluster.replicas.failovers import Failover, decode_failovers, encode_failovers
-from forebay.core.cluster.replicas.verdicts import leads, obstacle, turn
+from forebay.core.cluster.replicas.early_fencing import leads, obstacle, turn
+from forebay.core.cluster.replicas.failover_times import Failover, decode_failovers, encode_failovers
 from forebay.errors import ProtocolError
 from support.machines.partition_states import NODES, TOPIC_ID, partition
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.config import BrokerConfig, broker_config
+from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, alter_configs, replace_configs
 from forebay.core.cluster.image import (
     ALL_BROKERS,
     BrokerPut,
@@ -14,7 +15,6 @@ from forebay.core.cluster.image import (
     ConfigPut,
 )
 from forebay.core.cluster.resources import ResourceType
-from forebay.core.cluster.settings import Alteration, AlterOp, Resource, alter_configs, replace_configs
 from forebay.core.cluster.topics import NewTopic, create_topic
 from forebay.errors import ErrorCode, KafkaError
 

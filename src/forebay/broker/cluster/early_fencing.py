@@ -18,7 +18,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from forebay.broker.background import Background
-from forebay.broker.cluster.failovers import FailoverTimes
+from forebay.broker.cluster.failover_times import FailoverTimes
 from forebay.broker.cluster.held_lease import HeldLease
 from forebay.broker.cluster.peer_watch import Suspicion
 from forebay.broker.live_config import LiveConfig
@@ -27,7 +27,7 @@ from forebay.coordination.keys import Keys
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Compare, Delete, Put, Store, StoreError
 from forebay.core.cluster.image import BrokerRegistration, ClusterImage
-from forebay.core.cluster.replicas.verdicts import obstacle, turn
+from forebay.core.cluster.replicas.early_fencing import obstacle, turn
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,9 @@ from random import Random
 import pytest
 
 from forebay.core.cluster.topic_folds import GENERATIONS_END
-from forebay.core.partition.admission import APPEND, Refused, Repeats, admit
 from forebay.core.partition.aliases import PRODUCER_IDS_END, alias_of, named_by, under_alias
 from forebay.core.partition.batch_rules import AppendPolicy, ClosedPartition, validate
-from forebay.core.partition.folded import (
+from forebay.core.partition.closed_partition import (
     OUT_OF_PLACE,
     PassOn,
     aliased,
@@ -19,6 +18,7 @@ from forebay.core.partition.folded import (
     decide_closed,
     whole_header,
 )
+from forebay.core.partition.producer_admission import APPEND, Refused, Repeats, admit
 from forebay.core.partition.producer_table import ProducerTable
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import (

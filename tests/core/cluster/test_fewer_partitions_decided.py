@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from forebay.config import BrokerConfig, broker_config
-from forebay.core.cluster.folding import REMOVED_AT_ONCE_MAX, FoldRequest, remove_closed, set_partitions
+from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, alter_configs
+from forebay.core.cluster.fewer_partitions import (
+    REMOVED_AT_ONCE_MAX,
+    FoldRequest,
+    remove_closed,
+    set_partitions,
+)
 from forebay.core.cluster.image import (
     PartitionDeleted,
     PartitionPut,
@@ -16,7 +22,6 @@ from forebay.core.cluster.image import (
 )
 from forebay.core.cluster.image_text import decode_topic, encode_topic
 from forebay.core.cluster.resources import ResourceType
-from forebay.core.cluster.settings import Alteration, AlterOp, Resource, alter_configs
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from support.brokers.folded_images import ENDS, NOW_MS, TOPIC_ID, emptied, folded, topic_of, with_topic
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.broker.cluster import peer_watch, verdicts
+from forebay.broker.cluster import early_fencing, peer_watch
 from forebay.coordination.store import Compare
 from forebay.errors import KafkaError
 
@@ -15,8 +15,8 @@ def count_time_outs_as_refusals(patch: pytest.MonkeyPatch) -> None:
 
 def end_any_registration_of_the_broker(patch: pytest.MonkeyPatch) -> None:
     """The registration that is ended need not be the one that was watched."""
-    patch.setattr(verdicts, "registration_unchanged", lambda *_: Compare.absent("/nothing"))
+    patch.setattr(early_fencing, "registration_unchanged", lambda *_: Compare.absent("/nothing"))
 
 
 def judge_without_a_bound(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(verdicts, "free_place", lambda taken, prefix, _: f"{prefix}{len(taken)}")
+    patch.setattr(early_fencing, "free_place", lambda taken, prefix, _: f"{prefix}{len(taken)}")

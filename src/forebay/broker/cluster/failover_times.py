@@ -11,8 +11,13 @@ from forebay.broker.telemetry.metrics import Metrics
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Compare, Put, Store, StoreError
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.cluster.replicas.failovers import KEPT_MAX, Failover, decode_failovers, encode_failovers
-from forebay.core.cluster.replicas.verdicts import leads
+from forebay.core.cluster.replicas.early_fencing import leads
+from forebay.core.cluster.replicas.failover_times import (
+    KEPT_MAX,
+    Failover,
+    decode_failovers,
+    encode_failovers,
+)
 from forebay.errors import ProtocolError
 
 log = logging.getLogger(__name__)
