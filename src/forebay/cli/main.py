@@ -30,6 +30,7 @@ VERBS = {
     "dead-letter": "forebay.cli.dead_letter.commands:dead_letter",
     "delay": "forebay.cli.delay.commands:delay",
     "config": "forebay.cli.config:config",
+    "user": "forebay.cli.user.commands:user",
     "cluster": "forebay.cli.cluster.commands:cluster",
     "pipeline": "forebay.cli.pipeline.commands:pipeline",
     "log": "forebay.cli.log:log",

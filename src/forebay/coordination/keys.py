@@ -10,6 +10,7 @@
   configs/topics/<name>   settings of a topic
   configs/brokers/<id>    settings of a broker, or of all under "default"
   configs/groups/<id>     settings of a group; what is not allowed in a URL's path is written as there
+  users/<name>            SCRAM keys of a user; the name is written as in a URL's path
   node-ids/<id>           numbers of brokers that are taken, whether the broker runs or not
   producer-ids            the first producer id that is not yet given out
   verdicts/<id>/<n>       a broker was counted as dead because it refused connections; gone after a minute
@@ -75,9 +76,20 @@ class Keys:
     def state(self, topic_id: bytes, partition: int) -> str:
         return f"{self.states(topic_id)}{partition}"
 
+    def user(self, name: str) -> str:
+        return f"{self.root}users/{quote(name, safe='')}"
+
     def config(self, owner: ConfigOwner, name: str) -> str:
         # A group's id may hold any character, a slash too.
         return f"{self.root}configs/{owner.value}/{quote(name, safe='')}"
+
+    @staticmethod
+    def user_name(part: str) -> str:
+        """The name of a user, from the last part of its key."""
+        try:
+            return unquote(part, errors="strict")
+        except UnicodeDecodeError:
+            raise ProtocolError(f"the stored key of a user cannot be read: {part!r}") from None
 
     @staticmethod
     def config_name(part: str) -> str:

@@ -22,6 +22,8 @@ from forebay.core.cluster.image import (
     TopicDeleted,
     TopicPut,
 )
+from forebay.core.cluster.user_image import UserDeleted, UserPut
+from forebay.core.cluster.user_text import decode_user, encode_user
 from forebay.core.cluster.view_image import ViewDeleted, ViewPut
 from forebay.errors import ProtocolError
 
@@ -50,6 +52,8 @@ def _put_change(keys: Keys, item: KeyValue) -> Change | None:
             return TopicPut(record=image_text.decode_topic(name, item.value), revision=item.mod_revision)
         case ("views", name):
             return ViewPut(view=image_text.decode_view(name, item.value, item.mod_revision))
+        case ("users", part):
+            return UserPut(user=decode_user(keys.user_name(part), item.value, item.mod_revision))
         case ("state", topic_id, index):
             return PartitionPut(
                 topic_id=image_text.parse_topic_id(topic_id),
@@ -75,6 +79,8 @@ def _delete_change(keys: Keys, key: str) -> Change | None:
             return TopicDeleted(name=name)
         case ("views", name):
             return ViewDeleted(name=name)
+        case ("users", part):
+            return UserDeleted(name=keys.user_name(part))
         case ("configs", kind, part) if kind in _OWNERS:
             return ConfigPut(owner=_OWNERS[kind], name=keys.config_name(part), overrides={})
         case ("brokers", broker_id):
@@ -139,6 +145,10 @@ class Writes:
             case ConfigPut(owner=owner, name=name, overrides=overrides):
                 revision = self._image.config(owner, name).revision
                 self._put_or_delete(keys.config(owner, name), overrides, revision)
+            case UserPut(user=user):
+                self._put(keys.user(user.name), encode_user(user), self._user_revision(user.name))
+            case UserDeleted(name=name):
+                self._delete(keys.user(name), self._user_revision(name))
             case BrokerPut() | BrokerDeleted() | ControllerPut():
                 raise AssertionError("a broker registers and is elected by itself, under its lease")
 
@@ -169,6 +179,10 @@ class Writes:
     def _view_revision(self, name: str) -> int:
         view = self._image.views.get(name) or self._image.fills.get(name)
         return 0 if view is None else view.revision
+
+    def _user_revision(self, name: str) -> int:
+        user = self._image.users.get(name)
+        return 0 if user is None else user.revision
 
     def _put_state(self, topic_id: bytes, state: PartitionState) -> None:
         topic = self._image.topic_by_id(topic_id)

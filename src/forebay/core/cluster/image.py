@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from forebay.core.cluster.topic_folds import Folding, Stop
+from forebay.core.cluster.user_image import UserDeleted, UserImage, UserPut, UsersDraft
 from forebay.core.cluster.view_image import ViewDeleted, ViewImage, ViewPut, ViewsDraft
 
 NO_LEADER = -1
@@ -211,6 +212,8 @@ Change = (
     | ControllerPut
     | ViewPut
     | ViewDeleted
+    | UserPut
+    | UserDeleted
 )
 
 
@@ -230,6 +233,8 @@ class ClusterImage:
     """Materialized views: topics that brokers fill, by name."""
     view_names: Mapping[bytes, str] = field(default_factory=dict)
     """View id to name, of both."""
+    users: Mapping[str, UserImage] = field(default_factory=dict)
+    """Those who may log in, by name."""
     controller: int = NO_CONTROLLER
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
@@ -280,6 +285,7 @@ class _Draft:
         self._image = image
         self._controller = image.controller
         self._views = ViewsDraft(image.views, image.fills, image.view_names)
+        self._users = UsersDraft(image.users)
         self._brokers: dict[int, BrokerRegistration] | None = None
         self._topics: dict[str, TopicImage] | None = None
         self._names: dict[bytes, str] | None = None
@@ -306,6 +312,8 @@ class _Draft:
                 self._controller = broker_id
             case ViewPut() | ViewDeleted():
                 self._views.apply(change)
+            case UserPut() | UserDeleted():
+                self._users.apply(change)
 
     def finish(self, revision: int) -> ClusterImage:
         for name, states in self._partitions.items():
@@ -324,6 +332,7 @@ class _Draft:
             views=self._views.views,
             fills=self._views.fills,
             view_names=self._views.names,
+            users=self._users.users,
             controller=self._controller,
         )
 

@@ -1,0 +1,1 @@
+"""`forebay user`: who may log in."""

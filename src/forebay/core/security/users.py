@@ -1,0 +1,122 @@
+"""Changes of users: what AlterUserScramCredentials asks for, checked and planned.
+
+A client sends the salted password, never the password. The keys that are stored are derived from it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from forebay.core.cluster.image import Change, ClusterImage
+from forebay.core.cluster.user_image import ScramCredential, UserDeleted, UserImage, UserPut
+from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.sasl.scram import BY_CODE, ITERATIONS_MAX, ITERATIONS_MIN, ScramMechanism
+
+NAME_CHARS_MAX = 256
+SALT_BYTES_MAX = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upsertion:
+    mechanism: int
+    iterations: int
+    salt: bytes = field(repr=False)
+    salted_password: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserAlteration:
+    """All that one request says about one user."""
+
+    name: str
+    deletions: Sequence[int] = ()
+    """Codes of mechanisms."""
+    upsertions: Sequence[Upsertion] = ()
+
+
+def new_credential(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> ScramCredential:
+    """From a password that is at hand. Slow, as it has to be."""
+    salted = mechanism.salted_password(password, salt, iterations)
+    return _credential(mechanism, salt, salted, iterations)
+
+
+def alter_user(image: ClusterImage, alteration: UserAlteration) -> list[Change]:
+    """The changes; raises KafkaError and changes nothing if any part cannot be."""
+    name, user = alteration.name, image.users.get(alteration.name)
+    check_name(name)
+    codes = [*alteration.deletions, *(each.mechanism for each in alteration.upsertions)]
+    if len(set(codes)) != len(codes):
+        raise KafkaError(
+            ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+        )
+    credentials = dict(user.credentials) if user is not None else {}
+    for code in alteration.deletions:
+        if credentials.pop(_mechanism(code), None) is None:
+            raise KafkaError(
+                ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+            )
+    for each in alteration.upsertions:
+        mechanism = _mechanism(each.mechanism)
+        _check(mechanism, each)
+        credentials[mechanism] = _credential(mechanism, each.salt, each.salted_password, each.iterations)
+    return put_or_delete(image, name, credentials)
+
+
+def put_or_delete(
+    image: ClusterImage, name: str, credentials: dict[ScramMechanism, ScramCredential]
+) -> list[Change]:
+    if credentials:
+        return [UserPut(user=UserImage(name=name, credentials=credentials))]
+    return [UserDeleted(name=name)] if name in image.users else []
+
+
+def check_name(name: str) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if len(name) > NAME_CHARS_MAX or not name.isprintable():
+        raise KafkaError(
+            ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            f"a user's name has at most {NAME_CHARS_MAX} characters, all of them printable",
+        )
+
+
+def described(image: ClusterImage, name: str) -> list[tuple[int, int]]:
+    """The code of each mechanism that a user may log in by, and its iterations; raises KafkaError."""
+    user = image.users.get(name)
+    if user is None:
+        raise KafkaError(
+            ErrorCode.RESOURCE_NOT_FOUND,
+            f"Attempt to describe a user credential that does not exist: {name}",
+        )
+    return sorted((each.code, credential.iterations) for each, credential in user.credentials.items())
+
+
+def _mechanism(code: int) -> ScramMechanism:
+    mechanism = BY_CODE.get(code)
+    if mechanism is None:
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"Unknown SCRAM mechanism: {code}")
+    return mechanism
+
+
+def _check(mechanism: ScramMechanism, wanted: Upsertion) -> None:
+    problem = None
+    if wanted.iterations < ITERATIONS_MIN:
+        problem = f"Too few iterations: {wanted.iterations}, the least are {ITERATIONS_MIN}"
+    elif wanted.iterations > ITERATIONS_MAX:
+        problem = f"Too many iterations: {wanted.iterations}, the most are {ITERATIONS_MAX}"
+    elif not 1 <= len(wanted.salt) <= SALT_BYTES_MAX:
+        problem = f"the salt has {len(wanted.salt)} bytes, use 1 to {SALT_BYTES_MAX}"
+    elif len(wanted.salted_password) != mechanism.key_bytes:
+        problem = f"a salted password of {mechanism.sasl_name} has {mechanism.key_bytes} bytes"
+    if problem is not None:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, problem)
+
+
+def _credential(mechanism: ScramMechanism, salt: bytes, salted: bytes, iterations: int) -> ScramCredential:
+    return ScramCredential(
+        salt=bytes(salt),
+        stored_key=mechanism.stored_key(bytes(salted)),
+        server_key=mechanism.server_key(bytes(salted)),
+        iterations=iterations,
+    )
