@@ -20,13 +20,13 @@ from forebay.coordination.metadata import (
 from forebay.coordination.store import Delete, Put, StoreError
 from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, alter_configs
 from forebay.core.cluster.image import (
-    BrokerRegistration,
     Change,
     ClusterImage,
     ConfigOwner,
     PartitionPut,
     PartitionState,
 )
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.resources import ResourceType
 from forebay.core.cluster.topics import NewTopic, create_partitions, create_topic, delete_topic
 from forebay.errors import ErrorCode, KafkaError, ProtocolError

@@ -25,7 +25,8 @@ from forebay.coordination.store import (
     StoreError,
     TxnResult,
 )
-from forebay.core.cluster.image import NO_CONTROLLER, BrokerRegistration, Change, ClusterImage, PartitionPut
+from forebay.core.cluster.image import NO_CONTROLLER, Change, ClusterImage, PartitionPut
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.topics import NewTopic, create_topic, delete_topic
 from support.brokers.followed import KEYS, following
 from support.brokers.local_cluster import eventually

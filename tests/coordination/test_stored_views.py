@@ -9,8 +9,9 @@ import pytest
 
 from forebay.config import broker_config
 from forebay.coordination.metadata import Plan, load, register_broker
-from forebay.core.cluster.image import BrokerRegistration, Change, ClusterImage, PartitionPut, PartitionState
+from forebay.core.cluster.image import Change, ClusterImage, PartitionPut, PartitionState
 from forebay.core.cluster.image_text import decode_view, encode_view
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.topics import NewTopic, create_partitions, create_topic, delete_topic
 from forebay.core.views.catalog import NewView, create_view, delete_view, materialize_view
 from forebay.errors import ErrorCode, KafkaError

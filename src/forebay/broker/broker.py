@@ -126,15 +126,16 @@ def _new_cluster_id(entropy: Callable[[int], bytes]) -> str:
 
 async def serve(node: Node, on_ready: Callable[[Address], None], stopping: asyncio.Event) -> None:
     """From joining the cluster to leaving it."""
-    listener = node.config.node.listeners[0]
-    address = node.server.listen(listener.host, listener.port)
+    listeners = node.config.node.listeners
+    node.server.listen(listeners.all)
+    addresses = node.server.addresses
     if node.config.node.metrics is not None:
         await node.exporter.start(*node.config.node.metrics)
     async with asyncio.TaskGroup() as tasks:
         node.background.open(tasks)
         tracking = node.background.need(node.metadata.follow, "following the cluster's metadata")
         node.follow_metadata()
-        await node.membership.join(address)
+        await node.membership.join(addresses)
         node.groups.coordinator.follow()
         node.transactions.coordinator.follow()
         watching = node.background.keep(node.dead_letter_watch.run, "looking for dead letters that wait")
@@ -148,7 +149,7 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
             node.background.keep(node.controller.run, "being the controller"),
         ]
         node.server.start()
-        on_ready(address)
+        on_ready(addresses[listeners.all[0].name])
         await stopping.wait()
         for task in leaving_first:
             task.cancel()

@@ -113,8 +113,8 @@ class Node:
             settings=base.settings,
             metadata=self.metadata,
             lease=self.lease,
-            network=base.ports.network,
-            own_address=lambda: self.server.address,
+            dialing=base.dialing,
+            own_address=lambda: self.server.addresses[self.config.node.listeners.inter_broker.name],
         )
         self.handovers = Handovers(self.peers, self.background)
         self.membership = Membership(

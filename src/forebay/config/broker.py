@@ -26,7 +26,7 @@ from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.replication import ReplicationConfig, replication_config
 from forebay.config.keys.share_coordinator import ShareCoordinatorConfig
 from forebay.config.keys.transaction import TransactionsConfig
-from forebay.config.listeners import Listener, parse_address, parse_listeners
+from forebay.config.listeners import ListenersConfig, listeners_config, parse_address
 from forebay.config.lookup import broker_definition
 from forebay.config.settings_group import read_group
 from forebay.config.values import Source, Value
@@ -47,8 +47,7 @@ class NodeConfig:
     """None in a cluster where none was given: then the broker is assigned one."""
     rack: str | None
     data_dir: Path
-    listeners: tuple[Listener, ...]
-    advertised: Listener | None
+    listeners: ListenersConfig
     log_format: str
     metrics: tuple[str, int] | None
     """Where metrics are served."""
@@ -151,13 +150,11 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
 
 
 def _node(values: Mapping[str, Any], *, assigned: bool) -> NodeConfig:
-    advertised = parse_listeners(values["advertised.listeners"])
     return NodeConfig(
         node_id=values["node.id"] if assigned or not values["forebay.cluster"] else None,
         rack=values["broker.rack"] or None,
         data_dir=Path(values["log.dirs"][0]),
-        listeners=parse_listeners(values["listeners"]),
-        advertised=advertised[0] if advertised else None,
+        listeners=listeners_config(values),
         log_format=values["forebay.log.format"],
         metrics=parse_address(values["forebay.metrics.listener"])
         if values["forebay.metrics.listener"]

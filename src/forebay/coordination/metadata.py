@@ -28,8 +28,9 @@ from forebay.coordination.store import (
     Target,
 )
 from forebay.coordination.translate import Writes, changes_of_events, changes_of_range
-from forebay.core.cluster.image import BrokerRegistration, Change, ClusterImage, PartitionPut
+from forebay.core.cluster.image import Change, ClusterImage, PartitionPut
 from forebay.core.cluster.image_text import encode_broker
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.partition.aliases import PRODUCER_IDS_END
 
 Plan = Callable[[ClusterImage], Sequence[Change]]

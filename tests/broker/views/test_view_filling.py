@@ -223,10 +223,16 @@ def _is_even(value: bytes | None) -> bool:
 
 
 def test_a_broker_that_cannot_reach_the_address_it_advertises_fills_all_the_same(tmp_path: Path) -> None:
-    elsewhere = {"advertised.listeners": "PLAINTEXT://192.0.2.1:9", "listeners": "PLAINTEXT://0.0.0.0:0"}
+    elsewhere = {
+        "advertised.listeners": "PLAINTEXT://192.0.2.1:9",
+        "listeners": "PLAINTEXT://0.0.0.0:0",
+        "forebay.allow.insecure": "true",
+    }
     with (
         local_broker(tmp_path / "data", elsewhere) as broker,
-        WireClient(f"127.0.0.1:{broker.on_loop(lambda node: node.server.address[1])}") as client,
+        WireClient(
+            f"127.0.0.1:{broker.on_loop(lambda node: node.server.addresses['PLAINTEXT'][1])}"
+        ) as client,
     ):
         create(client, "source")
         materialize(client, "even", "source", EVEN)

@@ -9,11 +9,11 @@ from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, a
 from forebay.core.cluster.image import (
     ALL_BROKERS,
     BrokerPut,
-    BrokerRegistration,
     ClusterImage,
     ConfigOwner,
     ConfigPut,
 )
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.resources import ResourceType
 from forebay.core.cluster.topics import NewTopic, create_topic
 from forebay.errors import ErrorCode, KafkaError

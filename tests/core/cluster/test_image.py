@@ -15,7 +15,6 @@ from forebay.core.cluster.image import (
     NO_CONTROLLER,
     BrokerDeleted,
     BrokerPut,
-    BrokerRegistration,
     Change,
     ClusterImage,
     ConfigOwner,
@@ -27,6 +26,7 @@ from forebay.core.cluster.image import (
     TopicPut,
     TopicRecord,
 )
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.errors import ProtocolError
 
 ID_1, ID_2 = bytes(15) + b"\x01", bytes(15) + b"\x02"

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.core.cluster.image import BrokerPut, BrokerRegistration, ClusterImage, TopicPut, TopicRecord
+from forebay.core.cluster.image import BrokerPut, ClusterImage, TopicPut, TopicRecord
 from forebay.core.cluster.placement import Assignment, level_leaders, place
+from forebay.core.cluster.registration import BrokerRegistration
 
 
 def cluster(racks: Sequence[str | None], *, first: int = 1) -> ClusterImage:

@@ -10,7 +10,6 @@ import pytest
 from forebay.config import BrokerConfig, broker_config
 from forebay.core.cluster.image import (
     BrokerPut,
-    BrokerRegistration,
     Change,
     ClusterImage,
     ConfigOwner,
@@ -18,6 +17,7 @@ from forebay.core.cluster.image import (
     TopicDeleted,
     TopicPut,
 )
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.topics import (
     INTERNAL_TOPICS,
     NAME_LENGTH_MAX,

@@ -6,7 +6,6 @@ from forebay.config import BrokerConfig
 from forebay.core.cluster.fewer_partitions import FoldRequest, remove_closed, set_partitions
 from forebay.core.cluster.image import (
     BrokerPut,
-    BrokerRegistration,
     ClusterImage,
     ConfigOwner,
     ConfigPut,
@@ -15,6 +14,7 @@ from forebay.core.cluster.image import (
     TopicRecord,
 )
 from forebay.core.cluster.more_partitions import settle
+from forebay.core.cluster.registration import BrokerRegistration
 
 TOPIC_ID = bytes(range(16))
 NOW_MS = 1_800_000_000_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from forebay.core.cluster.image import (
     BrokerPut,
-    BrokerRegistration,
     ClusterImage,
     ConfigOwner,
     ConfigPut,
@@ -13,6 +12,7 @@ from forebay.core.cluster.image import (
     TopicPut,
     TopicRecord,
 )
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.controller import departure
 from forebay.core.cluster.replicas.isr_changes import MAJORITY
 

@@ -1,10 +1,24 @@
-"""The addresses of brokers, as this broker gives them to clients."""
+"""The addresses of brokers as clients are given them: those of the listener that a client came by."""
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.ports import Address
+from forebay.config import Listener
 from forebay.coordination.metadata import Metadata
+
+
+class Caller(Protocol):
+    """What is known of the way a client came: its `Connection`."""
+
+    @property
+    def listener(self) -> Listener: ...
+
+    @property
+    def local(self) -> Address:
+        """The address at this end of the client's connection."""
 
 
 class Addresses:
@@ -19,23 +33,29 @@ class Addresses:
         image = self._metadata.image
         return image.controller if image.controller in image.brokers else self._node_id
 
-    def address_for(self, local: Address) -> Address:
-        """Where a client reaches this broker: the advertised address, or else `local`, the address at this
-        end of the client's connection."""
-        advertised = self._settings.current.node.advertised
-        return (advertised.host, advertised.port) if advertised else local
+    def address_for(self, caller: Caller) -> Address:
+        """Where a client reaches this broker: the advertised address of the listener that it came by, or else
+        the address at this end of its connection."""
+        advertised = self._settings.current.node.listeners.advertised.get(caller.listener.name)
+        return (advertised.host, advertised.port) if advertised else caller.local
 
-    def addresses_for(self, local: Address) -> list[tuple[int, str, int, str | None]]:
-        """Id, host, port and rack of every live broker, and of this one in any case.
+    def addresses_for(self, caller: Caller) -> list[tuple[int, str, int, str | None]]:
+        """Id, host, port and rack of every live broker that has this listener, and of this one in any case.
 
         Clients forget brokers that are not listed. While all leases have ended, because etcd was away, a list
         without the broker that answers would be empty, and the client would have no broker to ask again.
         """
-        node_id = self._node_id
+        node_id, name = self._node_id, caller.listener.name
         others = [
-            (each.id, each.host, each.port, each.rack)
+            (each.id, *address, each.rack)
             for each in self._metadata.image.brokers.values()
-            if each.id != node_id
+            if each.id != node_id and (address := each.address_of(name)) is not None
         ]
-        own = (node_id, *self.address_for(local), self._settings.current.node.rack)
+        own = (node_id, *self.address_for(caller), self._settings.current.node.rack)
         return sorted([own, *others])
+
+    def hidden_from(self, caller: Caller) -> set[int]:
+        """The live brokers that a client cannot be sent to, because they lack the listener it came by."""
+        node_id, name = self._node_id, caller.listener.name
+        brokers = self._metadata.image.brokers.values()
+        return {each.id for each in brokers if each.id != node_id and each.address_of(name) is None}

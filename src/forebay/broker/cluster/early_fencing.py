@@ -26,7 +26,8 @@ from forebay.broker.telemetry.metrics import Metrics
 from forebay.coordination.keys import Keys
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import Compare, Delete, Put, Store, StoreError
-from forebay.core.cluster.image import BrokerRegistration, ClusterImage
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.early_fencing import obstacle, turn
 
 log = logging.getLogger(__name__)

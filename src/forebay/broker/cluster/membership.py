@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from forebay.broker.cluster.departure import Departure
 from forebay.broker.cluster.held_lease import HeldLease
@@ -30,18 +30,19 @@ from forebay.broker.live_config import LiveConfig
 from forebay.broker.ports import Address
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
+from forebay.config.listeners import EVERY_INTERFACE
 from forebay.coordination.metadata import Metadata, register_broker
 from forebay.coordination.store import Compare, Delete, Lease, Put, Store, StoreClosed, StoreError
 from forebay.core.cluster.config_changes import taken_back
-from forebay.core.cluster.image import BrokerRegistration, ClusterImage
+from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.image_text import decode_broker
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ConfigError
 from forebay.storage.datadir import DataDir
 
 log = logging.getLogger(__name__)
 
-_EVERY_INTERFACE = ("", "0.0.0.0", "::")
 _RETRY_S = 0.5
 _FAREWELL_S = 4.0
 _REVOKE_S = 1.0
@@ -82,25 +83,37 @@ class Membership:
         self.rejoined = Signal[[]]()
         """Sent when this broker has registered again after it lost its lease."""
 
-    async def join(self, address: Address) -> None:
-        """Register, so that this broker is given work; returns when its own image shows it."""
+    async def join(self, addresses: Mapping[str, Address]) -> None:
+        """Register, so that this broker is given work; returns when its own image shows it.
+
+        `addresses` has what each listener is bound to.
+        """
         node = self._settings.current.node
-        host, port = (node.advertised.host, node.advertised.port) if node.advertised else address
-        if host in _EVERY_INTERFACE and not self._settings.current.cluster.embedded:
-            raise ConfigError(
-                f"other brokers cannot reach this one at {host}: set advertised.listeners to its address"
-            )
+        told = {name: self._told(name, address) for name, address in addresses.items()}
+        host, port = told[node.listeners.inter_broker.name]
         self._registration = BrokerRegistration(
             id=self._node_id,
             host=host,
             port=port,
             rack=node.rack,
             directory=self._data.directory_id,
+            listeners=tuple((name, *address) for name, address in told.items()),
         )
         await self._await_predecessor(self._registration)
         await self._own_up()
         await self._register()
         await self._metadata.change(lambda image: taken_back(image, self._settings.current, self._node_id))
+
+    def _told(self, name: str, bound: Address) -> Address:
+        """What others are told of a listener."""
+        advertised = self._settings.current.node.listeners.advertised.get(name)
+        host, port = (advertised.host, advertised.port) if advertised else bound
+        if host in EVERY_INTERFACE and not self._settings.current.cluster.embedded:
+            raise ConfigError(
+                f"others cannot reach this broker at {host}: add {name}://, with an address that they can "
+                "reach, to advertised.listeners"
+            )
+        return host, port
 
     async def keep(self) -> None:
         """Register again whenever the lease was lost, or the registration was ended."""

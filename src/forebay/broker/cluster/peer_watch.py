@@ -20,8 +20,9 @@ from typing import TypeAlias
 
 from forebay.broker.background import Background
 from forebay.broker.cluster.peer_connection import PeerConnection, PeerRefused
-from forebay.broker.ports import Network
-from forebay.core.cluster.image import BrokerRegistration, ClusterImage
+from forebay.broker.cluster.peer_dialing import PeerDialing
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.errors import KafkaError
 
 _ANSWER_BYTES_MAX = 1 << 20
@@ -57,13 +58,13 @@ class PeerWatch:
         self,
         *,
         node_id: int,
-        network: Network,
+        dialing: PeerDialing,
         judge: Judge,
         background: Background,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._node_id = node_id
-        self._network = network
+        self._dialing = dialing
         self._judge = judge
         self._background = background
         self._loop = loop
@@ -154,10 +155,8 @@ class PeerWatch:
         return False
 
     async def _open(self, peer: BrokerRegistration) -> PeerConnection:
-        return await PeerConnection.open(
-            self._network.connect,
-            peer.host,
-            peer.port,
+        return await self._dialing.open(
+            peer,
             client_id=f"forebay-replica-{self._node_id}",
             response_bytes_max=_ANSWER_BYTES_MAX,
         )

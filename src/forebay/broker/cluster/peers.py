@@ -22,10 +22,12 @@ from typing import TypeAlias
 
 from forebay.broker.cluster.held_lease import HeldLease
 from forebay.broker.cluster.peer_connection import TIMEOUT_S, PeerConnection
+from forebay.broker.cluster.peer_dialing import PeerDialing
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.ports import Address, Network
+from forebay.broker.ports import Address
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.image import BrokerRegistration, ClusterImage
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import Request, Response
 from forebay.wire.frames import read_request_header
@@ -98,7 +100,7 @@ class Peers:
         settings: LiveConfig,
         metadata: Metadata,
         lease: HeldLease,
-        network: Network,
+        dialing: PeerDialing,
         own_address: Callable[[], Address] | None = None,
     ) -> None:
         """`own_address`: where this broker listens. Where others reach it need not be reachable from here."""
@@ -107,7 +109,7 @@ class Peers:
         self._settings = settings
         self._metadata = metadata
         self._lease = lease
-        self._network = network
+        self._dialing = dialing
         self._lines: dict[tuple[int, int], _Line] = {}
         self._opened = 0
         self._heard: dict[int, tuple[int, int]] = {}
@@ -128,16 +130,15 @@ class Peers:
 
     async def _open(self, registration: BrokerRegistration) -> PeerConnection:
         self._opened += 1
-        host, port = registration.host, registration.port
+        address = None
         if registration.id == self._node_id and self._own_address is not None:
             host, port = self._own_address()
-            host = _LOOPBACK.get(host, host)
-        return await PeerConnection.open(
-            self._network.connect,
-            host,
-            port,
+            address = _LOOPBACK.get(host, host), port
+        return await self._dialing.open(
+            registration,
             client_id=self.client_id(self._opened),
             response_bytes_max=self._settings.current.socket.request_max_bytes,
+            address=address,
         )
 
     def client_id(self, number: int) -> str:

@@ -33,7 +33,7 @@ class Failover:
         )
         self.watch = PeerWatch(
             node_id=base.node_id,
-            network=base.ports.network,
+            dialing=base.dialing,
             judge=verdicts.consider,
             background=base.background,
             loop=base.loop,

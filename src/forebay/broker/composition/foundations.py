@@ -7,6 +7,7 @@ import asyncio
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.held_lease import HeldLease
+from forebay.broker.cluster.peer_dialing import PeerDialing
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.ports import Ports
 from forebay.broker.telemetry.metrics import Metrics
@@ -48,3 +49,4 @@ class Foundations:
         self.workers = WorkerThreads(self.loop, ports.executor(_UPKEEP_THREADS, "forebay-keep"))
         self.read_pool = ports.executor(_READING_THREADS, "forebay-read")
         self.lease = HeldLease()
+        self.dialing = PeerDialing(self.settings, ports.network)

@@ -52,7 +52,7 @@ class Replication:
                 settings=base.settings,
                 metadata=base.metadata,
                 lease=base.lease,
-                network=base.ports.network,
+                dialing=base.dialing,
                 appender=appender,
                 throttle=self.throttles.taking,
                 metrics=base.metrics,

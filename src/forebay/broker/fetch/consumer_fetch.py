@@ -41,9 +41,14 @@ class ConsumerFetch(Fetch):
     __slots__ = ("_any_replica", "_committed", "_early", "_seen")
 
     def __init__(
-        self, service: FetchService, request: FetchRequest, session: FetchContext, version: int
+        self,
+        service: FetchService,
+        request: FetchRequest,
+        session: FetchContext,
+        listener: str,
+        version: int,
     ) -> None:
-        super().__init__(service, request, session)
+        super().__init__(service, request, session, listener)
         self._committed = request.isolation_level == READ_COMMITTED
         self._any_replica = version >= ANY_REPLICA_FROM
         self._seen: dict[Partition, int] = {}

@@ -49,9 +49,14 @@ class ReplicaFetch(Fetch):
     __slots__ = ("_broker_epoch", "_context", "_follower", "_reply", "_timer")
 
     def __init__(
-        self, service: FetchService, request: FetchRequest, session: FetchContext, follower: int
+        self,
+        service: FetchService,
+        request: FetchRequest,
+        session: FetchContext,
+        listener: str,
+        follower: int,
     ) -> None:
-        super().__init__(service, request, session)
+        super().__init__(service, request, session, listener)
         self._follower = follower
         self._broker_epoch = request.replica_state.replica_epoch
         self._reply: Reply | None = None

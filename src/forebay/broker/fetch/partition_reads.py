@@ -14,6 +14,7 @@ from forebay.broker.fetch.service import FetchService
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.partition.partition import Partition
 from forebay.core.cluster.image import NO_LEADER
+from forebay.core.cluster.registration import addresses_by
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
 from forebay.core.views.catalog import named_topic
 from forebay.errors import ErrorCode, KafkaError, StorageError
@@ -37,10 +38,24 @@ _LOOK_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPO
 class Fetch(ABC):
     """One request. Derived classes say what may be read of a partition."""
 
-    __slots__ = ("_found", "_partitions", "_request", "_service", "_session", "_size", "_slices", "_urgent")
+    __slots__ = (
+        "_found",
+        "_listener",
+        "_partitions",
+        "_request",
+        "_service",
+        "_session",
+        "_size",
+        "_slices",
+        "_urgent",
+    )
 
-    def __init__(self, service: FetchService, request: FetchRequest, session: FetchContext) -> None:
+    def __init__(
+        self, service: FetchService, request: FetchRequest, session: FetchContext, listener: str
+    ) -> None:
+        """`listener` names what the client came by."""
         self._service = service
+        self._listener = listener
         self._request = request
         self._session = session
 
@@ -144,9 +159,11 @@ class Fetch(ABC):
     def _leaders(self, topics: dict[str | bytes, list[PartitionData]]) -> list[NodeEndpoint]:
         """Where the leaders are that the answer names (KIP-951): a client need not ask for them."""
         nodes = {data.current_leader.leader_id for found in topics.values() for data in found} - {-1}
+        if not nodes:
+            return []
         brokers = self._service.metadata.image.brokers
-        known = (brokers[node] for node in sorted(nodes) if node in brokers)
-        return [NodeEndpoint(node_id=b.id, host=b.host, port=b.port, rack=b.rack) for b in known]
+        found = addresses_by(self._listener, brokers, nodes)
+        return [NodeEndpoint(node_id=id, host=host, port=port, rack=rack) for id, host, port, rack in found]
 
     def _topic(self, topic: str | bytes, partitions: list[PartitionData]) -> FetchableTopicResponse:
         if isinstance(topic, bytes):

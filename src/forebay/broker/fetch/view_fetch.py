@@ -54,9 +54,14 @@ class ViewFetch(ConsumerFetch):
     __slots__ = ("_failures", "_is_copied", "_pending", "_reads", "_reserved", "_scans")
 
     def __init__(
-        self, service: FetchService, request: FetchRequest, session: FetchContext, version: int
+        self,
+        service: FetchService,
+        request: FetchRequest,
+        session: FetchContext,
+        listener: str,
+        version: int,
     ) -> None:
-        super().__init__(service, request, session, version)
+        super().__init__(service, request, session, listener, version)
         self._reads: dict[FetchTarget, ViewRead] = {}
         self._pending: list[Coroutine[None, None, None]] = []
         """What threads have to do before this fetch can go on."""

@@ -31,6 +31,6 @@ def handle(
         ),
         brokers=[
             wire.DescribeClusterBroker(broker_id=broker_id, host=host, port=port, rack=rack)
-            for broker_id, host, port, rack in addresses.addresses_for(context.connection.local)
+            for broker_id, host, port, rack in addresses.addresses_for(context.connection)
         ],
     )

@@ -36,6 +36,8 @@ class _View(NamedTuple):
     node_id: int
     config: BrokerConfig
     image: ClusterImage
+    listener: Listener
+    """The one that the client came by."""
     local: Address
     """The address that the client has connected to."""
     advertised: Address
@@ -50,8 +52,15 @@ def handle(
     context: RequestContext,
     request: wire.DescribeConfigsRequest,
 ) -> wire.DescribeConfigsResponse:
-    local = context.connection.local
-    view = _View(node_id, settings.current, metadata.image, local, addresses.address_for(local))
+    caller = context.connection
+    view = _View(
+        node_id,
+        settings.current,
+        metadata.image,
+        caller.listener,
+        caller.local,
+        addresses.address_for(caller),
+    )
     return wire.DescribeConfigsResponse(
         results=[_resource(view, request, resource) for resource in request.resources]
     )
@@ -139,13 +148,18 @@ def _of_brokers(view: _View, resource: wire.DescribeConfigsResource) -> list[Con
 
 
 def _own_settings(view: _View) -> list[ConfigEntry]:
-    """Addresses are shown as they are in force: the port that was chosen, and the address that this client
-    is told to connect to."""
-    listener = view.config.node.listeners[0]
+    """The addresses of the listener that the client came by are shown as they are in force: the port that was
+    chosen, and the address that this client is told to connect to."""
+    listeners, own = view.config.node.listeners, view.listener.name
     host, port = view.advertised
+    advertised = {**listeners.advertised, own: replace(view.listener, host=host, port=port)}
     in_force = {
-        "listeners": str(replace(listener, port=view.local[1])),
-        "advertised.listeners": str(Listener(name=listener.name, host=host, port=port)),
+        "listeners": ",".join(
+            str(replace(each, port=view.local[1]) if each.name == own else each) for each in listeners.all
+        ),
+        "advertised.listeners": ",".join(
+            str(advertised[each.name]) for each in listeners.all if each.name in advertised
+        ),
     }
     return [
         replace(entry, value=in_force.get(entry.name, entry.value)) for entry in describe_broker(view.config)

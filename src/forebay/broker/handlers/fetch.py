@@ -28,15 +28,15 @@ def handle(service: FetchService, context: RequestContext, request: FetchRequest
     )
     if session.error_code:
         return FetchResponse(error_code=session.error_code)
-    certain = service.lease.valid()
+    certain, listener = service.lease.valid(), context.connection.listener.name
     if follower < 0:
-        fetch = ConsumerFetch(service, request, session, context.api_version)
+        fetch = ConsumerFetch(service, request, session, listener, context.api_version)
         if not certain:
             return fetch.refuse()
         try:
             return fetch.start(context)
         except ViewNamed:
-            return ViewFetch(service, request, session, context.api_version).start(context)
+            return ViewFetch(service, request, session, listener, context.api_version).start(context)
     if not certain:
         return FetchResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    return ReplicaFetch(service, request, session, follower).start(context)
+    return ReplicaFetch(service, request, session, listener, follower).start(context)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay.broker.cluster.addresses import Addresses
+from forebay.broker.cluster.addresses import Addresses, Caller
 from forebay.broker.coordinators.groups import Groups
 from forebay.broker.coordinators.runtime import Coordinator as Runtime
 from forebay.broker.coordinators.share_coordinator import ShareStates
 from forebay.broker.coordinators.transactions import Transactions
 from forebay.broker.net.dispatch import RequestContext
-from forebay.broker.ports import Address
 from forebay.core.shares.coordinator.key import parse_coordinator_key
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import find_coordinator as wire
@@ -54,7 +53,7 @@ async def handle(
     async def find(key: str) -> wire.Coordinator:
         try:
             node_id = await leader(request.key_type, key)
-            host, port = _address(addresses, context.connection.local, node_id)
+            host, port = _address(addresses, context.connection, node_id)
         except KafkaError as error:
             return wire.Coordinator(
                 key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
@@ -74,10 +73,15 @@ async def handle(
     )
 
 
-def _address(addresses: Addresses, local: Address, node_id: int) -> tuple[str, int]:
-    for known, host, port, _ in addresses.addresses_for(local):
+def _address(addresses: Addresses, caller: Caller, node_id: int) -> tuple[str, int]:
+    for known, host, port, _ in addresses.addresses_for(caller):
         if known == node_id:
             return host, port
+    if node_id in addresses.hidden_from(caller):
+        raise KafkaError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            f"broker {node_id} coordinates it, and has no listener {caller.listener.name}",
+        )
     raise KafkaError(
         ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {node_id} coordinates it, but is not there; try again"
     )

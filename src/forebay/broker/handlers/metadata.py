@@ -24,6 +24,7 @@ _KEEP_BATCHES = "apache-kafka-java"
 """What the Java client calls itself."""
 _ASKS_AGAIN_S = 5.0
 """A producer that asks again so soon has messages for partitions that it was not shown."""
+_LISTENER_NOT_FOUND_FROM = 6
 
 
 def handle(
@@ -179,10 +180,13 @@ def _response(
     request: wire.MetadataRequest,
     topics: list[wire.MetadataResponseTopic],
 ) -> wire.MetadataResponse:
+    hidden = addresses.hidden_from(context.connection)
+    if hidden:
+        _hide(hidden, context, topics)
     return wire.MetadataResponse(
         brokers=[
             wire.MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in addresses.addresses_for(context.connection.local)
+            for node_id, host, port, rack in addresses.addresses_for(context.connection)
         ],
         cluster_id=image.cluster_id,
         controller_id=addresses.controller_id,
@@ -191,3 +195,15 @@ def _response(
             ON_CLUSTER, asked=request.include_cluster_authorized_operations
         ),
     )
+
+
+def _hide(hidden: set[int], context: RequestContext, topics: list[wire.MetadataResponseTopic]) -> None:
+    """Brokers that lack the listener of a client are to it as if they were away."""
+    known = context.api_version >= _LISTENER_NOT_FOUND_FROM
+    code = ErrorCode.LISTENER_NOT_FOUND if known else ErrorCode.LEADER_NOT_AVAILABLE
+    for topic in topics:
+        for partition in topic.partitions:
+            away = [node for node in partition.replica_nodes if node in hidden]
+            partition.offline_replicas = sorted({*partition.offline_replicas, *away})
+            if partition.leader_id in hidden:
+                partition.leader_id, partition.error_code = NO_LEADER, code

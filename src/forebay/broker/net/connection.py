@@ -23,6 +23,7 @@ from forebay.broker.net.buffers import BufferPool
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.sending import memory, send_bytes, send_range
 from forebay.broker.ports import Stream
+from forebay.config import Listener
 from forebay.errors import ProtocolError, UnservedRequest
 from forebay.wire.parts import FileRange, Part
 
@@ -86,6 +87,7 @@ class Connection:
         "hid_partitions_s",
         "last_active",
         "last_prefix",
+        "listener",
         "memo",
         "names_folded",
         "principal",
@@ -95,10 +97,15 @@ class Connection:
     )
 
     def __init__(
-        self, stream: Stream, server: ConnectionHost, handle: Callable[[Connection, memoryview], None]
+        self,
+        stream: Stream,
+        server: ConnectionHost,
+        listener: Listener,
+        handle: Callable[[Connection, memoryview], None],
     ) -> None:
-        """`handle` is called with each request that came whole."""
+        """`listener` is what the client came by; `handle` is called with each request that came whole."""
         self._stream = stream
+        self.listener = listener
         self._server = server
         self._handle = handle
         self.principal = ANONYMOUS  # who the client has shown to be

@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from forebay.broker.net.buffers import BufferPool
 from forebay.broker.net.connection import Connection
 from forebay.broker.ports import Address, Listening, Network, Stream
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
-from forebay.config import SocketConfig
+from forebay.config import Listener, SocketConfig
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,8 @@ class Server:
         self._network = network
         self.connections: dict[Connection, None] = {}
         self._per_address: Counter[str] = Counter()
-        self._listener: Listening | None = None
+        self._listening: dict[str, Listening] = {}
+        """By the names of the listeners."""
         self._to_drain: dict[Connection, None] = {}
         self._is_broker = is_broker
         self._other_brokers = other_brokers
@@ -71,29 +73,31 @@ class Server:
         self.request_bytes_max = config.request_max_bytes
         self.inflight_max = config.inflight_requests_max
 
-    def listen(self, host: str, port: int) -> Address:
+    def listen(self, listeners: Iterable[Listener]) -> None:
         """Bind now; connections wait in the backlog until start()."""
-        self._listener = self._network.listen(host, port, self._accept)
-        return self.address
+        for listener in listeners:
+            accept = partial(self._accept, listener)
+            self._listening[listener.name] = self._network.listen(listener.host, listener.port, accept)
 
     @property
-    def address(self) -> Address:
-        """What it is bound to, with the port that was chosen where any would do."""
-        assert self._listener is not None, "listen first"
-        return self._listener.address
+    def addresses(self) -> dict[str, Address]:
+        """What each listener is bound to, with the port that was chosen where any would do."""
+        return {name: listening.address for name, listening in self._listening.items()}
 
     def start(self) -> None:
-        assert self._listener is not None, "listen first"
-        self._listener.start()
+        assert self._listening, "listen first"
+        for listening in self._listening.values():
+            listening.start()
 
-    def _accept(self, stream: Stream) -> None:
+    def _accept(self, listener: Listener, stream: Stream) -> None:
         host = stream.peer[0]
         reason = self._refusal(host)
         if reason is not None and len(self._beyond) >= _PER_BROKER * self._other_brokers():
             self._count_refused(host, reason)
             stream.close()
             return
-        connection = Connection(stream, self, self._handle if reason is None else self._handle_beyond)
+        handle = self._handle if reason is None else self._handle_beyond
+        connection = Connection(stream, self, listener, handle)
         if reason is not None:
             self._beyond[connection] = reason
             self.loop.call_later(_TRIAL_S, self._end_trial, connection)
@@ -167,7 +171,7 @@ class Server:
             connection.close()
 
     def close(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
+        for listening in self._listening.values():
+            listening.close()
         for connection in list(self.connections):
             connection.close()

@@ -16,16 +16,16 @@ from collections.abc import Callable, Iterable
 
 from forebay.broker.cluster.held_lease import HeldLease
 from forebay.broker.cluster.peer_connection import PeerConnection
+from forebay.broker.cluster.peer_dialing import PeerDialing
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.partition.partition import Partition
-from forebay.broker.ports import Network
 from forebay.broker.replication.fetch_size import AnswerSize
 from forebay.broker.replication.follower_append import FollowerAppend, last_fetched_epoch
 from forebay.broker.replication.throttle import Throttle
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.config import is_throttled
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.image import BrokerRegistration
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.errors import ErrorCode, ForebayError, KafkaError, known_code
 from forebay.wire.messages.fetch import (
     FetchPartition,
@@ -70,7 +70,7 @@ class Fetcher:
         settings: LiveConfig,
         metadata: Metadata,
         lease: HeldLease,
-        network: Network,
+        dialing: PeerDialing,
         appender: FollowerAppend,
         throttle: Throttle,
         metrics: Metrics,
@@ -83,7 +83,7 @@ class Fetcher:
         self._settings = settings
         self._metadata = metadata
         self._lease = lease
-        self._network = network
+        self._dialing = dialing
         self._appender = appender
         self._throttle = throttle
         self._metrics = metrics
@@ -175,10 +175,8 @@ class Fetcher:
         if self._connection is None or self._connection.closed:
             self._begin_anew()
             registration = self._reached = self._registration()
-            self._connection = await PeerConnection.open(
-                self._network.connect,
-                registration.host,
-                registration.port,
+            self._connection = await self._dialing.open(
+                registration,
                 client_id=f"forebay-replica-{self._node_id}",
                 response_bytes_max=_RESPONSE_BYTES_MAX,
             )

@@ -18,6 +18,7 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.shares.live_share import LiveShare, Written
 from forebay.broker.shares.service import ShareService
 from forebay.core.cluster.image import NO_LEADER
+from forebay.core.cluster.registration import addresses_by
 from forebay.core.shares.sessions import SessionPartition, ShareRequest
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import Response
@@ -169,6 +170,8 @@ class ShareCall(ABC):
         return LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
 
     def _node_endpoints(self) -> list[NodeEndpoint]:
+        if not self._leaders:
+            return []
         brokers = self._service.metadata.image.brokers
-        known = (brokers[node] for node in sorted(self._leaders) if node in brokers)
-        return [NodeEndpoint(node_id=b.id, host=b.host, port=b.port, rack=b.rack) for b in known]
+        found = addresses_by(self._context.connection.listener.name, brokers, self._leaders)
+        return [NodeEndpoint(node_id=id, host=host, port=port, rack=rack) for id, host, port, rack in found]

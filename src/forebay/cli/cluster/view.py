@@ -15,7 +15,6 @@ from forebay.config import DRAINED
 from forebay.core.cluster.config_changes import AlterOp
 from forebay.core.cluster.image import (
     ALL_BROKERS,
-    BrokerRegistration,
     ClusterImage,
     ConfigImage,
     PartitionState,
@@ -23,6 +22,7 @@ from forebay.core.cluster.image import (
     TopicRecord,
 )
 from forebay.core.cluster.placement import staying
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.resources import ResourceType
 from forebay.wire.messages.describe_configs import (
     DescribeConfigsRequest,

@@ -15,7 +15,13 @@ from forebay.config.keys.ignored import IGNORED_BROKER_KEYS
 from forebay.config.keys.replication import ReplicationConfig
 from forebay.config.keys.share_coordinator import ShareCoordinatorConfig
 from forebay.config.keys.transaction import TransactionsConfig
-from forebay.config.listeners import validate_advertised, validate_listeners, validate_metrics_listener
+from forebay.config.listeners import (
+    SecurityProtocol,
+    validate_advertised,
+    validate_listeners,
+    validate_metrics_listener,
+    validate_protocol_map,
+)
 from forebay.config.settings_group import definitions_of, settings_group
 from forebay.config.values import (
     INT_MAX,
@@ -73,14 +79,40 @@ _NODE_KEYS = (
     list_key(
         "listeners",
         ("PLAINTEXT://127.0.0.1:9092",),
-        "The address to listen on, host:port; no host means every interface, port 0 any free port.",
+        "The addresses to listen on, NAME://host:port, with commas between them; no name means PLAINTEXT, no "
+        "host every interface, port 0 any free port.",
         validate=validate_listeners,
+    ),
+    list_key(
+        "listener.security.protocol.map",
+        (),
+        "What is spoken on each listener, NAME:PROTOCOL, with commas between them. A listener that has the "
+        "name of a protocol needs no entry.",
+        validate=validate_protocol_map,
     ),
     list_key(
         "advertised.listeners",
         (),
-        "The address told to clients; when empty, each client is told the address that it came by.",
+        "The addresses told to clients, NAME://host:port. A client of a listener that is not named here is "
+        "told the address that it came by.",
         validate=validate_advertised,
+    ),
+    text_key(
+        "inter.broker.listener.name",
+        None,
+        "The listener by which brokers talk to each other; none: the first of them.",
+    ),
+    text_key(
+        "security.inter.broker.protocol",
+        None,
+        "The same by protocol: the first listener that speaks it.",
+        choices=tuple(SecurityProtocol),
+    ),
+    bool_key(
+        "forebay.allow.insecure",
+        False,
+        "Listen beyond this machine without TLS and without authentication: whoever reaches such a listener "
+        "may read and change all data.",
     ),
     text_key(
         "forebay.metrics.listener",

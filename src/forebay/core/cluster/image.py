@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.topic_folds import Folding, Stop
 from forebay.core.cluster.user_image import UserDeleted, UserImage, UserPut, UsersDraft
 from forebay.core.cluster.view_image import ViewDeleted, ViewImage, ViewPut, ViewsDraft
@@ -24,18 +25,6 @@ NO_LEADER = -1
 NO_CONTROLLER = -1
 ALL_BROKERS = "default"
 """The name that settings for every broker are stored under."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerRegistration:
-    id: int
-    host: str
-    port: int
-    rack: str | None = None
-    directory: str = ""
-    """The id of its data directory: a node that comes back with another has lost its data."""
-    epoch: int = 0
-    """The create revision of the broker's key: a broker that comes back has a larger one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from forebay.core.cluster.image import BrokerRegistration, PartitionState, TopicRecord
+from forebay.core.cluster.image import PartitionState, TopicRecord
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.topic_folds import Fold, Folding, Gone, Growth
 from forebay.core.cluster.view_image import FORMAT, FORMAT_MATERIALIZED, ViewImage
 from forebay.errors import ProtocolError
@@ -205,6 +206,7 @@ def encode_broker(registration: BrokerRegistration) -> bytes:
             "port": registration.port,
             "rack": registration.rack,
             "directory": registration.directory,
+            "listeners": {name: [host, port] for name, host, port in registration.listeners},
         }
     )
 
@@ -219,6 +221,10 @@ def decode_broker(broker_id: int, value: bytes, create_revision: int) -> BrokerR
             rack=None if rack is None else str(rack),
             directory=str(fields.get("directory", "")),
             epoch=create_revision,
+            listeners=tuple(
+                (str(name), str(host), int(port))
+                for name, (host, port) in fields.get("listeners", {}).items()
+            ),
         )
 
     return _load(f"broker {broker_id}", value, read)

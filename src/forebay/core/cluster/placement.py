@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise
 
 from forebay.config import DRAINED
-from forebay.core.cluster.image import ALL_BROKERS, BrokerRegistration, ClusterImage
+from forebay.core.cluster.image import ALL_BROKERS, ClusterImage
+from forebay.core.cluster.registration import BrokerRegistration
 
 Assignment = tuple[tuple[int, ...], ...]
 Rack = str | int

@@ -206,6 +206,7 @@ class SimNode:
                 "node.id": str(self.node_id),
                 "log.dirs": DATA_DIR,
                 "listeners": f"PLAINTEXT://{self.host}:{PORT}",
+                "forebay.allow.insecure": "true",
                 **self._settings,
             }
         )

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from forebay.core.cluster.image import (
     BrokerDeleted,
     BrokerPut,
-    BrokerRegistration,
     ClusterImage,
     PartitionPut,
     TopicPut,
     TopicRecord,
 )
 from forebay.core.cluster.placement import Assignment, place
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.balancing import Move, drain, rebalance
 from forebay.errors import ErrorCode, KafkaError
 

@@ -22,7 +22,6 @@ from forebay.core.cluster.image import (
     NO_LEADER,
     BrokerDeleted,
     BrokerPut,
-    BrokerRegistration,
     ClusterImage,
     ConfigOwner,
     ConfigPut,
@@ -31,6 +30,7 @@ from forebay.core.cluster.image import (
     TopicPut,
     TopicRecord,
 )
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.controller import departure, plan, prefer, settle, withdrawal
 from forebay.core.cluster.replicas.isr_changes import MAJORITY, commits, is_last, with_isr
 from forebay.core.cluster.replicas.reassignment import reassign

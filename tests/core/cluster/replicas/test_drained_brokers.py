@@ -9,7 +9,6 @@ from forebay.core.cluster.config_changes import Alteration, AlterOp, Resource, a
 from forebay.core.cluster.image import (
     ALL_BROKERS,
     BrokerPut,
-    BrokerRegistration,
     ClusterImage,
     ConfigOwner,
     ConfigPut,
@@ -17,6 +16,7 @@ from forebay.core.cluster.image import (
     TopicRecord,
 )
 from forebay.core.cluster.placement import place, staying
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.balancing import rebalance
 from forebay.core.cluster.replicas.internal_topics import widen
 from forebay.core.cluster.resources import ResourceType

@@ -9,7 +9,6 @@ from forebay.core.cluster.image import (
     NO_CONTROLLER,
     NO_LEADER,
     BrokerPut,
-    BrokerRegistration,
     ClusterImage,
     ConfigOwner,
     ConfigPut,
@@ -19,6 +18,7 @@ from forebay.core.cluster.image import (
     TopicPut,
     TopicRecord,
 )
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.early_fencing import leads, obstacle, turn
 from forebay.core.cluster.replicas.failover_times import Failover, decode_failovers, encode_failovers
 from forebay.errors import ProtocolError

@@ -8,13 +8,13 @@ from dataclasses import replace
 from forebay.config import ControllerConfig
 from forebay.core.cluster.image import (
     BrokerPut,
-    BrokerRegistration,
     ClusterImage,
     PartitionPut,
     PartitionState,
     TopicPut,
     TopicRecord,
 )
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.controller import plan
 from forebay.core.cluster.replicas.internal_topics import Widening, widen
 from forebay.core.cluster.replicas.reassignment import reassign

@@ -13,13 +13,13 @@ from forebay.config import ControllerConfig
 from forebay.core.cluster.image import (
     NO_LEADER,
     BrokerPut,
-    BrokerRegistration,
     ClusterImage,
     PartitionPut,
     PartitionState,
     TopicPut,
     TopicRecord,
 )
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.controller import plan
 from forebay.core.cluster.replicas.isr_changes import needed
 from forebay.core.cluster.replicas.reassignment import reassign

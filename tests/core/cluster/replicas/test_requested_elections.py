@@ -9,13 +9,13 @@ import pytest
 from forebay.core.cluster.image import (
     NO_LEADER,
     BrokerPut,
-    BrokerRegistration,
     ClusterImage,
     PartitionPut,
     PartitionState,
     TopicPut,
     TopicRecord,
 )
+from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.requested_elections import elect
 from forebay.errors import ErrorCode, KafkaError
 from support.machines.partition_states import TOPIC_ID, partition

@@ -1,0 +1,40 @@
+"""A broker as it is registered in the store: who it is, and where it is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+_ONLY_LISTENER = "PLAINTEXT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistration:
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+    directory: str = ""
+    """The id of its data directory: a node that comes back with another has lost its data."""
+    epoch: int = 0
+    """The create revision of the broker's key: a broker that comes back has a larger one."""
+    listeners: tuple[tuple[str, str, int], ...] = ()
+    """Name, host and port of each listener. Brokers that did not know them had one, PLAINTEXT, at `host` and
+    `port`; today that is the one by which this broker talks to others."""
+
+    def address_of(self, listener: str) -> tuple[str, int] | None:
+        """Where it is reached by clients of a listener, if it has that."""
+        for name, host, port in self.listeners:
+            if name == listener:
+                return host, port
+        return (self.host, self.port) if not self.listeners and listener == _ONLY_LISTENER else None
+
+
+def addresses_by(
+    listener: str, brokers: Mapping[int, BrokerRegistration], nodes: Iterable[int]
+) -> list[tuple[int, str, int, str | None]]:
+    """Id, host, port and rack of those of the `nodes` that clients of this listener can reach."""
+    known = (brokers[node] for node in sorted(nodes) if node in brokers)
+    return [
+        (each.id, *address, each.rack) for each in known if (address := each.address_of(listener)) is not None
+    ]
