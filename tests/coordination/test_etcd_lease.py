@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
+from forebay.config import broker_config
 from forebay.coordination.etcd.lease import EtcdLease
 from forebay.coordination.etcd.store import EtcdStore
 from forebay.coordination.store import LeaseLost, Put, StoreError
@@ -109,6 +113,26 @@ async def test_giving_up_a_lease_that_etcd_has_forgotten_is_no_error(
     one_etcd.servers[0].ask("/v3/lease/revoke", {"ID": str(lease.id)})
     await lease.revoke()
     assert lease.lost.is_set()
+
+
+async def test_closing_is_prompt_while_the_thread_looks_up_a_name(
+    one_etcd: EtcdCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = one_etcd.url("test").replace("127.0.0.1", "localhost")
+    store = await EtcdStore.open(broker_config({"forebay.cluster": url}).cluster)
+    found, look_up = threading.Event(), socket.getaddrinfo
+
+    def look_up_late(*arguments: Any, **options: Any) -> Any:
+        found.wait(60)
+        return look_up(*arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up_late)
+    try:
+        await holding(store, 8.0)
+        async with asyncio.timeout(30):
+            await store.close()
+    finally:
+        found.set()
 
 
 async def test_closing_is_prompt_while_etcd_stands_still(lone_etcd: EtcdCluster) -> None:

@@ -307,6 +307,19 @@ async def test_keys_end_by_themselves_under_a_lease_that_nobody_keeps(store: Sto
     assert await store.get("topics/t") is not None
 
 
+async def test_a_lease_can_be_ended_by_its_number(store: Store) -> None:
+    lease, other = await store.lease(10), await store.lease(10)
+    await store.txn(puts=[put("brokers/1", "b", lease.id), put("brokers/2", "b", other.id)])
+    await store.revoke(lease.id)
+    await store.revoke(lease.id)
+    assert [item.key for item in (await store.range("brokers/"))[0]] == ["brokers/2"]
+    async with asyncio.timeout(60):
+        await lease.lost.wait()
+    assert other.valid()
+    with pytest.raises(LeaseLost):
+        await store.txn(puts=[put("brokers/1", "b", lease.id)])
+
+
 async def test_a_key_put_again_without_the_lease_outlives_it(store: Store) -> None:
     lease = await store.lease(10)
     await store.txn(puts=[put("a", lease=lease.id)])

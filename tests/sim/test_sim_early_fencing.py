@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from forebay.coordination.store import StoreError
 from forebay.core.cluster.image import NO_LEADER
 from forebay.sim.actors.topic_maker import TopicMaker
 from forebay.sim.simulation import Simulation, Story, simulate
@@ -15,6 +16,7 @@ from forebay.sim.world.places import SURE
 from forebay.sim.world.virtual_time import World
 
 SOON_S = 2.0
+KEEP_ALIVE_S = 2.0
 LEASE_LEFT_S = 5.0
 """What is left of a lease of 8 s at least: it is renewed every 2 s, and its holder stops in time."""
 
@@ -138,6 +140,27 @@ def test_a_live_broker_that_is_refused_is_replaced_and_comes_back(simulation: Si
     wait(simulation, lambda: held.valid() and held.epoch > epoch, SOON_S)
     wait(simulation, simulation.invariants.converged)
     assert victim.starts == 1
+
+
+def test_a_live_broker_that_is_refused_and_cannot_read_the_image_knows_by_its_lease(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim = leader(simulation)
+    assert victim.broker is not None
+    held, epoch = victim.broker.lease, victim.broker.lease.epoch
+    keep_out(simulation, victim)
+    simulation.store.deafen(victim.host, 30.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(victim.broker.metadata, "catch_up", no_answer)
+        wait(simulation, lambda: simulation.verdicts.count == 1, SOON_S)
+        wait(simulation, lambda: not held.valid(), KEEP_ALIVE_S + 1.0)
+    let_in(simulation, victim)
+    wait(simulation, lambda: held.valid() and held.epoch > epoch)
+    wait(simulation, simulation.invariants.converged)
+
+
+async def no_answer() -> None:
+    raise StoreError("no answer")
 
 
 def test_a_broker_that_is_back_before_the_second_try_is_not_judged(simulation: Simulation) -> None:

@@ -115,6 +115,11 @@ class SqliteStore:
         asyncio.get_running_loop().call_later(ttl_s, self._expire, lease)
         return lease.id
 
+    async def revoke(self, lease_id: int) -> None:
+        lease = self._leases.get(lease_id)
+        if lease is not None:
+            await self.end_lease(lease)
+
     def _expire(self, lease: SqliteLease) -> None:
         task = asyncio.create_task(self.end_lease(lease))
         self._expiries.add(task)

@@ -151,6 +151,10 @@ class Store(Protocol):
     async def expiring(self, ttl_s: float) -> int:
         """The id of a lease that nobody keeps alive: keys put under it vanish after this time."""
 
+    async def revoke(self, lease_id: int) -> None:
+        """Ends a lease of anybody; its keys vanish, and its holder learns it with its next keep-alive at the
+        latest. No error if it has ended already."""
+
     async def close(self) -> None: ...
 
 

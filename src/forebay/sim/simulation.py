@@ -133,6 +133,7 @@ class Simulation:
             per_minute_max=int(settings[_VERDICTS]),
         )
         self.store.on_txn = self.verdicts.written
+        self.store.on_revoke = self.verdicts.revoked
         bootstrap = [node.address for node in self.nodes]
         self.workload = Workload(world, self.network, self.model, bootstrap, plot)
         self.workload.on_acknowledged = self.invariants.acknowledged

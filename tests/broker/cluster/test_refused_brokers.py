@@ -1,15 +1,17 @@
 """Brokers that refuse connections: counted as dead before their leases end, and back as soon as they can.
 
-Leases do not end by themselves here, so nothing that happens can come from the end of one.
+Leases do not end by themselves here: one that ends was given up, or was ended by a verdict.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from forebay.coordination.store import Store, StoreError
 from forebay.core.cluster.image import NO_LEADER
 from forebay.core.cluster.replicas.failover_times import Failover
 from forebay.errors import ErrorCode
@@ -32,6 +34,13 @@ async def make_topic(cluster: LocalCluster) -> None:
 async def wrote(cluster: LocalCluster, node: int, value: bytes, acks: int = ACKS_ALL) -> int:
     answer = await cluster.ask(node, produce(TOPIC, batch(value), acks=acks), PRODUCE)
     return int(only_partition(answer).error_code)
+
+
+async def kill(cluster: LocalCluster, victim: int) -> None:
+    """Kill a broker that all others watch."""
+    others = [node for node in cluster.nodes if node != victim]
+    await eventually(lambda: all(victim in cluster[node].failover.watch.watched for node in others))
+    await cluster.kill(victim)
 
 
 async def wait_for_another_leader(cluster: LocalCluster, than: int) -> int:
@@ -67,9 +76,8 @@ async def test_another_leads_before_the_lease_of_a_killed_broker_ends(tmp_path: 
         await make_topic(cluster)
         victim = cluster.leader(TOPIC)
         assert await wrote(cluster, victim, b"a") == ErrorCode.NONE
-        await cluster.kill(victim)
+        await kill(cluster, victim)
         heir = await wait_for_another_leader(cluster, victim)
-        assert cluster.lease_holds(victim)
         assert failovers(cluster) == 1
         await eventually(lambda: cluster[heir].partitions.held(TOPIC, 0).high_watermark == 1)
         fetched = await cluster.ask(heir, fetch(TOPIC), FETCH)
@@ -81,11 +89,37 @@ async def test_another_leads_before_the_lease_of_a_killed_broker_ends(tmp_path: 
 async def test_another_is_the_controller_before_the_lease_of_a_killed_one_ends(tmp_path: Path) -> None:
     async with local_cluster(tmp_path, {VERDICTS: "3"}) as cluster:
         victim = await eventually(lambda: controller(cluster))
-        await cluster.kill(victim)
+        await kill(cluster, victim)
         await eventually(lambda: controller(cluster))
-        assert cluster.lease_holds(victim)
         (failover,) = await kept(cluster)
         assert failover.broker == victim
+
+
+async def test_a_verdict_ends_the_lease_as_soon_as_the_store_lets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with local_cluster(tmp_path, {VERDICTS: "3"}) as cluster:
+        victim = cluster.nodes[-1]
+        lease, failures = cluster[victim].lease.current, iter([StoreError("no answer")] * 2)
+        assert lease is not None
+        for judge in cluster.nodes[:-1]:
+            monkeypatch.setattr(cluster.session(judge), "revoke", failing(cluster.session(judge), failures))
+        await kill(cluster, victim)
+        await eventually(lambda: not lease.valid())
+        assert next(failures, None) is None
+        assert failovers(cluster) == 1
+
+
+def failing(store: Store, failures: Iterator[StoreError]) -> Callable[[int], Awaitable[None]]:
+    """Ending leases fails for as long as there are failures left."""
+    revoke = store.revoke
+
+    async def fail_first(lease_id: int) -> None:
+        for failure in failures:
+            raise failure
+        await revoke(lease_id)
+
+    return fail_first
 
 
 async def test_a_controller_that_is_restarted_does_not_wait_for_its_old_lease(tmp_path: Path) -> None:
@@ -100,11 +134,11 @@ async def test_beyond_the_bound_the_lease_decides(tmp_path: Path, caplog: pytest
     async with local_cluster(tmp_path, {VERDICTS: "1"}) as cluster:
         await make_topic(cluster)
         victim = cluster.leader(TOPIC)
-        await cluster.kill(victim)
+        await kill(cluster, victim)
         await wait_for_another_leader(cluster, victim)
         await cluster.start(victim, at_once=True)
         await cluster.in_sync(TOPIC)
-        await cluster.kill(victim)
+        await kill(cluster, victim)
         await wait_for_a_refusal(caplog, "several times in the last minute")
         assert failovers(cluster) == 1
         assert victim in cluster.state(TOPIC).isr
@@ -119,7 +153,7 @@ async def test_a_partition_that_nobody_else_can_lead_keeps_its_leader_for_the_le
     async with local_cluster(tmp_path, settings) as cluster:
         await make_topic(cluster)
         victim = cluster.leader(TOPIC)
-        await cluster.kill(victim)
+        await kill(cluster, victim)
         await wait_for_a_refusal(caplog, f"no other broker can lead {TOPIC}-0")
         assert failovers(cluster) == 0
         assert cluster.leader(TOPIC) == victim

@@ -41,6 +41,7 @@ class _Session:
         self._store = store
         self.get = store.get
         self.expiring = store.expiring
+        self.revoke = store.revoke
         self.meanwhile: Callable[[], Awaitable[None]] | None = None
         """Done once, when the broker has loaded its image and before it goes on."""
         self.leases: list[MemoryLease] = []
@@ -198,9 +199,9 @@ class LocalCluster:
                 self._store.expire(lease)
             await self.settle()
 
-    def lease_holds(self, node_id: int) -> bool:
-        """Whether the lease of a dead broker has not ended."""
-        return self._dead[node_id].leases[-1].valid()
+    def session(self, node_id: int) -> Store:
+        """The store as a broker uses it."""
+        return self._running[node_id].session
 
     async def end_registration(self, node_id: int) -> None:
         """As another broker does that counts this one as dead."""

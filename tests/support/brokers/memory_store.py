@@ -55,6 +55,11 @@ class MemoryStore:
         asyncio.get_running_loop().call_later(ttl_s, self.expire, lease)
         return lease.id
 
+    async def revoke(self, lease_id: int) -> None:
+        lease = self._leases.get(lease_id)
+        if lease is not None:
+            self.expire(lease)
+
     def expire(self, lease: MemoryLease) -> None:
         """Ends a lease as if its holder had fallen silent."""
         if self._leases.pop(lease.id, None) is None:

@@ -73,6 +73,9 @@ class OwnCorner:
     async def expiring(self, ttl_s: float) -> int:
         return await self.store.expiring(ttl_s)
 
+    async def revoke(self, lease_id: int) -> None:
+        await self.store.revoke(lease_id)
+
     async def close(self) -> None:
         await self.store.close()
 

@@ -6,8 +6,9 @@ a broker that has come back meanwhile is not touched. It compares the registrati
 lead in its place, and who is the controller. And it takes one of a few places for verdicts on this broker,
 which are free again after a minute: that is the bound, whoever passes them, and by the store's clock.
 
-From there on everything is as if the lease had ended. If the broker is alive, its image shows that its
-registration is gone: it stops leading, and registers again (`membership.py`).
+Then the lease is ended too. If the broker is alive, its image shows that its registration is gone, or, should
+it hear of no change, its next keep-alive says that the lease is: it stops leading, and registers again
+(`membership.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from forebay.broker.live_config import LiveConfig
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.coordination.keys import Keys
 from forebay.coordination.metadata import Metadata
-from forebay.coordination.store import Compare, Delete, Put, Store, StoreError
+from forebay.coordination.store import Compare, Delete, Put, Store, StoreClosed, StoreError
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.replicas.early_fencing import obstacle, turn
@@ -38,6 +39,8 @@ _TURN_S = 0.3
 """How long each broker waits for those before it to judge the controller."""
 _KEPT_S = 75.0
 """How long a verdict counts: a minute, and what may pass between its preparation and itself."""
+_REVOKE_ATTEMPTS_MAX = 20
+_REVOKE_PAUSE_S = 0.5
 _COMPARED_MAX = 100
 """Other brokers whose registrations are compared: a transaction has its limit."""
 
@@ -47,6 +50,8 @@ class Verdict:
     """What is written if the broker refuses once more."""
 
     suspicion: Suspicion
+    lease: int
+    """The one that the registration is under."""
     compares: list[Compare]
     puts: list[Put]
     deletes: list[Delete]
@@ -106,8 +111,9 @@ class Verdicts:
         peer, keys, image = suspicion.peer, self._metadata.keys, self._metadata.image
         if not self._may_judge(suspicion):
             return None
+        registered = await self._store.get(keys.broker(peer.id))
         controller = await self._store.get(keys.controller)
-        if controller is None:
+        if registered is None or registered.create_revision != peer.epoch or controller is None:
             return None
         holder = controller.value.decode(errors="replace")
         if holder not in (str(self._node_id), str(peer.id)):
@@ -125,6 +131,7 @@ class Verdicts:
             deletes.append(Delete(key=keys.controller))
         return Verdict(
             suspicion=suspicion,
+            lease=registered.lease,
             compares=[
                 registration_unchanged(keys, peer),
                 *others_unchanged(keys, image, peer.id, self._node_id),
@@ -154,27 +161,61 @@ class Verdicts:
     # -- passing -------------------------------------------------------------------------------------
 
     async def _pass(self, verdict: Verdict) -> None:
-        peer, before = verdict.suspicion.peer, self._metadata.image
+        suspicion, before = verdict.suspicion, self._metadata.image
         proven_at = self._loop.time()
         try:
-            result = await self._store.txn(verdict.compares, verdict.puts, verdict.deletes)
-            if not result.ok:
-                return  # it has come back, another broker was faster, or this one is not asked any more
-            self._metrics.failovers += 1
-            log.warning(
-                "a broker refuses connections and is counted as dead",
-                extra={"broker": peer.id, "address": f"{peer.host}:{peer.port}"},
-            )
-            fenced_at = self._loop.time()
-            await self._metadata.wait_for(result.revision)
-        except StoreError as error:
-            self._tell(peer, str(error))
-            return  # whether it was done will be seen
+            fenced_at = await self._fence(verdict)
         finally:
             self._busy = False
-        await self._times.measure(
-            peer.id, before, broken_at=verdict.suspicion.broken_at, proven_at=proven_at, fenced_at=fenced_at
+        if fenced_at is not None:
+            await self._times.measure(
+                suspicion.peer.id,
+                before,
+                broken_at=suspicion.broken_at,
+                proven_at=proven_at,
+                fenced_at=fenced_at,
+            )
+
+    async def _fence(self, verdict: Verdict) -> float | None:
+        """When the registration was ended; None if it was not, or nobody knows. The image shows it then."""
+        peer = verdict.suspicion.peer
+        try:
+            result = await self._store.txn(verdict.compares, verdict.puts, verdict.deletes)
+        except StoreError as error:
+            self._tell(peer, str(error))
+            self._end_lease_soon(verdict)  # whether the registration was ended will be seen
+            return None
+        if not result.ok:
+            return None  # it has come back, another broker was faster, or this one is not asked any more
+        self._metrics.failovers += 1
+        log.warning(
+            "a broker refuses connections and is counted as dead",
+            extra={"broker": peer.id, "address": f"{peer.host}:{peer.port}"},
         )
+        fenced_at = self._loop.time()
+        self._end_lease_soon(verdict)
+        await self._metadata.wait_for(result.revision)
+        return fenced_at
+
+    def _end_lease_soon(self, verdict: Verdict) -> None:
+        self._background.spawn(self._end_lease(verdict), "ending a lease")
+
+    async def _end_lease(self, verdict: Verdict) -> None:
+        """Nothing is under this lease any more, and nothing will be: a broker that registers again has a new
+        one. So this can be tried at any time. If it fails, the broker learns of the verdict by its watch."""
+        peer = verdict.suspicion.peer
+        for _ in range(_REVOKE_ATTEMPTS_MAX):
+            try:
+                registered = await self._store.get(self._metadata.keys.broker(peer.id))
+                if registered is None or registered.create_revision != peer.epoch:
+                    await self._store.revoke(verdict.lease)
+                return
+            except StoreClosed:
+                return
+            except StoreError as error:
+                reason = str(error)
+            await asyncio.sleep(_REVOKE_PAUSE_S)
+        log.warning("a lease is left to its broker", extra={"broker": peer.id, "reason": reason})
 
     def _tell(self, peer: BrokerRegistration, reason: str) -> None:
         """Once for each reason, though it is tried several times a second."""

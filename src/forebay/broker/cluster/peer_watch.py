@@ -34,6 +34,8 @@ _AGAIN_S_MAX = 0.4
 """Between attempts to come back to a broker."""
 _SHORT_S = 1.0
 """A connection that breaks within this time is not made again at once."""
+_SHORT_PAUSE_S_MAX = 3.2
+"""Before the next one, if many in a row were short: something accepts connections and closes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,8 @@ class PeerWatch:
         self._loop = loop
         self._watches: dict[int, tuple[BrokerRegistration, asyncio.Task[None]]] = {}
         self._refusing: set[int] = set()
+        self.watched: set[int] = set()
+        """Brokers that have been connected: only their deaths are noticed here."""
         self._closed = False
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
@@ -87,6 +91,7 @@ class PeerWatch:
     def _forget(self, broker_id: int) -> None:
         _, task = self._watches.pop(broker_id)
         self._refusing.discard(broker_id)
+        self.watched.discard(broker_id)
         task.cancel()
 
     def close(self) -> None:
@@ -98,13 +103,18 @@ class PeerWatch:
 
     async def _watch(self, peer: BrokerRegistration) -> None:
         connection = await self._first(peer)
+        self.watched.add(peer.id)
+        pause_s = _AGAIN_S
         try:
             while True:
                 opened_at = self._loop.time()
                 await connection.broken.wait()
                 broken_at = self._loop.time()
                 if broken_at - opened_at < _SHORT_S:
-                    await asyncio.sleep(_AGAIN_S)
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, _SHORT_PAUSE_S_MAX)
+                else:
+                    pause_s = _AGAIN_S
                 connection = await self._back(peer, broken_at)
         finally:
             connection.close()

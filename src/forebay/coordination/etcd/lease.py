@@ -36,6 +36,14 @@ async def grant(config: ClusterConfig, gateway: Gateway, clock: Clock, ttl_s: fl
     return EtcdLease(gateway, keeper)
 
 
+async def end_lease(gateway: Gateway, lease_id: int) -> None:
+    try:
+        await gateway.call("/v3/lease/revoke", {"ID": str(lease_id)}, repeatable=True)
+    except Refused as error:
+        if not error.lease_not_found:
+            raise error.as_store_error(gateway.user) from error
+
+
 class EtcdLease:
     def __init__(self, gateway: Gateway, keeper: Keeper) -> None:
         self.id = keeper.lease_id
@@ -55,32 +63,20 @@ class EtcdLease:
         return self._keeper.deadline
 
     async def revoke(self) -> None:
-        if not await self._let_go():
-            return
-        try:
-            await self._revoke()
-        except Refused as error:
-            if not error.lease_not_found:
-                raise error.as_store_error(self._gateway.user) from error
-
-    async def close(self) -> None:
-        """As revoke, but etcd need not answer: then the lease runs out by itself."""
-        if await self._let_go():
-            with contextlib.suppress(StoreError, Refused, TimeoutError):
-                async with asyncio.timeout(_GOODBYE_S):
-                    await self._revoke()
-
-    async def _revoke(self) -> None:
-        await self._gateway.call("/v3/lease/revoke", {"ID": str(self.id)}, repeatable=True)
-
-    async def _let_go(self) -> bool:
-        """Whether there was something to let go. Nobody may count on the lease from here on."""
         held = not self.lost.is_set()
-        self._lose()
+        self._lose()  # nobody may count on the lease from here on
         self._keeper.stop()
+        if held:
+            await end_lease(self._gateway, self.id)
         # Whoever is cancelled here must not cancel what others wait for as well.
         await asyncio.shield(asyncio.wrap_future(self._keeper.ended))
-        return held
+
+    async def close(self) -> None:
+        """As revoke, but neither etcd nor the thread that kept the lease has to answer: nobody renews it any
+        more, so it runs out by itself."""
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(_GOODBYE_S):
+                await self.revoke()
 
     def _beat(self) -> None:
         self._keeper.beat()

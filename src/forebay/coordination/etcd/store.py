@@ -10,7 +10,7 @@ from forebay.clock import Clock, SystemClock
 from forebay.config import ClusterConfig
 from forebay.coordination.etcd.failures import Refused
 from forebay.coordination.etcd.gateway import REQUEST_TIMEOUT_S, Gateway
-from forebay.coordination.etcd.lease import EtcdLease, grant
+from forebay.coordination.etcd.lease import EtcdLease, end_lease, grant
 from forebay.coordination.etcd.messages import (
     Json,
     key_text,
@@ -102,6 +102,9 @@ class EtcdStore:
     async def expiring(self, ttl_s: float) -> int:
         request = {"TTL": str(math.ceil(ttl_s))}
         return int((await self._call("/v3/lease/grant", request, repeatable=True))["ID"])
+
+    async def revoke(self, lease_id: int) -> None:
+        await end_lease(self.gateway, lease_id)
 
     async def close(self) -> None:
         """Gives up the leases, if etcd answers at once, and ends whatever waits; may be called again."""

@@ -1,7 +1,8 @@
 """What must hold of verdicts: brokers that end the registration of another one before its lease ends.
 
 A verdict needs two refusals, later than the registration that it ends; and there are no more verdicts on a
-broker in a minute than its settings say.
+broker in a minute than its settings say. A lease is ended by another broker only after the registration
+under it is gone.
 """
 
 from __future__ import annotations
@@ -50,6 +51,12 @@ class Verdicts:
             if victim is not None and victim != host:
                 self._check(host, victim)
                 self._passed.setdefault(victim, []).append(self._now())
+
+    def revoked(self, host: str, under: Sequence[str]) -> None:
+        """A host has ended a lease of another, which these keys were under."""
+        for key in under:
+            if key in self._hosts:
+                self._fail(f"{host} ended the lease of {self._hosts[key]}, which was registered")
 
     def _check(self, host: str, victim: str) -> None:
         now, registered_at = self._now(), self._registered_at.get(victim, 0.0)

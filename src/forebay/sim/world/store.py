@@ -86,6 +86,8 @@ class SimStore:
         self.watch_delay_s_max = 0.0
         self.on_txn: Callable[[str, Sequence[Put], Sequence[Delete]], None] = lambda *_: None
         """Called with the host whose transaction has succeeded, and with what it wrote."""
+        self.on_revoke: Callable[[str, Sequence[str]], None] = lambda *_: None
+        """Called with the host that ends a lease of another, and with the keys under it."""
         self._deaf_until: dict[str, float] = {}
         self._network = network
         self._image = ClusterImage(cluster_id=CLUSTER)
@@ -172,6 +174,13 @@ class SimStore:
         if self._grants.pop(lease_id, None) is not None:
             self.keyspace.end(lease_id)
             self._apply(self.keyspace.plan_expiry())
+
+    def revoke_of_others(self, host: str, lease_id: int) -> None:
+        """A host ends a lease by its number."""
+        under = [item.key for item in self.keyspace.range(_KEYS.root)[0] if item.lease == lease_id]
+        self.world.note("lease", f"{lease_id} ended by {host}")
+        self.on_revoke(host, under)
+        self.revoke(lease_id)
 
     def forget(self, node_id: int) -> None:
         """End the lease of a broker now, as if its last keep-alives had not arrived."""

@@ -192,6 +192,9 @@ class StoreClient:
     async def expiring(self, ttl_s: float) -> int:
         return await self.call(lambda: self.server.grant(ttl_s))
 
+    async def revoke(self, lease_id: int) -> None:
+        await self.call(lambda: self.server.revoke_of_others(self.host, lease_id))
+
     async def close(self) -> None:
         self.closed = True
         self.server.end_watches(self.loop)
