@@ -86,23 +86,31 @@ def test_a_new_leader_knows_a_repeat_of_a_batch_that_messages_were_taken_out_of(
     assert isinstance(decision, Repeats if attributes else Refused)
 
 
-def test_a_file_in_which_nothing_leads_to_the_position_any_more_is_left(tmp_path: Path) -> None:
-    log = open_log(RealDisk(), str(tmp_path))
-    batches = [build_batch([Record(offset, 1, b"k", b"v")], base_offset=offset) for offset in range(4)]
-    for number, batch in enumerate(batches):
+def test_damage_stops_no_index(tmp_path: Path) -> None:
+    """The first header of the file of the position, then of the next one: each hides its own file."""
+    log = open_log(RealDisk(), str(tmp_path / "log"))
+    for offset in range(6):
+        batch = build_batch([Record(offset, 1, b"k", b"v")], base_offset=offset)
         log.append(memoryview(batch), read_header(batch))
         log.write_pending()
-        if number == 2:
+        if offset % 2:
             log.roll()
-    partition: Any = SimpleNamespace(log=log, high_watermark=4)
-    host: Any = SimpleNamespace(indexes=DelayIndexFiles())
-    follower = IndexFollower(host, partition, WaitingMessages(-1, 4))
-    assert follower._stretches(2)[0] == 2
-    file = tmp_path / f"{0:020d}.log"
-    data = bytearray(file.read_bytes())
-    data[16] = 0  # the magic of the first batch
-    file.write_bytes(data)
-    position, stretches = follower._stretches(2)
-    assert position == 3 and len(stretches) == 1
-    assert len(log.unreadable) == 1
+    partition: Any = SimpleNamespace(log=log, high_watermark=6, closed=False, is_leader=False)
+    host: Any = SimpleNamespace(indexes=DelayIndexFiles(), threads=Threads())
+    for base_offset in (0, 2):
+        file = tmp_path / "log" / f"{base_offset:020d}.log"
+        data = bytearray(file.read_bytes())
+        data[16] = 0  # the magic of the first batch
+        file.write_bytes(data)
+    waiting = WaitingMessages(-1, 6)
+    follower = IndexFollower(host, partition, waiting)
+    waiting.indexed(follower.index.load(TOPIC_ID)._replace(position=1))
+
+    async def follow() -> None:
+        while follower.state.position < 6:
+            assert await follower.follow()
+
+    asyncio.run(follow())
+    assert len(log.unreadable) == 2
+    follower.index.close()
     log.discard()

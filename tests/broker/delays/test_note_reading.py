@@ -84,7 +84,7 @@ class Story:
 
     def read(self, end_offset: int | None = None) -> NotesRead:
         return read_notes(
-            self.log.stretches(self.state.position),
+            self.log.files_from(self.state.position),
             self.aborted,
             position=self.state.position,
             leader_epoch=self.state.leader_epoch,
@@ -319,12 +319,48 @@ def test_a_file_whose_batches_cannot_be_found_is_passed_over_from_there_on(story
     story.note(waiting(0))
     lost = story.batch()
     story.damage(damaged, place=16)  # its magic
+    assert story.follow().position == first + 1, "what lies before it counts"
     with pytest.raises(StorageError, match="not the header"):
         story.read()
     story.log.roll()
     story.note(waiting(0))
     last = story.batch()
     assert story.ids() == [first, last] and lost < last
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_damaged_first_header_of_the_next_file_hides_nothing_but_that_file(
+    story: Story, indexed: bool
+) -> None:
+    """Nor that, where the offset index leads on in it."""
+    story.note(waiting(0))
+    first = story.batch()
+    story.log.roll()
+    damaged = story.batch(attributes=0)
+    for _ in range(3 if indexed else 0):
+        story.put(build_batch([Record(0, NOW, b"k", b"x" * 5_000)]))
+    story.note(waiting(0))
+    in_file = story.batch()
+    story.log.roll()
+    story.note(waiting(0))
+    last = story.batch()
+    story.damage(damaged, place=16)  # its magic
+    assert [each.offset for each in story.read().passed_over] == [damaged]
+    assert story.ids() == ([first, in_file, last] if indexed else [first, last])
+
+
+def test_damage_that_need_not_be_read_is_not_counted(story: Story) -> None:
+    """It lies before the position, behind the place that the offset index knows."""
+    for size in (5_000, 4_000):  # the offset index has the second batch, and the one behind the damaged one
+        story.put(build_batch([Record(0, NOW, b"k", b"x" * size)]))
+    damaged = story.batch(attributes=0)
+    assert story.follow().position == damaged + 1
+    story.damage(damaged, place=16)  # its magic
+    story.put(build_batch([Record(number, NOW, b"k", b"v") for number in range(2)]))
+    story.note(waiting(0))
+    last = story.batch()
+    assert story.read().passed_over == []
+    assert story.ids() == [last]
 
 
 def test_the_offset_index_leads_on_behind_damage(story: Story) -> None:

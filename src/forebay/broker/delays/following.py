@@ -18,7 +18,6 @@ from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.worker_threads import LazyThreads
 from forebay.storage.delays.index import DelayIndex, DelayIndexes, IndexState
-from forebay.storage.log.segment.batch_file import CorruptBatch, Stretch
 
 _FOLLOWER_PAUSE_S = 0.2
 _LEADER_PAUSE_S = 0.002
@@ -103,12 +102,11 @@ class IndexFollower:
             if self._host.time.uptime_ms() - self._unsaved_since_ms > _SAVED_EVERY_MS:
                 await self.save()
             return True
-        position, stretches = self._stretches(state.position)
         read = partial(
             read_notes,
-            stretches,
+            list(islice(partition.log.files_from(state.position), _SEGMENTS_AT_ONCE)),
             partition.log.aborted_transactions,
-            position=position,
+            position=state.position,
             leader_epoch=state.leader_epoch,
             end_offset=end_offset,
         )
@@ -125,19 +123,6 @@ class IndexFollower:
             pause_s = _LEADER_PAUSE_S if partition.is_leader else _FOLLOWER_PAUSE_S
             await asyncio.sleep(pause_s)
         return has_moved
-
-    def _stretches(self, position: int) -> tuple[int, list[Stretch]]:
-        """Where to read from this position on, or from the next file on if nothing leads to it any more."""
-        log = self._partition.log
-        try:
-            return position, list(islice(log.stretches(position), _SEGMENTS_AT_ONCE))
-        except CorruptBatch as error:
-            ends = [segment.next_offset for segment in log.segments()[:-1]]
-            behind = next((end for end in ends if position < end <= self._partition.high_watermark), None)
-            if behind is None:
-                raise
-            log.unreadable.pass_over(position, f"{error}, and the file to its end")
-            return behind, list(islice(log.stretches(behind), _SEGMENTS_AT_ONCE))
 
     async def _pass_over(self, notes: NotesRead) -> IndexState:
         """Take over what was read around batches that cannot be read, and say which."""

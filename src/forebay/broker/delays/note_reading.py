@@ -66,7 +66,7 @@ class _Bound(NamedTuple):
 def read_notes(
     stretches: Iterable[Stretch], aborted: AbortedIn, *, position: int, leader_epoch: int, end_offset: int
 ) -> NotesRead:
-    """Read from a position on, below `end_offset`. Blocks. Raises StorageError."""
+    """Read from a position on, below `end_offset`. Blocks. Raises StorageError if it cannot go on at all."""
     read = NotesRead(position, leader_epoch)
     reader = _Reader(read, aborted, position, end_offset)
     try:
@@ -79,6 +79,9 @@ def read_notes(
                         return read
                 except CorruptBatch as error:
                     rest = reader.pass_over(part, error)
+    except CorruptBatch:
+        if read.position == position:
+            raise
     except OSError as error:
         raise StorageError(f"the delay notes cannot be read: {error}") from error
     return read
@@ -122,7 +125,9 @@ class _Reader:
         self._bound = None
         position = file.position_after(error.position) if isinstance(file, Segment) else None
         if position is not None and position < part.end:
-            read.passed_over.append(PassedOver(read.position, str(error)))
+            _, header = next(file.headers(position, part.end))
+            if header.base_offset > read.position:  # otherwise the damage lies where this need not be read
+                read.passed_over.append(PassedOver(read.position, str(error)))
             return Stretch(file, position, part.end)
         if file.next_base == NO_NEXT or file.next_base > self._end_offset:
             raise error  # until there is another file to go on with

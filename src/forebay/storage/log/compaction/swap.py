@@ -58,6 +58,20 @@ class SwappingLog(LogWriter):
             if first is not None:
                 yield Stretch(segment, first.position, segment.size)
 
+    def files_from(self, from_offset: int) -> Iterator[Stretch]:
+        """Like `stretches`, but by the offset index alone: a stretch may begin with batches below the offset.
+
+        Damage does not hide what lies in front of it, or in another file: the reader of a stretch meets it.
+        """
+        self._write_early()
+        for segment in self._segments.from_offset(from_offset):
+            try:
+                position = segment.position_before(from_offset)
+            except OSError as error:
+                raise StorageError(f"cannot read {self.directory}: {error}") from error
+            if position < segment.size:
+                yield Stretch(segment, position, segment.size)
+
     @property
     def swap_pending(self) -> bool:
         """Whether a swap has begun and not ended."""
