@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from forebay.broker.delays.appending import Delivery, NoteAppender
 from forebay.broker.delays.following import DelayHost, IndexFollower
@@ -62,6 +62,15 @@ class Alteration:
         self.left = self.ids
 
 
+class _Due(NamedTuple):
+    """Something was found to be due."""
+
+    now_ms: int
+    """At this time."""
+    noted_end: int
+    """When all notes lay below this offset."""
+
+
 class _Watch(FetchWait):
     """Waits for the partition's high watermark, again and again."""
 
@@ -91,6 +100,8 @@ class LiveDelays:
         self._closed_off = -1
         """The leader epoch in which a note at the end of the log was given something that follows it."""
         self._alterations: deque[Alteration] = deque()
+        self._due: _Due | None = None
+        """What is to be delivered next, until it is."""
 
     @property
     def _state(self) -> IndexState:
@@ -138,14 +149,17 @@ class LiveDelays:
     async def _step(self) -> bool:
         """Do one thing that is to be done; False if there is none."""
         await self._follower.follow_start()
-        if await self._follower.follow():
-            return True
-        return self._partition.is_leader and (
-            await self._close_off()
+        has_moved = await self._follower.follow()
+        if not self._partition.is_leader:
+            return has_moved
+        # Also while messages keep coming: the index may never be seen to have come to the end of the log.
+        return (
+            (not has_moved and await self._close_off())
             or await self._alter()
             or await self._say_again()
-            or await self._deliver()
+            or await self._deliver(waits=has_moved)
             or await self._carry()
+            or has_moved
         )
 
     async def _close_off(self) -> bool:
@@ -179,14 +193,22 @@ class LiveDelays:
 
     # -- delivering ------------------------------------------------------------------------------------
 
-    async def _deliver(self) -> bool:
-        """Append what is due; whether there was any."""
+    async def _deliver(self, *, waits: bool) -> bool:
+        """Append what is due; whether there was any.
+
+        `waits`: while there is more to index, for what was noted before this was due: it may be due sooner.
+        """
         now_ms, due_ms = self._host.time.now_ms(), self._state.next_due_ms
         self._blocked = due_ms is not None and due_ms <= now_ms
-        if not self._blocked or not self._appender.may_append():
+        if not self._blocked:
+            self._due = None
             return False
+        self._due = due = self._due or _Due(now_ms, self._waiting.unindexed.last_offset)
+        if (waits and self._state.position < due.noted_end) or not self._appender.may_append():
+            return False
+        self._due = None
         ended = self._waiting.unindexed.ended_names()
-        deliveries = await self._in_thread(partial(self._plan, now_ms, *ended))
+        deliveries = await self._in_thread(partial(self._plan, min(due.now_ms, now_ms), *ended))
         return deliveries != [] and await self._appender.deliver(deliveries)
 
     def _plan(self, now_ms: int, keys: frozenset[bytes], ids: frozenset[int]) -> list[Delivery]:
