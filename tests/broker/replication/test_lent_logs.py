@@ -16,7 +16,7 @@ import pytest
 from forebay.broker.cluster.peer_connection import PeerConnection
 from forebay.broker.net.sockets import SocketNetwork
 from forebay.broker.partition.partition import Partition
-from forebay.errors import ErrorCode, KafkaError
+from forebay.errors import ErrorCode, KafkaError, StorageError
 from forebay.storage.real_disk import RealDisk
 from forebay.wire.batch import TRANSACTIONAL
 from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -235,6 +235,28 @@ async def test_producers_that_could_not_be_read_after_a_cut_are_known_again_afte
         repeated = await append(cluster, b"once", producer_id=7, producer_epoch=3, base_sequence=7)
         assert (repeated.error_code, repeated.base_offset) == (ErrorCode.NONE, 7)
         assert held(cluster, old).log.end_offset == 8
+
+
+async def test_what_was_cut_off_is_not_acknowledged_as_a_repeat_by_a_leader_that_could_not_read_its_producers(
+    tmp_path: Path,
+) -> None:
+    async with local_cluster(tmp_path, QUIET, make_disk=ForgetfulDisk) as cluster:
+        await create(cluster, TOPIC, segment_bytes="300")
+        for number in range(8):
+            await append(cluster, b"once", producer_id=7, producer_epoch=3, base_sequence=number)
+        old, second, third = cluster.state(TOPIC).replicas
+        disk = cluster[old].disk
+        assert isinstance(disk, ForgetfulDisk)
+        with cluster.deaf(TOPIC, second, third):
+            await append(cluster, b"lost", acks=1, producer_id=7, producer_epoch=3, base_sequence=8)
+            disk.forgets = True
+            await cluster.lead(TOPIC, 0, second)
+        await eventually(lambda: held(cluster, old).log.offline_for_good)
+        leading = held(cluster, old)
+        leading.is_leader = True  # it was the only one in sync when its disk failed
+        repeated = batch(b"lost", producer_id=7, producer_epoch=3, base_sequence=8)
+        with pytest.raises(StorageError, match="cannot be read"):
+            leading.append(memoryview(bytearray(repeated)), cluster[old].time.trusted_ms())
 
 
 async def test_transactions_that_are_open_stay_so_for_readers_of_a_log_whose_cut_failed(

@@ -8,6 +8,7 @@ from forebay.core.partition.producer_admission import VERIFY, Decision, Refused
 from forebay.core.partition.producer_table import ProducerTable
 from forebay.core.partition.record_rules import Examined, examine_at_once
 from forebay.errors import ErrorCode, KafkaError, StorageError
+from forebay.storage.log.log import Log
 from forebay.wire.batch import HEADER_SIZE, BatchHeader, patch_append_time, read_header
 
 _HELD_BACK_MAX = 1_000
@@ -39,6 +40,15 @@ def as_stored(
     if policy.log_append_time:
         patch_append_time(stored, 0, now_ms)
     return stored, read_header(stored), examined.delayed
+
+
+def require_known_producers(log: Log) -> None:
+    """Raise StorageError if the producers of a log may be known only as they were before it was truncated.
+
+    Batches that were cut off would be acknowledged as repeats.
+    """
+    if log.offline_for_good:
+        raise StorageError(log.offline or "the log is offline")
 
 
 def refusal(header: BatchHeader, decision: Decision, *, asked: bool, offline: str | None) -> KafkaError:

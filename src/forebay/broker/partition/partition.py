@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from forebay.broker.partition.append_refusals import HeldBack, as_stored, refusal
+from forebay.broker.partition.append_refusals import HeldBack, as_stored, refusal, require_known_producers
 from forebay.broker.partition.fold_state import FoldedInto, Hold, takes_nothing
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.pending_acks import PendingAcks, PendingDeletions, PendingRefusals
@@ -287,6 +287,7 @@ class Partition:
             verified = None if guard is None else self.verifications.verified_from(producer_id, guard)
             decision = admission.admit(self.producers.find(producer_id), header, verified)
             if decision is not APPEND:
+                require_known_producers(log)
                 if isinstance(decision, Repeats):
                     self.producers.heard(producer_id)
                     appended_ms = decision.timestamp if policy.log_append_time else NO_TIMESTAMP

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from forebay.broker.partition.append_refusals import require_known_producers
 from forebay.broker.partition.fold_state import FoldedInto
 from forebay.broker.partition.partition import Partition
 from forebay.core.cluster.image import TopicImage
@@ -73,6 +74,7 @@ def is_settled(partition: Partition) -> bool:
 
 def check_passes_on(partition: Partition, fold: FoldedInto) -> None:
     """Raise KafkaError while batches for a closed partition cannot be passed on; clients try again."""
+    require_known_producers(partition.log)
     if fold.is_returning:
         problem = "takes messages itself in a moment"
     elif not is_settled(partition):

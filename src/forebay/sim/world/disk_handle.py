@@ -107,7 +107,7 @@ class DiskHandle:
         self.time = time or UseOfTime()
         self._disk = disk
         self._chance = chance
-        self._dead = False
+        self.dead = False
         self.lives: int | None = None
         """How many more changes the process makes before it dies in the next; None for any number."""
         self.on_death: Callable[[], None] = lambda: None
@@ -116,17 +116,17 @@ class DiskHandle:
 
     def die(self) -> None:
         """Whatever a dead process still tries must leave no mark."""
-        self._dead = True
+        self.dead = True
         for path in [path for path, (holder, _) in self._disk.locks.items() if holder is self]:
             del self._disk.locks[path]
 
     def live(self, operation: str, path: str) -> None:
-        if self._dead:
+        if self.dead:
             raise Died
         if self.lives is not None and operation != "read":
             self.lives -= 1
             if self.lives < 0:
-                self._dead = True
+                self.dead = True
                 self.on_death()
                 raise Died
         if self._disk.fault is not None:

@@ -180,9 +180,13 @@ class SimNode:
         return self.broker.image.partition(topic, state.index) == state
 
     def live_on(self) -> None:
-        """Take back that the process is to die in one of its next changes to the disk."""
-        if self._handle is not None:
-            self._handle.lives = None
+        """Take back that the process is to die in one of its next changes to the disk. If it has died at this
+        very moment, it ends now."""
+        if self._handle is None:
+            return
+        self._handle.lives = None
+        if self._handle.dead:
+            self.kill()
 
     def start(self) -> None:
         if self._process is not None or self.powerless:
