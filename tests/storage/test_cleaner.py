@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from forebay.core.partition.compaction.batch_filter import LastBatches
+from forebay.broker.partition.producer_replay import reload_producers
+from forebay.core.partition.compaction.batch_filter import LastBatches, last_batches
 from forebay.errors import StorageError
 from forebay.storage.log.compaction.cleaner import Cleaner
 from forebay.storage.log.config import LogConfig
@@ -184,6 +185,21 @@ def test_a_batch_without_messages_goes_unless_something_needs_it(bench: Bench) -
     ]
     assert found[0].codec == Codec.NONE
     assert bench.left() == [(4, "a=5")]
+
+
+def test_batches_that_may_be_sent_again_stay_recognisable_by_the_log_alone(bench: Bench) -> None:
+    for number in range(7):
+        add_records(bench.log, [(b"a", b"%d" % number)], producer=(1, 0, number))
+    bench.log.roll()
+    bench.put("a=7")
+    bench.log.roll()
+    known = reload_producers(bench.log)
+    bench.compact(last_batches=last_batches(known))  # type: ignore[arg-type]
+    assert bench.left() == [(7, "a=7")]
+    state, before = reload_producers(bench.log).find(1), known.find(1)
+    assert state is not None and before is not None
+    assert [each.base_sequence for each in state.batches] == [2, 3, 4, 5, 6]
+    assert [each.last_offset for each in state.batches] == [each.last_offset for each in before.batches]
 
 
 def test_a_segment_goes_on_ending_where_the_next_begins(bench: Bench) -> None:

@@ -8,10 +8,11 @@ while a replica may not have it: that replica would keep the deleted message, an
 Messages of aborted transactions go at once. The marker that ended a transaction stays as long as anything
 of the transaction does, and then for delete.retention.ms more, as a message without a value does.
 
-A batch that loses all its messages disappears, with two exceptions. The last batch of a producer stays as a
-bare header, which tells the producer's epoch and sequence after a restart. The last batch of a segment keeps
-its place, so that each segment ends where the next begins and a missing segment can be distinguished from a
-compacted one.
+A batch that loses all its messages disappears, with two exceptions. The last batches of a producer stay as
+bare headers, which tell its epoch and sequence numbers to whoever has nothing but the log: a new replica, or
+a broker whose snapshots were lost with the power. Without them it would refuse a repeat of one of them as out
+of order. The last batch of a segment keeps its place, so that each segment ends where the next begins and a
+missing segment can be distinguished from a compacted one.
 
 A batch whose records make no sense (`storage/log/unreadable_batches.py`) stays as it is, and replaces no
 other message.
@@ -64,14 +65,17 @@ class LastBatches:
 
     offsets: frozenset[int] = frozenset()
     """The last offset of the last batch of each producer."""
+    repeatable: frozenset[int] = frozenset()
+    """Those of the batches before it that may be sent again. In a transaction, none that is decided is."""
     epochs: frozenset[tuple[int, int]] = frozenset()
     """(producer id, epoch) of producers of whose epoch there is nothing but a marker."""
 
 
 def last_batches(producers: ProducerTable) -> LastBatches:
     offsets = [state.batches[-1].last_offset for state in producers if state.batches]
+    repeatable = [batch.last_offset for state in producers for batch in state.batches[:-1]]
     epochs = [(state.producer_id, state.producer_epoch) for state in producers if not state.batches]
-    return LastBatches(offsets=frozenset(offsets), epochs=frozenset(epochs))
+    return LastBatches(offsets=frozenset(offsets), repeatable=frozenset(repeatable), epochs=frozenset(epochs))
 
 
 class TransactionTrack:
@@ -270,12 +274,18 @@ class BatchFilter:
             return False
         return header.base_offset >= self.last_markers.get(header.producer_id, 0)
 
+    def _is_last_batch(self, header: BatchHeader) -> bool:
+        last = self.last_batches
+        if header.is_transactional:
+            return header.last_offset in last.offsets
+        return header.last_offset in last.offsets or header.last_offset in last.repeatable
+
     def _is_past(self, header: BatchHeader) -> bool:
         horizon_ms = header.delete_horizon_ms
         return self.forgets_deletions and horizon_ms is not None and horizon_ms <= self.now_ms
 
     def _emptied(self, batch: Bytes, header: BatchHeader, keeps_place: bool) -> Bytes | None:
-        if header.producer_id >= 0 and header.last_offset in self.last_batches.offsets:
+        if header.producer_id >= 0 and self._is_last_batch(header):
             return without_records(header) if header.record_count else batch
         if not keeps_place:
             return None
