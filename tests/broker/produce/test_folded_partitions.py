@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from forebay.broker.node import Node
 from forebay.errors import ErrorCode
 from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -178,6 +180,33 @@ def test_repeats_are_found_in_both_logs(client: WireClient) -> None:
     for sequence in (3, 4):
         assert send(client, 3, numbered(sequence)) == (0, sequence - 3), "the offset in the other"
     assert len(values(client, 1)) == 2 and len(values(client, 3)) == 3
+
+
+def test_a_producer_that_is_forgotten_where_its_batches_go_may_go_on(
+    broker: LocalBroker, client: WireClient
+) -> None:
+    """The closed partition remembers an older number of it, which counts no more after that time."""
+    create(client, TOPIC, 4)
+    for sequence in range(3):
+        send(client, 3, numbered(sequence))
+    assert fold(client, 2) == (0, None)
+    assert send(client, 3, numbered(3)) == (0, 0)
+
+    def forget(node: Node) -> int:
+        table = node.partitions.get(TOPIC, 1).producers
+        return sum(table.expire(0, 0, high_watermark=2**62) for _ in range(2))
+
+    def close_earlier(node: Node) -> None:
+        closed = node.partitions.get(TOPIC, 3)
+        assert closed.fold is not None
+        closed.fold.closed_ms -= node.config.storage.producer_id_expiration_ms
+
+    assert broker.on_loop(forget) == 1
+    assert send(client, 3, numbered(4))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    broker.on_loop(close_earlier)
+    asyncio.run_coroutine_threadsafe(broker.node.upkeep.expire_producers(), broker.node.loop).result(60)
+    assert send(client, 3, numbered(4)) == (0, 1)
+    assert send(client, 3, numbered(6))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_epochs_go_on(client: WireClient) -> None:

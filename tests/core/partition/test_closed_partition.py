@@ -121,7 +121,9 @@ class Log:
         """As `append_passed_on` does it: the offset, or why not."""
         producer_id = header.producer_id
         state = self.producers.find(producer_id)
-        assumed = state if known is None else assumed_state(state, known, producer_id)
+        assumed = (
+            state if known is None else assumed_state(state, known, header, forgets=self.producers.forgets)
+        )
         if assumed is not None and assumed is not state:
             self.producers.assume(assumed)
         decision = admit(self.producers.find(producer_id), header)
@@ -256,6 +258,33 @@ def test_what_was_assumed_is_taken_back_with_the_batch() -> None:
     log.producers.truncate(0)  # the write has failed
     state = log.producers.find(alias_of(PRODUCER, FOLDED, 0))
     assert state is not None and state.next_sequence == 3, "the batch before it may still be on its way"
+
+
+def test_a_producer_that_was_forgotten_for_others_may_go_on() -> None:
+    """The other partition has had too many producers, and the closed one remembers an older number."""
+    old, new = Log(), Log()
+    new.producers = ProducerTable(producers_max=2)
+    for sequence in range(3):
+        assert outcome(old, new, header_of(sequence), closed=False) == sequence
+    assert outcome(old, new, header_of(3), closed=True) == 0
+    for other in (1, 2):
+        new.offer(read_header(batch_of(0, producer_id=PRODUCER + other)))
+    assert new.producers.find(alias_of(PRODUCER, FOLDED, 0)) is None
+    new.restart()
+    new.producers.forgets = True  # the table may not be full any more, but it was
+    assert isinstance(outcome(old, new, header_of(1), closed=True), Repeats)
+    assert outcome(old, new, header_of(4), closed=True) == 3
+    assert isinstance(outcome(old, new, header_of(6), closed=True), Refused)
+
+
+def test_a_table_that_was_full_says_that_it_has_forgotten_producers() -> None:
+    table = ProducerTable(producers_max=2)
+    for number in range(3):
+        assert not table.forgets
+        table.accept(read_header(batch_of(0, producer_id=number))._replace(base_offset=number))
+    assert table.forgets
+    assert ProducerTable.from_bytes(table.to_bytes(), producers_max=2).forgets
+    assert not ProducerTable.from_bytes(table.to_bytes(), producers_max=3).forgets
 
 
 @pytest.mark.parametrize("epoch", [0, 1])

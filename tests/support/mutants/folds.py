@@ -22,7 +22,7 @@ from forebay.core.partition.folds import gathered
 
 def forget_the_numbers_of_closed_partitions(patch: pytest.MonkeyPatch) -> None:
     """The partition that takes over begins with any batch."""
-    patch.setattr(passed_on_batches, "assumed_state", lambda state, _known, _producer_id: state)
+    patch.setattr(passed_on_batches, "assumed_state", lambda state, *_known, **_how: state)
 
 
 def let_markers_hide_the_numbers_of_closed_partitions(patch: pytest.MonkeyPatch) -> None:

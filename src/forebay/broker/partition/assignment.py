@@ -94,7 +94,7 @@ class Assignment:
         self._workers = workers
         self._background = background
         self._departure = departure
-        self._uptime_ms = time.uptime_ms
+        self._uptime_ms, self._trusted_ms = time.uptime_ms, time.trusted_ms
         self._loop = loop
         self._unopened: dict[TopicPartition, None] = {}
         """Assigned to this broker, and opened in their turn, a few at a time."""
@@ -284,7 +284,7 @@ class Assignment:
         else:
             partition.follow(state)
         if topic.record.folding is not None:
-            follow_fold(partition, topic, self._settings.current.storage.decompress_max_bytes)
+            follow_fold(partition, topic, self._settings.current.storage, self._trusted_ms())
         if topic.name in self._metadata.image.fills and not partition.is_filled:
             partition.is_filled = True
             partition.configure(partition.config, self._settings.current.storage.decompress_max_bytes)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from forebay.config.keys.broker import StorageConfig
+
 
 @dataclass(slots=True, kw_only=True)
 class FoldedInto:
@@ -25,10 +27,19 @@ class FoldedInto:
     """Of the topic's record that says so."""
     closed_ms: int = 0
     """When it was closed, in wall time."""
+    is_over: bool = False
+    """Whether what it knows of producers counts no more: the other partition may have forgotten one that it
+    has heard from since, and then the producer may go on with any number."""
     drop_ms: int | None = None
     """When it goes with whatever it holds; None: when it is empty."""
     is_copied: bool = False
     """Whether its records, and those of all partitions that were folded with it, are in others now."""
+
+    def age(self, now_ms: int, storage: StorageConfig) -> None:
+        """Find out whether producers that were silent since may be forgotten before the next look."""
+        expiration_ms = storage.producer_id_expiration_ms
+        until_next_look_ms = min(storage.producer_id_expiration_check_interval_ms, expiration_ms // 2)
+        self.is_over = now_ms + until_next_look_ms >= self.closed_ms + expiration_ms
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,11 +7,13 @@ from typing import NamedTuple
 from forebay.broker.partition.append_refusals import require_known_producers
 from forebay.broker.partition.fold_state import FoldedInto
 from forebay.broker.partition.partition import Partition
+from forebay.config.keys.broker import StorageConfig
 from forebay.core.cluster.image import TopicImage
 from forebay.core.cluster.topic_folds import Stop
 from forebay.core.partition.aliases import named_by, under_alias
 from forebay.core.partition.closed_partition import PassOn, assumed_state, decide_closed, takes, whole_header
 from forebay.core.partition.producer_admission import VERIFY, Refused, admit
+from forebay.core.partition.producer_table import ProducerState
 from forebay.core.partition.record_rules import Examined
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import BatchHeader, read_header
@@ -28,7 +30,7 @@ class PassedOn(NamedTuple):
     """What the partitions on its way know of its producer."""
 
 
-def follow_fold(partition: Partition, topic: TopicImage, decompress_max_bytes: int) -> None:
+def follow_fold(partition: Partition, topic: TopicImage, storage: StorageConfig, now_ms: int) -> None:
     """Close or open a partition as its topic's record says. Called when it has taken its role.
 
     What it has queued must be written by then.
@@ -40,16 +42,17 @@ def follow_fold(partition: Partition, topic: TopicImage, decompress_max_bytes: i
     if stop is None and not is_returning:
         if fold is not None or was_held:
             partition.fold = None
-            partition.configure(partition.config, decompress_max_bytes)
+            partition.configure(partition.config, storage.decompress_max_bytes)
         return
     if fold is None:
         fold = partition.fold = FoldedInto(
             leader_epoch=partition.leader_epoch, end_offset=partition.log.end_offset
         )
-        partition.configure(partition.config, decompress_max_bytes)
+        partition.configure(partition.config, storage.decompress_max_bytes)
     fold.index, fold.generation = stop or Stop(partition.index, None)
     fold.is_returning, fold.revision = is_returning, topic.revision
     fold.closed_ms, fold.drop_ms = folding.closed_ms, folding.drop_ms
+    fold.age(now_ms, storage)
     fold.is_copied = folding.copied is not None and folding.next_copy is None
     if fold.leader_epoch != partition.leader_epoch:
         fold.leader_epoch, fold.end_offset = partition.leader_epoch, partition.log.end_offset
@@ -84,6 +87,14 @@ def check_passes_on(partition: Partition, fold: FoldedInto) -> None:
     raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{partition} {problem}")
 
 
+def known_producer(partition: Partition, producer_id: int) -> ProducerState | None:
+    """What a closed partition knows of a producer, for as long as that counts."""
+    state, fold = partition.producers.find(producer_id), partition.fold
+    if state is None or state.in_transaction or fold is None or not fold.is_over:
+        return state
+    return None
+
+
 def pass_on(partition: Partition, records: memoryview | None, known: PassOn | None, now_ms: int) -> PassedOn:
     """A batch that was sent for a closed partition, for the one that takes it; raises KafkaError.
 
@@ -94,7 +105,7 @@ def pass_on(partition: Partition, records: memoryview | None, known: PassOn | No
     header = whole_header(records, now_ms)
     assert records is not None
     check_passes_on(partition, fold)
-    decision = decide_closed(partition.producers.find(header.producer_id), header, known)
+    decision = decide_closed(known_producer(partition, header.producer_id), header, known)
     if isinstance(decision, Refused):
         raise decision.error()
     partition.producers.heard(header.producer_id)
@@ -128,7 +139,8 @@ def append_passed_on(
 
     If its producer has sent nothing here yet, the batch must be the one that comes next there.
     """
-    producers, producer_id = partition.producers, read_header(records).producer_id
+    producers, header = partition.producers, read_header(records)
+    producer_id = header.producer_id
     if not takes(topic, partition.index, producer_id):
         raise KafkaError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -136,7 +148,7 @@ def append_passed_on(
             f"{partition} any more",
         )
     state = producers.find(producer_id)
-    assumed = assumed_state(state, known, producer_id)
+    assumed = assumed_state(state, known, header, forgets=producers.forgets)
     if assumed is state or assumed is None:
         return partition.append(records, now_ms, guard=guard, examined=examined)
     producers.assume(assumed)
@@ -151,5 +163,5 @@ def begins_transaction(partition: Partition, header: BatchHeader, known: PassOn 
     """Whether the coordinator has to be asked before a batch is appended here."""
     state = partition.producers.find(header.producer_id)
     if known is not None:
-        state = assumed_state(state, known, header.producer_id)
+        state = assumed_state(state, known, header, forgets=partition.producers.forgets)
     return admit(state, header) is VERIFY

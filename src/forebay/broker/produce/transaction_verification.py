@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 from forebay.broker.partition.append_refusals import filled_by_view
 from forebay.broker.partition.partition import Partition
-from forebay.broker.partition.passed_on_batches import begins_transaction, check_passes_on
+from forebay.broker.partition.passed_on_batches import begins_transaction, check_passes_on, known_producer
 from forebay.broker.partition.table import PartitionTable
 from forebay.core.partition.aliases import named_by
 from forebay.core.partition.closed_partition import PassOn, aliased, decide_closed
@@ -199,7 +199,7 @@ def _follow_folds(
     while partition.fold is not None:
         fold = partition.fold
         check_passes_on(partition, fold)
-        decision = decide_closed(partition.producers.find(header.producer_id), header, known)
+        decision = decide_closed(known_producer(partition, header.producer_id), header, known)
         if isinstance(decision, Refused):
             raise decision.error()
         known, header = decision, aliased(header, partition.index, fold.generation)

@@ -168,8 +168,12 @@ class Upkeep:
 
     async def expire_producers(self) -> None:
         now_ms = self._time.uptime_ms()
-        expiration_ms = self._settings.current.storage.producer_id_expiration_ms
-        await self._for_each(
-            "expire_producers",
-            lambda each: each.producers.expire(now_ms, expiration_ms, each.high_watermark),
-        )
+        storage = self._settings.current.storage
+
+        def expire(partition: Partition) -> None:
+            expiration_ms = storage.producer_id_expiration_ms
+            partition.producers.expire(now_ms, expiration_ms, partition.high_watermark)
+            if partition.fold is not None:
+                partition.fold.age(self._time.trusted_ms(), storage)
+
+        await self._for_each("expire_producers", expire)

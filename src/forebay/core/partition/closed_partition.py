@@ -21,7 +21,7 @@ from forebay.core.partition.batch_rules import NO_LIMIT_MS, AppendPolicy, valida
 from forebay.core.partition.producer_admission import Refused, Repeats, admit
 from forebay.core.partition.producer_table import ProducerState
 from forebay.errors import ErrorCode
-from forebay.wire.batch import BatchHeader
+from forebay.wire.batch import SEQUENCE_MASK, BatchHeader
 
 OUT_OF_PLACE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 """How a partition refuses a batch that does not come next and is none of the last ones."""
@@ -39,6 +39,11 @@ class Before(NamedTuple):
         return ProducerState(
             producer_id=producer_id, producer_epoch=self.producer_epoch, next_sequence=self.next_sequence
         )
+
+    def is_behind(self, header: BatchHeader) -> bool:
+        """Whether this is a batch that cannot be the next one, nor one from before."""
+        ahead = (header.base_sequence - self.next_sequence) & SEQUENCE_MASK
+        return header.producer_epoch == self.producer_epoch and 0 < ahead <= SEQUENCE_MASK // 2
 
     def is_newer(self, state: ProducerState) -> bool:
         """Whether a partition has not seen the producer's numbers since, at most a marker of its epoch."""
@@ -86,15 +91,20 @@ def decide_closed(
     return PassOn(Before(state.producer_epoch, state.next_sequence), repeats)
 
 
-def assumed_state(state: ProducerState | None, known: PassOn, producer_id: int) -> ProducerState | None:
+def assumed_state(
+    state: ProducerState | None, known: PassOn, header: BatchHeader, *, forgets: bool = False
+) -> ProducerState | None:
     """What a partition knows of a producer, with what the closed partitions on the way know.
 
-    The state itself if they know nothing newer, else a new one.
+    The state itself if they know nothing newer, else a new one. `forgets`: the partition has had too many
+    producers, and may have forgotten what it had of this one since it is passed on.
     """
     before = known.before
     if before is None or (state is not None and not before.is_newer(state)):
         return state
-    assumed = before.state(producer_id)
+    if forgets and state is None and before.is_behind(header):
+        return None
+    assumed = before.state(header.producer_id)
     if state is not None:
         assumed.coordinator_epoch = state.coordinator_epoch
     return assumed

@@ -132,7 +132,15 @@ class ProducerState:
 
 
 class ProducerTable:
-    __slots__ = ("_before", "_producers", "_producers_max", "find", "transactional", "transactions")
+    __slots__ = (
+        "_before",
+        "_producers",
+        "_producers_max",
+        "find",
+        "forgets",
+        "transactional",
+        "transactions",
+    )
 
     def __init__(self, *, producers_max: int = PRODUCERS_MAX) -> None:
         self._producers: OrderedDict[int, ProducerState] = OrderedDict()
@@ -140,6 +148,8 @@ class ProducerTable:
         self.find: Callable[[int], ProducerState | None] = self._producers.get
         """What is known of a producer, by its id. An attribute, for the sake of the hot path."""
         self._producers_max = producers_max
+        self.forgets = False
+        """Whether producers were forgotten that were not silent for long, because there were too many."""
         self._before: list[tuple[int, int, ProducerState | None]] = []
         """Offset, producer id and what was known of the producer before the batch there, for batches that may
         have to be undone and say too little for it: the first of a producer or an epoch, and markers."""
@@ -217,6 +227,7 @@ class ProducerTable:
             producer_id, state = next(iter(self._producers.items()))
             if not state.in_transaction:
                 del self._producers[producer_id]
+                self.forgets = True
                 return
             self._producers.move_to_end(producer_id)
 
@@ -308,6 +319,7 @@ class ProducerTable:
         for row in _ENTRY.iter_unpack(data[_PREAMBLE.size :]):
             table._load(*row)
         table._load_transactions()
+        table.forgets = len(table) >= producers_max
         return table
 
     def _load(
