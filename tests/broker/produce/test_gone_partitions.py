@@ -28,7 +28,7 @@ from forebay.wire.messages.txn_offset_commit import (
 )
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.replicated import until
-from support.clients.wire_client import WireClient, append, batch, create
+from support.clients.wire_client import WireClient, append, batch, create, read
 
 JAVA = "apache-kafka-java"
 SETTINGS = {"forebay.fold.grace.ms": "0", "log.retention.check.interval.ms": "50"}
@@ -89,9 +89,36 @@ def test_a_producer_that_asks_again_is_shown_what_its_batches_are_for(
             assert append(again, topic, batch(b"c"), partition=1).error_code == 0
             for _ in range(2):
                 assert shown(again, topic, other) == [2, 3]
-        with WireClient(broker.bootstrap) as stranger:
-            assert append(stranger, topic, batch(b"d"), partition=3).error_code == 0
-            assert shown(stranger, topic, other) == [2, 3], "it may be a consumer as well"
+
+
+@pytest.mark.parametrize("name", ["", "kafka-python"])
+def test_producers_of_other_clients_are_shown_what_their_batches_are_for(
+    broker: LocalBroker, topic: str, name: str
+) -> None:
+    with WireClient(broker.bootstrap) as producer, WireClient(broker.bootstrap) as beginner:
+        shrink(producer, topic, 4, 2)
+        if name:
+            call_itself(producer, name)
+            call_itself(beginner, name)
+        assert append(producer, topic, batch(b"a"), partition=3).error_code == 0
+        assert shown(producer, topic) == [4]
+        # It has sent nothing yet, and has all its batches in hand.
+        assert beginner.call(InitProducerIdRequest(transactional_id=None), 4).error_code == 0
+        assert (shown(beginner, topic), shown(beginner, topic)) == ([2], [4])
+
+
+@pytest.mark.parametrize("name", ["", "sarama"])
+def test_clients_that_may_be_consumers_are_not_shown_what_is_gone(
+    broker: LocalBroker, topic: str, name: str
+) -> None:
+    with WireClient(broker.bootstrap) as stranger:
+        shrink(stranger, topic, 4, 2)
+        if name:
+            call_itself(stranger, name)
+        assert append(stranger, topic, batch(b"a"), partition=3).error_code == 0
+        assert read(stranger, topic, partitions=[1]).error_code == 0
+        for _ in range(2):
+            assert shown(stranger, topic) == [2]
 
 
 def test_where_partitions_ended_that_are_gone(broker: LocalBroker, topic: str) -> None:

@@ -30,6 +30,7 @@ def handle(service: FetchService, context: RequestContext, request: FetchRequest
         return FetchResponse(error_code=session.error_code)
     certain, listener = service.lease.valid(), context.connection.listener.name
     if follower < 0:
+        context.connection.consumes = True
         fetch = ConsumerFetch(service, request, session, listener, context.api_version)
         if not certain:
             return fetch.refuse()

@@ -17,6 +17,7 @@ async def handle(
     context: RequestContext,
     request: InitProducerIdRequest,
 ) -> InitProducerIdResponse:
+    context.connection.produces = True
     transactional_id, info, coordinator = request.transactional_id, context.info, transactions.coordinator
     try:
         if transactional_id is None:

@@ -20,8 +20,8 @@ from forebay.wire.messages import metadata as wire
 
 _NEVER_FORGET = ("librdkafka", "confluent-kafka-")
 """What clients on librdkafka call themselves."""
-_KEEP_BATCHES = "apache-kafka-java"
-"""What the Java client calls itself."""
+_KEEP_BATCHES = ("apache-kafka-java", "kafka-python")
+"""What clients call themselves that lower their count and keep batches. aiokafka does not say its name."""
 _ASKS_AGAIN_S = 5.0
 """A producer that asks again so soon has messages for partitions that it was not shown."""
 _LISTENER_NOT_FOUND_FROM = 6
@@ -94,16 +94,19 @@ def _needs_gone(context: RequestContext, request: wire.MetadataRequest) -> bool:
     librdkafka never lowers the number of a topic's partitions. When it loses its broker it needs the metadata
     to go on. Only producers ask for topics to be created, unless a consumer's user wants it.
 
-    The Java client lowers the number, but a message that it has put into a batch stays there. When the
-    metadata does not show the partition, the batch waits until it has expired. So a connection on which
-    messages for folded partitions have come is shown them. A client that has lost its connection asks for
-    metadata again and again while batches wait, as no producer does that is content. Its producers and
-    consumers never share a connection: consumers are not shown them, and their groups go on without.
+    The Java client, kafka-python and aiokafka lower the number, but a message that they have put into a batch
+    stays there. When the metadata does not show the partition, the batch waits until it has expired. So a
+    connection on which messages for folded partitions have come is shown them. A client that has lost its
+    connection asks for metadata again and again while batches wait, as no producer does that is content.
+    Their producers and consumers never share a connection: consumers are not shown them, and their groups go
+    on without. A client without a name that also consumes on the connection may be another one.
     """
     connection = context.connection
     if request.allow_auto_topic_creation and connection.software.startswith(_NEVER_FORGET):
         return True
-    if not (connection.software.startswith(_KEEP_BATCHES) and connection.produces):
+    if not connection.produces or connection.consumes:
+        return False
+    if connection.software and not connection.software.startswith(_KEEP_BATCHES):
         return False
     if connection.names_folded:
         return True

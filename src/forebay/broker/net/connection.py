@@ -84,6 +84,7 @@ class Connection:
         "_server",
         "_stream",
         "closed",
+        "consumes",
         "hid_partitions_s",
         "last_active",
         "last_prefix",
@@ -110,7 +111,8 @@ class Connection:
         self._handle = handle
         self.principal = ANONYMOUS  # who the client has shown to be
         self.software = ""  # what the client calls itself, if it has said so
-        self.produces = False  # whether the client has sent messages
+        self.produces = False  # whether the client has sent messages, or got a number to do so
+        self.consumes = False  # whether it has fetched messages
         self.names_folded = False  # whether some were for partitions that are folded
         self.hid_partitions_s = -math.inf  # when it was last not shown partitions that are gone
         self._rest = b""  # received but not handled: part of a frame, or frames that are held back
