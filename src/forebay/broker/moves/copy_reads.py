@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.core.moves.key_copies import size_of
-from forebay.core.partition.compaction.batch_filter import TransactionTrack, note_keys
+from forebay.core.partition.compaction.batch_filter import TransactionTrack, note_keys, raise_keys
 from forebay.core.partition.compaction.offset_map import OffsetMap
 from forebay.errors import ErrorCode, KafkaError, ProtocolError
 from forebay.storage.log.log import Log
@@ -55,27 +55,42 @@ class CopyRead:
 async def latest_offsets(
     log: Log, start: int, end: int, workers: WorkerThreads, buffer_bytes: int
 ) -> OffsetMap:
-    """Where each key is last in [start, end), or up to where the memory is enough. Raises KafkaError."""
+    """Where each key is last in [start, end), of the keys for which the memory is enough. Raises KafkaError.
+
+    The map ends before the first key for which it is not, but has been told of the log up to the end. A value
+    that is replaced behind the end of the map is not copied: the next leader may not have what replaces it.
+    """
     offsets = OffsetMap(start, buffer_bytes)
-    track = TransactionTrack(await _aborted(log, start, end, workers), start)
+    entering = _Entering(offsets, TransactionTrack(await _aborted(log, start, end, workers), start), log, end)
     for stretch in log.stretches(start):
-        if not await workers.run(partial(_enter, stretch, offsets, track, log, end)):
-            return offsets
-    offsets.end_offset = max(offsets.end_offset, end)
+        if not await workers.run(partial(entering.take, stretch)):
+            break
+    if not entering.is_full:
+        offsets.end_offset = max(offsets.end_offset, end)
     return offsets
 
 
-def _enter(stretch: Stretch, offsets: OffsetMap, track: TransactionTrack, log: Log, end: int) -> bool:
-    """In a thread. False if the end was reached, or there is no room for a key."""
-    for batch, header in stretch.batches():
-        if header.base_offset >= end:
-            offsets.end_offset = max(offsets.end_offset, end)
-            return False
-        if header.next_offset > offsets.end_offset and not note_keys(
-            batch, header, offsets, track, log.unreadable.pass_over
-        ):
-            return False
-    return True
+@dataclass(slots=True, eq=False)
+class _Entering:
+    offsets: OffsetMap
+    track: TransactionTrack
+    log: Log
+    end: int
+    is_full: bool = False
+
+    def take(self, stretch: Stretch) -> bool:
+        """In a thread. False if the end was reached."""
+        pass_over = self.log.unreadable.pass_over
+        for batch, header in stretch.batches():
+            if header.base_offset >= self.end:
+                return False
+            if header.next_offset <= self.offsets.end_offset:
+                continue
+            if not self.is_full:
+                self.is_full = not note_keys(batch, header, self.offsets, self.track, pass_over)
+            if self.is_full:
+                raise_keys(batch, header, self.offsets, self.track)
+        return True
 
 
 async def read_latest(log: Log, start: int, latest: OffsetMap, workers: WorkerThreads) -> CopyRead:

@@ -21,6 +21,7 @@ other message.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Protocol
@@ -141,6 +142,18 @@ def note_keys(
                 return False
     offsets.end_offset = max(offsets.end_offset, header.next_offset)
     return True
+
+
+def raise_keys(batch: Bytes, header: BatchHeader, offsets: OffsetMap, transactions: TransactionTrack) -> None:
+    """The same for a batch behind the end of a full map, or in which it ends: only keys that it has."""
+    if header.is_control:
+        transactions.end(header)
+    elif not transactions.is_aborted(header):
+        with suppress(ProtocolError):  # whoever comes to it says so
+            for span in readable_spans(payload_of(batch, header, MAX_OUTPUT_BYTES), header):
+                offset = header.base_offset + span.offset_delta
+                if span.key is not None and offset >= offsets.end_offset:
+                    offsets.raise_known(span.key, offset)
 
 
 def _enter(spans: Iterable[RecordSpan], base_offset: int, offsets: OffsetMap) -> bool:

@@ -38,6 +38,12 @@ class OffsetMap:
         self.end_offset = offset + 1
         return True
 
+    def raise_known(self, key: bytes, offset: int) -> None:
+        """Note a message behind the end of the map, if it has the key."""
+        short = key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
+        if short in self._offsets:
+            self._offsets[short] = offset
+
     def latest(self, key: bytes) -> int:
         short = key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
         return self._offsets.get(short, NO_OFFSET)
