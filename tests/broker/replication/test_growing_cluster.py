@@ -211,6 +211,41 @@ async def test_a_marker_that_was_sent_before_the_change_is_refused_behind_it(tmp
         assert await read_committed(cluster, topic, 1) == [] == await read_committed(cluster, topic, 3)
 
 
+async def test_a_transaction_ends_where_its_marker_came_last_before_its_partition_takes_messages_again(
+    tmp_path: Path,
+) -> None:
+    """Its new epoch would be known there from the partition that had the marker first."""
+    async with local_cluster(tmp_path, SETTINGS) as cluster:
+        topic = await make_topic(cluster, 4)
+        await lead_apart(cluster, topic)
+        producer = Producer(cluster, topic, adds_itself=True)
+        await producer.begin()
+        assert await producer.send(3, b"aborted") == ErrorCode.NONE
+        await fold(cluster, topic, 2)
+        await known(cluster, topic, 2, 1, 2, 3)
+        marker = WritableTxnMarker(
+            producer_id=alias_of(producer.producer_id, 3, 0),
+            producer_epoch=producer.producer_epoch + 1,
+            transaction_result=False,
+            topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[1])],
+            transaction_version=2,
+        )
+        first = WriteTxnMarkersRequest(markers=[marker], revision=cluster[2].image.revision)
+        answer = (await cluster.ask(2, first, WriteTxnMarkersRequest.MAX_VERSION)).markers[0]
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+        await grow(cluster, topic, 4)
+        await eventually(lambda: _gathering(cluster, topic) == (3,))
+        own = cluster[3].partitions.get(topic, 3)
+        for _ in range(10):  # it is asked for again and again
+            assert own.fold is not None and own.producers.transactions
+            await asyncio.sleep(0.05)
+        await producer.end(commit=False)
+        await settled(cluster, topic)
+        assert await producer.send(3, b"committed") == ErrorCode.NONE
+        await producer.end(commit=True)
+        assert await read_committed(cluster, topic, 3) == [b"committed"]
+
+
 async def test_the_count_does_not_change_again_while_a_transaction_is_open(tmp_path: Path) -> None:
     async with local_cluster(tmp_path, SETTINGS) as cluster:
         topic = await make_topic(cluster, 4)

@@ -137,6 +137,8 @@ def _concerns_closed(partition: Partition, fold: FoldedInto, write: MarkerWrite)
     """
     _check_revision(partition, fold.revision, write)
     if fold.is_returning:
+        if _ends_epoch(partition, write):
+            return True  # what is gathered waits for it
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{partition} takes messages again in a moment")
     if not is_settled(partition):
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"not all of {partition} is committed yet")
@@ -156,6 +158,12 @@ def _check_revision(partition: Partition, revision: int, write: MarkerWrite) -> 
 def _in_transaction(partition: Partition, write: MarkerWrite) -> bool:
     state = partition.producers.find(write.marker.producer_id)
     return state is not None and state.in_transaction
+
+
+def _ends_epoch(partition: Partition, write: MarkerWrite) -> bool:
+    """Whether a transaction is open in an epoch that ends with the marker: so it is the marker's own."""
+    state = partition.producers.find(write.marker.producer_id)
+    return state is not None and state.in_transaction and state.producer_epoch < write.marker.producer_epoch
 
 
 class MarkerWriter:

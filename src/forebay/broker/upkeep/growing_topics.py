@@ -29,7 +29,13 @@ from forebay.core.cluster.more_partitions import gathered_by, growth_of, is_same
 from forebay.core.partition.aliases import alias_of, named_by
 from forebay.core.partition.batch_rules import place
 from forebay.core.partition.closed_partition import takes
-from forebay.core.partition.folds.gathered import Gathered, GatheredBatch, gathered_from, seeds
+from forebay.core.partition.folds.gathered import (
+    Gathered,
+    GatheredBatch,
+    awaits_marker,
+    gathered_from,
+    seeds,
+)
 from forebay.core.partition.producer_table import NO_CRC
 from forebay.errors import ErrorCode, KafkaError, known_code
 from forebay.wire.batch import read_header
@@ -184,7 +190,13 @@ class GrowingTopics:
     def _seed(self, partition: Partition, found: list[Gathered]) -> None:
         log_, producers = partition.log, partition.producers
         for each in found:
-            for batch in seeds(producers.find(each.producer_id), each, self._now_ms()):
+            own = producers.find(each.producer_id)
+            if awaits_marker(own, each):
+                raise KafkaError(
+                    ErrorCode.CONCURRENT_TRANSACTIONS,
+                    f"a transaction of producer {each.producer_id} has not ended in {partition} yet",
+                )
+            for batch in seeds(own, each, self._now_ms()):
                 view = memoryview(batch)
                 header = place(view, read_header(view), log_.end_offset, partition.leader_epoch)
                 log_.append(view, header)

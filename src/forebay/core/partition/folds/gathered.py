@@ -10,6 +10,10 @@ batch, and a batch that a producer sends again is found among them.
 If the batch belongs to an open transaction of the producer, so does the one without records. The transaction
 is then open in both logs, and gets a marker in each.
 
+The marker of an earlier transaction may have come to the other partition and not to this one yet. If it ends
+the epoch, too, it would be refused here as soon as the new epoch is known, and the transaction would never
+end. So that is waited for (`awaits_marker`).
+
 All of it may be written twice, when a leader was not able to finish it.
 """
 
@@ -64,6 +68,11 @@ def gathered_from(state: ProducerState, producer_id: int) -> Gathered:
             for batch in state.batches
         ),
     )
+
+
+def awaits_marker(own: ProducerState | None, gathered: Gathered) -> bool:
+    """Whether a transaction is open here in an epoch that has ended in the other partition."""
+    return own is not None and own.in_transaction and own.producer_epoch < gathered.producer_epoch
 
 
 def seeds(own: ProducerState | None, gathered: Gathered, now_ms: int) -> list[bytearray]:
