@@ -15,8 +15,10 @@ from forebay.broker.partition.producer_replay import accept_batch
 from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.core.partition.producer_admission import Refused, Repeats, admit
 from forebay.core.partition.producer_table import ProducerTable
+from forebay.errors import StorageError
 from forebay.storage.delays.files import DelayIndexFiles
-from forebay.storage.delays.index import Noted
+from forebay.storage.delays.index import IndexState, Noted
+from forebay.storage.delays.sqlite_index import SqliteDelayIndex
 from forebay.storage.log.opening import open_log
 from forebay.storage.real_disk import RealDisk
 from forebay.wire.batch import NOTED, TRANSACTIONAL, build_batch, read_header
@@ -32,7 +34,14 @@ class Threads:
         return work()
 
 
-def opened(directory: Path, *, opened_end: int, end_offset: int, epoch: int = EPOCH) -> int:
+def opened(
+    directory: Path,
+    *,
+    end_offset: int,
+    opened_end: int = POSITION,
+    epoch: int = EPOCH,
+    waiting: WaitingMessages | None = None,
+) -> int:
     """The position of an index of a log that ended at one offset when it was opened, and at another now."""
     indexes = DelayIndexFiles()
     index = indexes.of(str(directory))
@@ -44,10 +53,11 @@ def opened(directory: Path, *, opened_end: int, end_offset: int, epoch: int = EP
         log=log, topic_id=TOPIC_ID, epochs=SimpleNamespace(epoch_at=lambda _: epoch)
     )
     host: Any = SimpleNamespace(indexes=indexes, threads=Threads())
-    waiting = WaitingMessages(-1, opened_end)
-    follower = IndexFollower(host, partition, waiting)
-    asyncio.run(follower.open())
-    follower.index.close()
+    follower = IndexFollower(host, partition, waiting or WaitingMessages(-1, opened_end))
+    try:
+        asyncio.run(follower.open())
+    finally:
+        follower.index.close()
     assert follower.state.pending == (1 if follower.state.position else 0)
     return follower.state.position
 
@@ -70,6 +80,40 @@ def test_an_index_of_a_log_that_was_cut_before_it_was_opened_is_made_anew(tmp_pa
 
 def test_an_index_of_another_leaders_log_is_made_anew(tmp_path: Path) -> None:
     assert opened(tmp_path, opened_end=POSITION, end_offset=POSITION, epoch=EPOCH + 1) == 0
+
+
+def test_an_index_that_could_not_be_cleared_is_still_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages were appended meanwhile: the log has offsets that the index knows of others."""
+    clear, failures = SqliteDelayIndex.clear, [StorageError("the disk is full")]
+
+    def clear_later(index: SqliteDelayIndex) -> None:
+        if failures:
+            raise failures.pop()
+        clear(index)
+
+    monkeypatch.setattr(SqliteDelayIndex, "clear", clear_later)
+    waiting = WaitingMessages(-1, POSITION - 1)
+    with pytest.raises(StorageError):
+        opened(tmp_path, waiting=waiting, end_offset=POSITION - 1)
+    assert opened(tmp_path, waiting=waiting, end_offset=POSITION + 10) == 0
+
+
+def test_what_a_leader_appends_without_delays_is_not_waited_for() -> None:
+    """The index follows what is committed, so it never comes to the end of a log that grows."""
+    waiting = WaitingMessages(EPOCH, POSITION)
+    assert waiting.may_have_messages, "nothing is known yet"
+    waiting.indexed(IndexState(POSITION - 1, EPOCH, 0, None, None))
+    assert waiting.may_have_messages, "there may be some of the leader before"
+    waiting.indexed(IndexState(POSITION, EPOCH, 0, None, None))
+    assert not waiting.may_have_messages
+    waiting.unindexed.appended(POSITION + 2, waiting=1)
+    assert waiting.may_have_messages
+    waiting.indexed(IndexState(POSITION + 2, EPOCH, 1, None, None))
+    assert waiting.may_have_messages
+    waiting.indexed(IndexState(POSITION + 2, EPOCH, 0, None, None))
+    assert not waiting.may_have_messages
 
 
 @pytest.mark.parametrize("attributes", [0, NOTED])

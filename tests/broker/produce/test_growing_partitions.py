@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from forebay.broker.partition.partition import Partition
+from forebay.broker.upkeep import growing_topics
 from forebay.errors import ErrorCode
 from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from forebay.wire.messages.folded_produce import FoldedProduceRequest
@@ -48,9 +52,9 @@ def eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def ask_for(client: WireClient, count: int) -> tuple[int, str | None]:
+def ask_for(client: WireClient, count: int, topic: str = TOPIC) -> tuple[int, str | None]:
     request = CreatePartitionsRequest(
-        topics=[CreatePartitionsTopic(name=TOPIC, count=count, assignments=None)], timeout_ms=60_000
+        topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)], timeout_ms=60_000
     )
     (result,) = client.call(request, 3).results
     return result.error_code, result.error_message
@@ -204,3 +208,25 @@ def test_only_brokers_hand_over_batches(client: WireClient) -> None:
     asked = FoldedProducersRequest(topic_id=topic_id, index=1)
     assert client.call(asked, 0).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert values(client, 1) == []
+
+
+def test_a_topic_that_waits_holds_up_no_other(client: WireClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a partition has gathered waits for its replicas, for as long as they are away."""
+    waiting = threading.Event()
+
+    async def stuck(_write_cycle: object, partition: Partition, *_: object, **_how: object) -> None:
+        if partition.topic == "stuck":
+            waiting.set()
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(growing_topics, "committed", stuck)
+    for topic in ("stuck", TOPIC):
+        create(client, topic, 4)
+        assert ask_for(client, 2, topic) == (0, None)
+    assert ask_for(client, 4, "stuck") == (0, None)
+    assert waiting.wait(DEADLINE_S)
+    resize(client, 4)
+    assert send(client, 3, batch(b"a"))[0] == ErrorCode.NONE
+    assert values(client, 3) == [b"a"]
+    refused = append(client, "stuck", batch(b"b"), partition=3, acks=-1)
+    assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS

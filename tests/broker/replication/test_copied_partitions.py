@@ -212,6 +212,7 @@ async def test_a_broker_that_dies_while_it_copies_leaves_the_rest_to_the_next(
 async def test_a_transaction_that_is_open_goes_on_and_new_ones_wait_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("forebay.core.moves.closing.HOLD_S_MAX", 3600.0)
     monkeypatch.setattr("forebay.broker.moves.copy_source.HOLD_S_MAX", 3600.0)
     async with local_cluster(tmp_path, SETTINGS) as cluster:
         await make(cluster)

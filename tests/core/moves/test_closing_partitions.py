@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from itertools import product
 
-from forebay.core.moves.closing import REST_MAX, Held, Progress, Step, next_step
+from forebay.core.moves.closing import (
+    DRAIN_S_MAX,
+    GAIN_S,
+    HOLD_S_MAX,
+    REST_MAX,
+    Held,
+    Pace,
+    Progress,
+    Step,
+    next_step,
+)
 
 
 def step(held: Held = Held.NOT, rest: int = 0, **what: bool) -> Step:
@@ -38,3 +48,22 @@ def test_it_is_closed_only_when_it_takes_nothing_and_all_is_copied() -> None:
         assert (next_step(Progress(held, rest, *more)) is Step.FINISH) is is_over
     assert step(Held.FULLY, 1) is Step.COPY
     assert step(Held.FULLY, 1, has_more=False) is Step.WAIT, "not all is committed"
+
+
+def test_a_large_partition_is_not_held_while_it_is_copied_faster_than_it_grows() -> None:
+    pace = Pace(rest=50 * REST_MAX, now_s=100.0)
+    assert not pace.is_losing(51 * REST_MAX, 101.0), "too early to tell"
+    assert not pace.is_losing(40 * REST_MAX, 101.0 + GAIN_S)
+    assert pace.is_losing(41 * REST_MAX, 102.0 + 2 * GAIN_S)
+    assert pace.is_losing(0, 103.0 + 2 * GAIN_S), "until it is looked at again"
+    assert not pace.is_losing(30 * REST_MAX, 104.0 + 3 * GAIN_S)
+
+
+def test_open_transactions_get_more_time_after_each_attempt_that_failed() -> None:
+    pace = Pace(rest=0, now_s=0.0)
+    waits = [pace.drain_s]
+    while len(waits) < 20:
+        pace.drain_failed()
+        waits.append(pace.drain_s)
+    assert waits[:3] == [HOLD_S_MAX, 2 * HOLD_S_MAX, 4 * HOLD_S_MAX]
+    assert waits[-1] == DRAIN_S_MAX

@@ -27,7 +27,7 @@ from forebay.broker.partition.partition import Partition
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.core.cluster.fewer_partitions import close_copied
 from forebay.core.cluster.topic_folds import Folding
-from forebay.core.moves.closing import GAIN_S, HOLD_S_MAX, PAUSE_S, Held, Progress, Step, next_step
+from forebay.core.moves.closing import HOLD_S_MAX, PAUSE_S, Held, Pace, Progress, Step, next_step
 from forebay.core.moves.key_copies import copied_batch, pack_offsets, placed_records, unpack_offsets
 from forebay.core.moves.move import Move, MoverState
 from forebay.core.partition.compaction.offset_map import OffsetMap
@@ -38,7 +38,6 @@ from forebay.wire.records import Record
 log = logging.getLogger(__name__)
 
 _WAIT_S = 0.02
-_DRAIN_S_MAX = 900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,11 +64,7 @@ class CopySource:
         self._codec: int = Codec.NONE
         self._latest: OffsetMap | None = None
         self._paused_until_s = 0.0
-        self._rest_before = partition.log.end_offset - partition.log.start_offset
-        self._looked_s = host.loop.time()
-        self._is_losing = False
-        self._drain_s = HOLD_S_MAX
-        """How long new transactions wait for the end of open ones: longer each time it was not enough."""
+        self._pace = Pace(partition.log.end_offset - self._position, host.loop.time())
         self._is_done = False
         """Closed: only the journal is still to be told."""
 
@@ -118,25 +113,19 @@ class CopySource:
         self._position = max(self._position, partition.log.start_offset)
         rest = partition.log.end_offset - self._position
         now_s = self._host.loop.time()
-        if now_s - self._looked_s > GAIN_S:
-            self._is_losing = rest >= self._rest_before
-            self._rest_before, self._looked_s = rest, now_s
         return Progress(
             held=Held.NOT if hold is None else Held.FULLY if hold.is_full else Held.DRAINING,
             rest=rest,
             has_more=self._position < partition.last_stable_offset,
             in_transaction=bool(len(partition.producers.transactions)),
-            is_losing=self._is_losing,
+            is_losing=self._pace.is_losing(rest, now_s),
             is_pausing=now_s < self._paused_until_s or self._has_waiting(),
         )
 
     def _has_waiting(self) -> bool:
         """Whether messages wait to be delivered in the partition, of a time when its topic took such."""
         waiting = self._partition.waiting
-        if waiting is None:
-            return False
-        index = waiting.index
-        return index is None or index.pending > 0 or index.position < self._partition.log.end_offset
+        return waiting is not None and waiting.may_have_messages
 
     async def _next_move(self, folding: Folding) -> Move | None:
         """None if there is nothing to copy up to where the log can be read."""
@@ -170,13 +159,13 @@ class CopySource:
     def _hold(self, *, is_full: bool) -> None:
         hold = self._partition.hold = Hold(leader_epoch=self._term, is_full=is_full)
         self._configure()
-        self._host.loop.call_later(HOLD_S_MAX if hold.is_full else self._drain_s, self._give_up, hold)
+        self._host.loop.call_later(HOLD_S_MAX if hold.is_full else self._pace.drain_s, self._give_up, hold)
 
     def _give_up(self, hold: Hold) -> None:
         """Let producers go on, if this hold has not come to its end."""
         if self._partition.hold is hold and not hold.is_final and self._is_led:
             if not hold.is_full:
-                self._drain_s = min(2 * self._drain_s, _DRAIN_S_MAX)
+                self._pace.drain_failed()
             self._partition.hold = None
             self._configure()
             self._paused_until_s = self._host.loop.time() + PAUSE_S

@@ -46,6 +46,17 @@ class WaitingMessages:
         return 0 if self.index is None else self.index.pending
 
     @property
+    def may_have_messages(self) -> bool:
+        """Whether messages wait: also until the index knows of all that was appended before this term.
+
+        It is always a little behind a log that grows. What this leader has appended it knows itself.
+        """
+        index, unindexed = self.index, self.unindexed
+        if index is None or index.pending or index.position < unindexed.wait_for:
+            return True
+        return unindexed.messages > 0
+
+    @property
     def kept_from(self) -> int:
         """Nothing from this offset on may be deleted by retention."""
         if self.index is None:

@@ -11,7 +11,13 @@ from forebay.errors import KafkaError, known_code
 _TIMEOUT_MS = 10_000
 
 
-async def committed(write_cycle: WriteCycle, partition: Partition, loop: asyncio.AbstractEventLoop) -> None:
+async def committed(
+    write_cycle: WriteCycle,
+    partition: Partition,
+    loop: asyncio.AbstractEventLoop,
+    *,
+    timeout_ms: int = _TIMEOUT_MS,
+) -> None:
     """Return once everything that is appended now is committed. Raises KafkaError."""
     result = Appended(partition.index, partition)
     settled: asyncio.Future[None] = loop.create_future()
@@ -20,7 +26,7 @@ async def committed(write_cycle: WriteCycle, partition: Partition, loop: asyncio
         if not settled.done():
             settled.set_result(None)
 
-    write_cycle.add(Unacknowledged([result], ACKS_ALL, settle, _TIMEOUT_MS))
+    write_cycle.add(Unacknowledged([result], ACKS_ALL, settle, timeout_ms))
     write_cycle.finish_soon()
     await settled
     if result.error_code:

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from heapq import nsmallest
-from typing import Any
+from typing import Any, NamedTuple
 
 from forebay.broker.cluster.peers import Peers
 from forebay.broker.partition.partition import Partition
@@ -53,7 +53,7 @@ _PRODUCERS_PER_ANSWER = 2_000
 _SEEDS_PER_STEP = 500
 """After this many producers the loop may serve requests."""
 _TIMEOUT_S = 2.0
-"""Other partitions of the topic wait for the same answer, in vain."""
+"""For an answer, or for replicas: other partitions of the topic wait in vain meanwhile."""
 _PAUSE_S = 0.02
 _PAUSE_S_MAX = 0.25
 
@@ -86,6 +86,13 @@ def tell(partitions: PartitionTable, request: FoldedProducersRequest) -> FoldedP
     )
 
 
+class _Work(NamedTuple):
+    """Partitions of a topic that this broker leads."""
+
+    gathering: list[int]
+    draining: list[int]
+
+
 class GrowingTopics:
     def __init__(
         self,
@@ -113,35 +120,53 @@ class GrowingTopics:
             self._news.set()
 
     async def run(self) -> None:
-        """Do what this broker has to do for topics that get more partitions, for as long as it serves."""
-        pause_s = _PAUSE_S
-        while True:
-            self._news.clear()
-            topics = self._metadata.image.topics.values()
-            growing = [topic.topic_id for topic in topics if growth_of(topic) is not None]
-            if any(await asyncio.gather(*(self._has_more_to_do(topic_id) for topic_id in growing))):
-                await asyncio.sleep(pause_s)
-                pause_s = _PAUSE_S if self._news.is_set() else min(2 * pause_s, _PAUSE_S_MAX)
-            else:
-                pause_s = _PAUSE_S
+        """Do what this broker has to do for topics that get more partitions, for as long as it serves.
+
+        Each topic by itself: a partition that waits for its replicas holds up no other topic.
+        """
+        at_work: set[bytes] = set()
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._news.clear()
+                for topic in self._metadata.image.topics.values():
+                    if topic.topic_id not in at_work and self._work_of(topic) is not None:
+                        at_work.add(topic.topic_id)
+                        tasks.create_task(self._grow(topic.topic_id, at_work))
                 await self._news.wait()
 
-    async def _has_more_to_do(self, topic_id: bytes) -> bool:
-        topic = self._metadata.image.topic_by_id(topic_id)
+    async def _grow(self, topic_id: bytes, at_work: set[bytes]) -> None:
+        """Go on until nothing is left to do for the topic here. When that changes, there are news."""
+        pause_s = _PAUSE_S
+        while True:
+            topic = self._metadata.image.topic_by_id(topic_id)
+            work = self._work_of(topic)
+            if topic is None or work is None:
+                at_work.discard(topic_id)
+                return
+            await self._do(topic, work)
+            await asyncio.sleep(pause_s)
+            has_changed = self._metadata.image.topic_by_id(topic_id) is not topic
+            pause_s = _PAUSE_S if has_changed else min(2 * pause_s, _PAUSE_S_MAX)
+
+    def _work_of(self, topic: TopicImage | None) -> _Work | None:
+        """The partitions led here that have to gather or to drain."""
         growth = growth_of(topic)
         if topic is None or growth is None:
-            return False
+            return None
         gathering, draining = (
             [index for index in indexes if topic.partitions[index].leader == self._node_id]
             for indexes in (growth.gathering, growth.draining)
         )
+        return _Work(gathering, draining) if gathering or draining else None
+
+    async def _do(self, topic: TopicImage, work: _Work) -> None:
+        gathering, draining = work
         gathered = await asyncio.gather(*(self._try(self._gather(topic, index)) for index in gathering))
         drained = await asyncio.gather(*(self._try(self._drain(topic, index)) for index in draining))
         done = {index for index, is_done in zip(gathering, gathered, strict=True) if is_done}
         empty = {index for index, is_done in zip(draining, drained, strict=True) if is_done}
         if done or empty:
             await self._note(topic, done, empty)
-        return bool(gathering or draining)
 
     async def _note(self, topic: TopicImage, gathered: set[int], drained: set[int]) -> None:
         plan = partial(settle, seen=topic, gathered=gathered, drained=drained)
@@ -177,8 +202,11 @@ class GrowingTopics:
                 return False
             self._seed(partition, found[first : first + _SEEDS_PER_STEP])
             await asyncio.sleep(0)
-        await committed(self._write_cycle, partition, self._loop)
+        await self._committed(partition)
         return partition.leader_epoch == leader_epoch
+
+    async def _committed(self, partition: Partition) -> None:
+        await committed(self._write_cycle, partition, self._loop, timeout_ms=int(_TIMEOUT_S * 1000))
 
     def _is_gathering(self, topic: TopicImage, partition: Partition) -> bool:
         """Whether a partition still waits for what was asked for. If it is open, it knows more by now."""
@@ -250,7 +278,7 @@ class GrowingTopics:
         leader_epoch = partition.leader_epoch
         if not all(takes(topic, index, producer_id) for producer_id in partition.producers.transactions):
             return False
-        await committed(self._write_cycle, partition, self._loop)
+        await self._committed(partition)
         return partition.leader_epoch == leader_epoch
 
 

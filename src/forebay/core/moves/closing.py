@@ -27,6 +27,32 @@ GAIN_S = 30.0
 """If a partition gets messages faster than they are copied for so long, it is held all the same."""
 
 
+DRAIN_S_MAX = 900.0
+"""How long new transactions wait for the end of open ones at most: as long as a transaction may take."""
+
+
+class Pace:
+    """Whether a partition is copied faster than it grows, and how long its open transactions may take."""
+
+    def __init__(self, rest: int, now_s: float) -> None:
+        """`rest`: how many offsets are to be copied."""
+        self._rest_before = rest
+        self._looked_s = now_s
+        self._is_losing = False
+        self.drain_s = HOLD_S_MAX
+        """How long new transactions wait for the end of open ones: longer each time it was not enough."""
+
+    def is_losing(self, rest: int, now_s: float) -> bool:
+        """Whether the rest has not become smaller for a while."""
+        if now_s - self._looked_s > GAIN_S:
+            self._is_losing = rest >= self._rest_before
+            self._rest_before, self._looked_s = rest, now_s
+        return self._is_losing
+
+    def drain_failed(self) -> None:
+        self.drain_s = min(2 * self.drain_s, DRAIN_S_MAX)
+
+
 class Held(Enum):
     NOT = "it takes all messages"
     DRAINING = "it takes no new transactions"
