@@ -6,6 +6,8 @@ from pathlib import Path
 
 import confluent_kafka
 
+from forebay.broker.node import Node
+from forebay.wire.state.delay_notes import Waiting, build_note
 from support.brokers.local_broker import local_broker
 from support.clients.delaying import (
     DEADLINE_SECONDS,
@@ -13,6 +15,7 @@ from support.clients.delaying import (
     at,
     describe,
     eventually,
+    eventually_values,
     now_ms,
     pending,
     send,
@@ -77,3 +80,23 @@ def test_a_damaged_note_stops_no_other_message(tmp_path: Path) -> None:
         send(client, "t", b"new", at(now_ms() + 50))
         eventually(lambda: pending(client, "t") == 1, "it was not delivered")
         assert broker.on_loop(lambda node: node.metrics.delayed_fired) == 1
+
+
+def test_a_note_whose_batch_was_lost_stops_no_other_message(tmp_path: Path) -> None:
+    """The leader died between the two, and nobody sends anything that would follow the note."""
+    with local_broker(tmp_path) as broker, WireClient(broker.bootstrap) as client:
+        create(client, "t", 1, forebay_delay_enable="true")
+        send(client, "t", b"kept", at(now_ms() + 3_000))
+
+        def note_alone(node: Node) -> None:
+            partition = node.partitions.get("t", 0)
+            assert partition.waiting is not None
+            lost = Waiting(0, now_ms(), now_ms(), 0, None, b"lost")
+            note = build_note([lost], bound=True, timestamp=now_ms(), relative=True)
+            partition.waiting.append_note(partition.log, note)
+            partition.write()
+
+        broker.on_loop(note_alone)
+    with local_broker(tmp_path) as broker, WireClient(broker.bootstrap) as client:
+        eventually_values(client, "t", [b"kept"])
+        eventually(lambda: pending(client, "t") == 0, "something still waits")
