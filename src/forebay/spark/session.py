@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from forebay.errors import ForebayError
+from forebay.spark.batch_sizes import BATCH_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 JAVA_VERSION_MIN = 17
 
 SETTINGS: Mapping[str, str] = {
-    # A column of empty header arrays costs quadratic time unless Arrow batches are cut by rows alone.
-    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    # Large values need a bound in bytes. For it Spark sizes a batch after every row, and where a column has
+    # null arrays it looks at all rows of the batch each time: fewer rows cost less.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     # Together these take a third off the shortest micro-batch.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

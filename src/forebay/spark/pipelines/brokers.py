@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from forebay.errors import ForebayError
 from forebay.spark.source.offset_lookup import offsets_at
-from forebay.spark.source.offset_ranges import EARLIEST, LATEST, TopicPartition
+from forebay.spark.source.offset_ranges import EARLIEST, LATEST, OffsetRange, TopicPartition
+from forebay.spark.source.options import batch_options
+from forebay.spark.source.partition_reader import Reading
 from forebay.spark.wire.connections import Cluster
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 SOURCE = "forebay"
+_VALUES = pa.schema([("value", pa.binary())])
 
 
 class NoTopic(ForebayError):
@@ -44,15 +48,19 @@ class Brokers:
     def read(self, spark: SparkSession, topic: str, **options: str) -> DataFrame:
         return spark.read.format(SOURCE).options(**self._reading(topic), **options).load()
 
-    def read_first(self, spark: SparkSession, topic: str, records: int) -> DataFrame:
-        """Some of the oldest messages, about as many from each partition."""
+    def first_values(self, topic: str, records: int, bytes_max: int) -> list[bytes]:
+        """The values of some of the oldest messages, about as many from each partition; needs no Spark."""
         cluster = self.cluster()
         places = [TopicPartition(topic, at) for at in range(self.partitions(topic))]
         first = offsets_at(cluster, dict.fromkeys(places, EARLIEST))
         last = offsets_at(cluster, dict.fromkeys(places, LATEST), read_committed=True)
         share = -(-records // len(places))
-        ends = {str(at.partition): min(last[at], first[at] + share) for at in places}
-        return self.read(spark, topic, endingOffsets=json.dumps({topic: ends}))
+        reading = Reading(fetching=batch_options(self._reading(topic)).fetching, schema=_VALUES)
+        found: list[bytes] = []
+        for at in places:
+            wanted = OffsetRange(at, first[at], min(last[at], first[at] + share))
+            found += _until(reading.read(wanted), bytes_max // len(places))
+        return found
 
     def read_stream(self, spark: SparkSession, topic: str, **options: str) -> DataFrame:
         return spark.readStream.format(SOURCE).options(**self._reading(topic), **options).load()
@@ -66,3 +74,15 @@ class Brokers:
         """Only what is committed, unlike Spark's default: a pipeline has no use for what never happened."""
         isolation = {"kafka.isolation.level": "read_committed"}
         return {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic, **isolation, **self.options}
+
+
+def _until(batches: Iterator[pa.RecordBatch], bytes_max: int) -> Iterator[bytes]:
+    """Values that are there, until they are enough; one at least, where there is one."""
+    size = 0
+    for batch in batches:
+        for value in batch.column(0):
+            if value.is_valid and size < bytes_max:
+                size += len(value.as_buffer())
+                yield value.as_py()
+        if size >= bytes_max:
+            return

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from forebay.errors import ForebayError
 from forebay.spark.arrays import numbers, valid
+from forebay.spark.batch_sizes import bounded
 from forebay.spark.sink.encode import Payload, Rows, as_binary, cut, encode
 from forebay.spark.sink.options import Columns, WriteOptions
 from forebay.spark.sink.partitioning import Partitioner
@@ -96,10 +97,10 @@ def rounds(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in parts that are about as large as a round, if rows are of about the same size."""
+    """A batch in parts that are about as large as a round; where rows differ much in size, smaller ones."""
     step = batch.num_rows * ROUND_BYTES // max(1, batch.nbytes) + 1
     for start in range(0, batch.num_rows, step):
-        yield batch.slice(start, step)
+        yield from bounded(batch.slice(start, step), 2 * ROUND_BYTES)
 
 
 def _interleaved(partitions: list[int], payloads: list[Payload]) -> list[tuple[int, Payload]]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from forebay.errors import ProtocolError
 from forebay.spark.arrays import Ints, array, constant, flags
+from forebay.spark.batch_sizes import bounded
 from forebay.spark.source.columnar import Columns, Field, check_within, columns, field, varints
 from forebay.spark.source.offset_ranges import OffsetRange
 from forebay.spark.source.record_batches import Chunk, Piece, chunks
@@ -54,7 +55,8 @@ class Decoder:
             found = self._chosen(_parsed(chunk), piece.start)
             if found.offset.size:
                 arrays = [make(found, self._wanted) for make in self._makers]
-                yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+                # One compressed batch of a producer may hold much more than a chunk should.
+                yield from bounded(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
     def _chosen(self, found: Columns, start: int) -> Columns:
         """Batches are fetched whole, so that the first and last may hold offsets that were not asked for."""

@@ -7,7 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.spark.pipelines.archiving.compact import conclude, plan, stage
+from forebay.spark.pipelines.archiving.compact import archive_files, conclude, plan, stage
+from forebay.spark.pipelines.archiving.index import ALWAYS, read_index
 from forebay.spark.pipelines.archiving.layout import data_files, require_position
 from forebay.spark.pipelines.archiving.source import ArchiveReader, AtRate, AtSpeed, Unhurried
 from support.spark.archives import MINUTE_US, SIX_US, Message, add_batch, make_archive
@@ -88,6 +89,18 @@ def test_stretches_without_messages_are_leapt_over(tmp_path: Path) -> None:
     batches, end = drained(ArchiveReader({"path": str(tmp_path), "batch_records": "3"}))
     assert batches == [[(0, 5), (0, 6), (0, 7)], [(0, 10**9)]]
     assert end == {"0": 10**9 + 1}
+
+
+def test_a_batch_is_bounded_by_bytes_and_goes_on_with_a_message_at_least(tmp_path: Path) -> None:
+    lake = make_archive(tmp_path, [*messages(0, 0, 100), *messages(1, 0, 100)])
+    stored = sum(span.bytes for span in read_index(lake, archive_files(lake, require_position(lake)), ALWAYS))
+    for bytes_max, rows_max in ((stored // 4, 50), (1, 2)):
+        reader = ArchiveReader({"path": str(tmp_path), "batch_bytes": str(bytes_max)})
+        batches, _ = drained(reader)
+        assert max(map(len, batches)) <= rows_max
+        assert sorted(row for batch in batches for row in batch) == [
+            (at, n) for at in (0, 1) for n in range(100)
+        ]
 
 
 def test_only_messages_of_the_time_that_was_asked_for(tmp_path: Path) -> None:

@@ -58,7 +58,6 @@ GRACE_S = 600
 ROUND_MERGES = 256
 """Merges whose small files stay until the last of them is written."""
 _FINISHED_AT_ONCE = 8
-_READ_ROWS = 16_384
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,8 +196,9 @@ def conclude(lake: Lake, merge: Merge) -> None:
 def _rows(lake: Lake, paths: Sequence[str]) -> Iterator[pa.Table]:
     for path in paths:
         with lake.files.open_input_file(lake.path(path)) as stream:
-            for batch in pq.ParquetFile(stream).iter_batches(_READ_ROWS):
-                yield pa.Table.from_batches([batch]).cast(SCHEMA)
+            file = pq.ParquetFile(stream)
+            for number in range(file.num_row_groups):
+                yield file.read_row_group(number).select(SCHEMA.names).cast(SCHEMA)
 
 
 def finish(lake: Lake, merge: Merge) -> None:

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from forebay.spark.pipelines.archiving.layout import SCHEMA, UNKNOWN_HOUR, batch_file, hour_folder
 from forebay.spark.pipelines.lake import Lake
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 HOUR = "_hour"
 HOUR_US = 3_600_000_000
@@ -65,10 +66,18 @@ def write(rows: DataFrame, lake: Lake, query: str, batch: int) -> list[Written]:
 
     hour = F.floor(F.unix_micros("timestamp") / HOUR_US)
     ordered = rows.withColumn(HOUR, hour).sortWithinPartitions(HOUR, "partition", "offset")
+    ordered = ordered.withColumn("headers", without_null_arrays("headers"))
     reported = ordered.mapInArrow(_task(lake.location, query, batch), WRITTEN).collect()
     written = [Written(**row.asDict()) for row in reported]
     publish(lake, written)
     return written
+
+
+def without_null_arrays(column: str) -> Column:
+    """Empty arrays in their place: Spark takes long to size batches with null ones."""
+    from pyspark.sql import functions as F
+
+    return F.coalesce(F.col(column), F.array())
 
 
 def publish(lake: Lake, written: Iterable[Written]) -> None:
@@ -124,11 +133,19 @@ def _by_file(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.T
 def _by_hour(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
     for batch in batches:
         hours = batch.column(HOUR).to_numpy(zero_copy_only=False)
+        headers = batch.schema.get_field_index("headers")
+        batch = batch.set_column(headers, "headers", _null_if_empty(batch.column(headers)))
         rows = pa.Table.from_batches([batch]).select(SCHEMA.names).cast(SCHEMA)
         edges = np.flatnonzero(np.diff(hours)) + 1
         for start, end in zip([0, *edges], [*edges, len(hours)], strict=True):
             if end > start:
                 yield int(hours[start]), rows.slice(start, end - start)
+
+
+def _null_if_empty(lists: pa.ListArray) -> pa.ListArray:
+    """As the source has them."""
+    empty = pc.fill_null(pc.equal(pc.list_value_length(lists), 0), True)
+    return pa.ListArray.from_arrays(lists.offsets, lists.values, mask=empty)
 
 
 def write_rows(stream: pa.NativeFile, pieces: Iterable[pa.Table], *, with_times: bool = True) -> None:

@@ -8,9 +8,9 @@ sometimes read in vain, and no message is missed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from forebay.spark.batch_sizes import bounded
 from forebay.spark.pipelines.archiving.layout import SCHEMA, hour_of
 from forebay.spark.pipelines.lake import Lake
 
@@ -41,12 +42,20 @@ class Span:
     partitions: tuple[int, int]
     offsets: tuple[int, int]
     times_us: tuple[int, int]
+    bytes: int = 0
+    """Uncompressed, as Parquet counts them."""
 
     def has(self, partition: int) -> bool:
         return self.partitions[0] <= partition <= self.partitions[1]
 
     def touches(self, start: int, end: int) -> bool:
         return self.offsets[0] < end and self.offsets[1] >= start
+
+    def bytes_between(self, start: int, end: int) -> int:
+        """About how many bytes it holds of one partition's offsets, if they are spread evenly."""
+        first, last = self.offsets
+        common = max(0, min(end, last + 1) - max(start, first))
+        return self.bytes * common // ((last + 1 - first) * (self.partitions[1] + 1 - self.partitions[0]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +111,7 @@ def _spans(lake: Lake, path: str) -> list[Span]:
             partitions=_bounds(group.column(names["partition"])),
             offsets=_bounds(group.column(names["offset"])),
             times_us=_bounds(group.column(names["timestamp"])),
+            bytes=group.total_byte_size,
         )
         for number, group in enumerate(groups)
         if group.num_rows
@@ -141,6 +151,12 @@ class Slice:
         rows = pa.concat_tables([schema.empty_table(), *tables])
         return rows.sort_by("offset").select(list(columns))
 
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The same. Only row groups whose offsets overlap are in memory together."""
+        for spans in _overlapping(self.spans):
+            for rows in replace(self, spans=spans).read().combine_chunks().to_batches():
+                yield from bounded(rows)
+
     def timeline(self) -> Timeline:
         rows = self.read(("offset", "timestamp"))
         return rows.column(0).to_numpy(), rows.column(1).cast(pa.int64()).to_numpy()
@@ -153,3 +169,15 @@ class Slice:
         mine = pc.equal(rows.column("partition"), self.partition)
         mine = pc.and_(mine, pc.and_(pc.greater_equal(offset, self.start), pc.less(offset, self.end)))
         return self.times.keep(rows.filter(mine))
+
+
+def _overlapping(spans: Iterable[Span]) -> Iterator[tuple[Span, ...]]:
+    """In the order of their offsets; those that share a stretch of offsets together."""
+    group: list[Span] = []
+    for span in sorted(spans, key=lambda span: span.offsets):
+        if group and span.offsets[0] > max(member.offsets[1] for member in group):
+            yield tuple(group)
+            group = []
+        group.append(span)
+    if group:
+        yield tuple(group)

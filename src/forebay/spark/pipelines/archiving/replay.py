@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forebay.spark.pipelines.archiving.compact import LOCK
+from forebay.spark.pipelines.archiving.hour_files import without_null_arrays
 from forebay.spark.pipelines.archiving.index import ALWAYS, TimeRange
 from forebay.spark.pipelines.archiving.layout import require_position
 from forebay.spark.pipelines.brokers import Brokers
@@ -38,6 +39,7 @@ class ReplaySettings:
     """A factor: 2 replays twice as fast as the messages were produced."""
     checkpoint: str | None = None
     batch_records: int | None = None
+    batch_bytes: int | None = None
 
 
 def replay(
@@ -53,7 +55,9 @@ def replay(
     try:
         same = brokers.partitions(topic) == position.partitions
         columns = ["key", "value", "headers", "timestamp", *(["partition"] if same else [])]
-        writer = brokers.write_stream(_stream(spark, lake, settings).select(*columns), topic)
+        rows = _stream(spark, lake, settings).select(*columns)
+        rows = rows.withColumn("headers", without_null_arrays("headers"))
+        writer = brokers.write_stream(rows, topic)
         writer = writer.queryName(f"replay to {topic}").option("checkpointLocation", checkpoint)
         query = ONCE.apply(writer).start()
     except BaseException:
@@ -105,6 +109,7 @@ def _options(lake: Lake, settings: ReplaySettings) -> dict[str, str]:
         "rate": settings.rate,
         "speed": settings.speed,
         "batch_records": settings.batch_records,
+        "batch_bytes": settings.batch_bytes,
     }
     given = {name: str(value) for name, value in options.items() if value is not None}
     return {"path": lake.location, **given}

@@ -2,7 +2,7 @@
 
 The offset of the stream is the next offset of each partition, so a restart goes on where the sink's last
 batch ended. The pace is kept on the driver, which releases no more messages than are due: `latestOffset`
-waits until some are. A batch is bounded in offsets, and so is the memory of a task.
+waits until some are. A batch is bounded in offsets and in bytes, and a task holds a few row groups of it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from forebay.spark.schema import spark_schema
 
 NAME = "forebay-archive"
 BATCH_RECORDS = 100_000
+BATCH_BYTES = 256 << 20
 _NAP_S = 0.2
 
 Clock: TypeAlias = Callable[[], float]
@@ -52,6 +53,7 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._location = options["path"]
         self._times = TimeRange(from_us=_number(options, "from_us"), until_us=_number(options, "until_us"))
         self._batch_records = int(options.get("batch_records", BATCH_RECORDS))
+        self._batch_bytes = int(options.get("batch_bytes", BATCH_BYTES))
         self._pace = _pace(options, self._batch_records)
         self._spans: dict[int, list[Span]] | None = None
         self._archived: Offsets = {}
@@ -71,7 +73,7 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self.reportLatestOffset()
         starts = {at: self._next(int(at), offset) for at, offset in {**self.initialOffset(), **start}.items()}
         while True:
-            released = self._pace.release(self, starts, ends)
+            released = self._within_bytes(starts, self._pace.release(self, starts, ends))
             if released != starts or all(starts[at] >= ends[at] for at in ends):
                 return released
             time.sleep(_NAP_S)
@@ -87,14 +89,30 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(found) for found in slices if found.spans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        rows: pa.Table = partition.value.read()
-        yield from rows.combine_chunks().to_batches()
+        found: Slice = partition.value
+        return found.batches()
 
     def slice(self, partition: int, start: int, end: int) -> Slice:
         spans = tuple(span for span in self._index().get(partition, ()) if span.touches(start, end))
         return Slice(
             location=self._location, partition=partition, start=start, end=end, times=self._times, spans=spans
         )
+
+    def _within_bytes(self, starts: Offsets, released: dict[str, int]) -> dict[str, int]:
+        """No more than a batch may have of bytes, as far as footers tell; an offset of each at least."""
+        while True:
+            size = sum(self._bytes_between(int(at), starts[at], end) for at, end in released.items())
+            counts = {at: end - starts[at] for at, end in released.items()}
+            if size <= self._batch_bytes or max(counts.values()) <= 1:
+                return released
+            shares = {
+                at: min(count, max(1, count * self._batch_bytes // size)) for at, count in counts.items()
+            }
+            released = {at: starts[at] + shares[at] for at in shares}
+
+    def _bytes_between(self, partition: int, start: int, end: int) -> int:
+        spans = self._index().get(partition, ())
+        return sum(span.bytes_between(start, end) for span in spans if span.touches(start, end))
 
     def _next(self, partition: int, offset: int) -> int:
         """The offset, or the next one that a row group covers and the archive has come to."""

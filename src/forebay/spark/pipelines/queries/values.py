@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 JSON, TEXT, AVRO, CONFLUENT_AVRO = FORMATS = ("json", "text", "avro", "confluent-avro")
 CORRUPT = "_corrupt_record"
 SAMPLE_RECORDS = 1000
+SAMPLE_BYTES = 16 << 20
 META = {
     "_key": "CAST(key AS STRING)",
     "_partition": "partition",
@@ -62,8 +63,8 @@ def _content(path: Path) -> str:
 
 def infer(spark: SparkSession, brokers: Brokers, topic: str) -> ValueFormat:
     """The schema of JSON that fits the first messages of a topic."""
-    first = brokers.read_first(spark, topic, SAMPLE_RECORDS).where("value IS NOT NULL")
-    texts = [row["value"] for row in first.selectExpr("CAST(value AS STRING) AS value").collect()]
+    first = brokers.first_values(topic, SAMPLE_RECORDS, SAMPLE_BYTES)
+    texts = [value.decode(errors="replace") for value in first]
     found = spark.read.json(spark.sparkContext.parallelize(texts, 1)).schema if texts else None
     fields = [field for field in found or [] if field.name != CORRUPT]
     if not fields:

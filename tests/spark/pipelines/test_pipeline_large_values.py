@@ -1,0 +1,64 @@
+"""Topics with large values: an archive and its replay, in a JVM that has room for a part of the values only.
+
+Producers compress them, so that brokers and disks have little to do; in Spark they have their full size.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from forebay.spark.session import DRIVER_OPTIONS
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.forebay_command import command, environment
+from support.spark.archives import seen_by_anyone
+from support.spark.topics import NINE_MS, Sent, contents, make, send
+
+DEADLINE_SECONDS = 1200
+VALUE_BYTES = 250_000
+STEPS = """
+steps:
+  - archive: {{topic: {topic}, to: {topic}, once: true}}
+  - replay: {{archive: {topic}, to: {topic}-again}}
+"""
+
+
+def archive_and_replay(bootstrap: str, topic: str, count: int, folder: Path, *options: str) -> None:
+    """Run both as a user would, and compare what is in the topics."""
+    make(bootstrap, **{topic: 1, f"{topic}-again": 1})
+    values = (b"%d" % n + b"." * VALUE_BYTES for n in range(count))
+    send(bootstrap, topic, (Sent(value, None, 0, NINE_MS + n) for n, value in enumerate(values)))
+    (folder / "steps.yml").write_text(STEPS.format(topic=topic))
+    done = subprocess.run(
+        command("pipeline", "run", "steps.yml", "--json", "--master", "local[2]", *options),
+        env=environment(bootstrap),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [summary["rows"] for summary in json.loads(done.stdout)] == [count, count]
+    assert seen_by_anyone(folder / topic) == [(0, n) for n in range(count)]
+    again = [one.value[:8] for one in contents(bootstrap, f"{topic}-again") if one.value]
+    assert again == [(b"%d" % n + b"." * 8)[:8] for n in range(count)]
+
+
+@pytest.mark.timeout(DEADLINE_SECONDS)
+def test_values_that_do_not_fit_together_into_the_memory_of_the_jvm(
+    broker: BrokerProcess, tmp_path: Path, jvm_options: str
+) -> None:
+    """Arrow's memory in the JVM is a quarter of a gigabyte, and the values are more."""
+    options = f"{DRIVER_OPTIONS}={jvm_options} -XX:MaxDirectMemorySize=256m"
+    archive_and_replay(broker.bootstrap, "large-values", 1_300, tmp_path, "--conf", options)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(DEADLINE_SECONDS)
+def test_ten_thousand_large_values_in_a_gigabyte(broker: BrokerProcess, tmp_path: Path) -> None:
+    memory = ("--conf", "spark.driver.memory=1g")
+    archive_and_replay(broker.bootstrap, "many-large-values", 10_000, tmp_path, *memory)
