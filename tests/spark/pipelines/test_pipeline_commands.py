@@ -11,7 +11,10 @@ from forebay.cli.client import Client
 from forebay.cli.pipeline.commands import pipeline
 from forebay.cli.pipeline.run import Engine
 from forebay.cli.pipeline.steps_file import load, steps_of
+from support.brokers.broker_process import BrokerProcess
 from support.brokers.forebay_command import forebay
+from support.spark.archives import make_archive
+from support.spark.topics import make
 
 
 @pytest.mark.parametrize(
@@ -65,6 +68,85 @@ def test_a_wrong_file_is_refused_whole(tmp_path: Path, content: str, problem: st
     assert done.code == 1
     assert problem in done.err
     assert len(done.err.splitlines()) == 1
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_engine: Engine) -> None:
+        pytest.fail("Spark was started")
+
+    monkeypatch.setattr(Engine, "session", start)
+
+
+@pytest.fixture(scope="module")
+def orders(broker: BrokerProcess) -> BrokerProcess:
+    make(broker.bootstrap, checked_orders=1)
+    return broker
+
+
+SELECT = "SELECT * FROM stream('checked-orders')"
+MISTAKES = {
+    "archive nothing --to x --once": "there is no topic nothing: `forebay topic create nothing` makes it",
+    "archive checked-orders --to FILE/x --once": "--to FILE/x: FILE is a file, not a directory",
+    "archive checked-orders --to OTHER --once": "OTHER is an archive of topic orders as parquet",
+    "archive checked-orders --to x --checkpoint FILE/x": "--checkpoint FILE/x: FILE is a file",
+    "archive checked-orders --to x --master sprak://h:1": "--master sprak://h:1 is no master: give local[2]",
+    "archive checked-orders --to x --master local[0]": "--master local[0] is no master",
+    "archive checked-orders --to x --master spark://127.0.0.1:1": "nobody answers there (connection refused)",
+    "archive checked-orders --to x --master spark://h:y": "'h:y' is not HOST:PORT",
+    "archive checked-orders --to x --master sc://127.0.0.1:1": "nobody answers there (connection refused)",
+    "archive checked-orders --to x --master yarn": "--master yarn needs HADOOP_CONF_DIR or YARN_CONF_DIR",
+    "archive checked-orders --to x -b 127.0.0.1:1": "no broker answers at 127.0.0.1:1",
+    "compact nowhere": "is no archive: `forebay pipeline archive TOPIC --to",
+    "replay nowhere --to checked-orders": "is no archive",
+    "replay OTHER --to nothing": "there is no topic nothing",
+    "stats ./nowhere": "is no archive",
+    "stats nothing": "there is no topic nothing",
+    "stats checked-orders --report x.pdf": "has no known form: end its name with .png",
+    "stats checked-orders --report FILE/x.png": "--report FILE: FILE is a file, not a directory",
+    "sql QUERY --to nothing": "there is no topic nothing",
+    "sql QUERY --to checked-orders --schema other=x": "it reads checked-orders",
+    "sql QUERY --to checked-orders --format checked-orders=xml": "there is no format xml: choose json",
+    "sql QUERY --to checked-orders --schema checked-orders=@nowhere": "the schema in nowhere cannot be read",
+    "sql QUERY --to checked-orders --watermark checked-orders=soon": "the watermark 'soon' is neither",
+}
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize("line", MISTAKES)
+def test_mistakes_are_one_line_before_spark_is_started(
+    line: str, orders: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for variable in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+    places = {"FILE": str(tmp_path / "file"), "OTHER": str(tmp_path / "other"), "QUERY": SELECT}
+    (tmp_path / "file").touch()
+    make_archive(tmp_path / "other")
+
+    def filled(text: str) -> str:
+        for name, value in places.items():
+            text = text.replace(name, value)
+        return text
+
+    arguments = [filled(part) for part in line.split()]
+    done = forebay("pipeline", *arguments, bootstrap=orders.bootstrap)
+    assert done.code == 1
+    assert filled(MISTAKES[line]) in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_a_step_may_read_the_archive_that_an_earlier_one_makes(orders: BrokerProcess, tmp_path: Path) -> None:
+    """So the file fails at its last step only."""
+    file = tmp_path / "steps.yml"
+    lake = tmp_path / "lake"
+    file.write_text(
+        f"steps: [{{archive: {{topic: checked-orders, to: {lake}}}}}, {{compact: {{archive: {lake}}}}},"
+        f" {{stats: {{source: {tmp_path}/nowhere}}}}]"
+    )
+    done = forebay("pipeline", "run", str(file), bootstrap=orders.bootstrap)
+    assert f"{tmp_path}/nowhere is no archive" in done.err
 
 
 def test_a_file_that_is_not_there() -> None:

@@ -15,13 +15,14 @@ import click
 from forebay.cli.client import Client, client_options, pairs_option
 from forebay.cli.messages.positions import TIME_HELP, time_option
 from forebay.cli.output import json_option
+from forebay.cli.pipeline.checks import check_archive_target, check_checkpoint, check_report
 from forebay.cli.pipeline.run import Engine, Step, engine_options, print_summaries, run_or_collect, run_steps
 from forebay.cli.pipeline.steps_file import load, steps_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from forebay.spark.pipelines import Brokers, Job, Summary
+    from forebay.spark.pipelines import Brokers, Job, SqlSettings, Summary
 
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
@@ -98,7 +99,12 @@ def archive(
         )
         return pipelines.archive(spark, brokers, topic, to, settings)
 
-    run_or_collect(Step(name=f"archive {topic}", start=start), engine, client, as_json)
+    def check(brokers: Brokers) -> None:
+        check_archive_target(brokers, topic, to, form)
+        check_checkpoint(checkpoint)
+
+    step = Step(name=f"archive {topic}", start=start, check=check, makes=to)
+    run_or_collect(step, engine, client, as_json)
 
 
 @pipeline.command()
@@ -117,7 +123,7 @@ def compact(archive: str, target_size: str, as_json: bool, engine: Engine) -> No
 
         return pipelines.compact(spark, archive, target_bytes=target_bytes)
 
-    run_or_collect(Step(name=f"compact {archive}", start=start), engine, None, as_json)
+    run_or_collect(Step(name=f"compact {archive}", start=start, reads=archive), engine, None, as_json)
 
 
 @pipeline.command()
@@ -162,7 +168,12 @@ def replay(
         settings = pipelines.ReplaySettings(times=times, rate=rate, speed=factor, checkpoint=checkpoint)
         return pipelines.replay(spark, brokers, archive, to, settings)
 
-    run_or_collect(Step(name=f"replay {archive}", start=begin), engine, client, as_json)
+    def check(brokers: Brokers) -> None:
+        brokers.partitions(to)
+        check_checkpoint(checkpoint)
+
+    step = Step(name=f"replay {archive}", start=begin, check=check, reads=archive)
+    run_or_collect(step, engine, client, as_json)
 
 
 @pipeline.command()
@@ -232,10 +243,10 @@ def sql(
     """
     every_ms = _every_ms(once, every)
 
-    def begin(spark: SparkSession, brokers: Brokers) -> Job:
+    def settings() -> SqlSettings:
         from forebay.spark import pipelines
 
-        settings = pipelines.SqlSettings(
+        return pipelines.SqlSettings(
             schemas=dict(schemas),
             formats=dict(formats),
             watermarks=dict(watermarks),
@@ -245,9 +256,19 @@ def sql(
             start=start,
             checkpoint=checkpoint,
         )
-        return pipelines.sql(spark, brokers, query, to, settings)
 
-    run_or_collect(Step(name=f"sql to {to}", start=begin), engine, client, as_json)
+    def begin(spark: SparkSession, brokers: Brokers) -> Job:
+        from forebay.spark import pipelines
+
+        return pipelines.sql(spark, brokers, query, to, settings())
+
+    def check(brokers: Brokers) -> None:
+        from forebay.spark.pipelines.queries.sql import check
+
+        check(brokers, query, to, settings())
+        check_checkpoint(checkpoint)
+
+    run_or_collect(Step(name=f"sql to {to}", start=begin, check=check), engine, client, as_json)
 
 
 @pipeline.command()
@@ -282,7 +303,14 @@ def stats(
             pipelines.write_report(found, report)
         return found.summary(report, full=as_json)
 
-    step = Step(name=f"stats of {source}", start=begin)
+    def check(brokers: Brokers) -> None:
+        if report is not None:
+            check_report(report)
+        if not of_archive:
+            brokers.partitions(source)
+
+    reads = source if of_archive else None
+    step = Step(name=f"stats of {source}", start=begin, check=check, reads=reads)
     run_or_collect(step, engine, None if of_archive else client, as_json)
 
 

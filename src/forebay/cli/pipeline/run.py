@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import logging
 import os
 import sys
@@ -20,6 +21,7 @@ import click
 
 from forebay.cli.client import Client, CommandError, pairs_option
 from forebay.cli.output import print_json
+from forebay.cli.pipeline.checks import CONNECT, check_archive, check_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,14 +41,23 @@ class Engine:
     conf: Mapping[str, str]
     verbose: bool = False
 
-    def session(self) -> SparkSession:
-        try:
-            from forebay.spark.pipelines import shipping
-            from forebay.spark.session import session
-        except ImportError as error:
-            raise CommandError(f"{INSTALL} ({error})") from None
+    def check(self) -> None:
+        """Whether there are Spark, Java and a master."""
         # PySpark warns of newer versions of pandas, which these commands use nothing of.
         warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+        try:
+            importlib.import_module("forebay.spark.pipelines")
+            from forebay.spark.session import find_java
+        except ImportError as error:
+            raise CommandError(f"{INSTALL} ({error})") from None
+        check_master(self.master)
+        if not self.master.startswith(CONNECT):
+            find_java()
+
+    def session(self) -> SparkSession:
+        from forebay.spark.pipelines import shipping
+        from forebay.spark.session import session
+
         if not self.verbose:
             # It tells at length of every call that Ctrl-C has cut short.
             logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -77,6 +88,12 @@ def _quiet() -> Iterator[None]:
 class Step:
     name: str
     start: Callable[[SparkSession, Brokers], Job | Summary]
+    check: Callable[[Brokers], None] = lambda _brokers: None
+    """Raises an error for what is wrong before Spark is started."""
+    reads: str | None = None
+    """An archive that must be there, or that an earlier step makes."""
+    makes: str | None = None
+    """An archive."""
 
 
 @dataclass(slots=True)
@@ -122,18 +139,33 @@ def run_or_collect(step: Step, engine: Engine, client: Client | None, as_json: b
 
 
 def run_steps(steps: Sequence[Step], engine: Engine, client: Client | None) -> list[Summary]:
-    """All steps, to their ends or to Ctrl-C."""
+    """All steps, to their ends or to Ctrl-C. Spark is started when all that can be checked is right."""
+    engine.check()
+    brokers = _brokers(client)
+    _check(steps, brokers)
     spark = engine.session()
     from pyspark.errors import PySparkException
 
     from forebay.spark.pipelines.jobs import explain
 
     try:
-        return _Run(spark, _brokers(client)).run(steps)
+        return _Run(spark, brokers).run(steps)
     except PySparkException as error:
         raise CommandError(f"Spark refused: {explain(error)}") from error
     finally:
         spark.stop()
+
+
+def _check(steps: Sequence[Step], brokers: Brokers) -> None:
+    from forebay.spark.pipelines.lake import absolute
+
+    made: set[str] = set()
+    for step in steps:
+        step.check(brokers)
+        if step.reads is not None and absolute(step.reads) not in made:
+            check_archive(step.reads)
+        if step.makes is not None:
+            made.add(absolute(step.makes))
 
 
 def _brokers(client: Client | None) -> Brokers:

@@ -28,14 +28,18 @@ _KEY_CHARACTERS = 22
 
 def write_report(stats: Stats, path: str) -> None:
     """PNG or HTML, as the name ends."""
+    check_suffix(path)
     target = Path(path)
-    if target.suffix not in SUFFIXES:
-        raise PipelineError(
-            f"a report in {path} has no known form: end its name with {' or '.join(SUFFIXES)}"
-        )
     picture = png(stats)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(picture if target.suffix == ".png" else page(stats, picture).encode())
+
+
+def check_suffix(path: str) -> None:
+    if Path(path).suffix not in SUFFIXES:
+        raise PipelineError(
+            f"a report in {path} has no known form: end its name with {' or '.join(SUFFIXES)}"
+        )
 
 
 def png(stats: Stats) -> bytes:

@@ -98,11 +98,7 @@ def begin(lake: Lake, topic: str, format: str, partitions: int) -> Position:
     if position is None:
         position = Position(topic=topic, format=format, partitions=partitions)
         lake.write(POSITION, position.to_json())
-    if position.topic != topic or position.format != format:
-        raise PipelineError(
-            f"{lake.location} is an archive of topic {position.topic} as {position.format}:"
-            f" give each topic and format a directory of its own"
-        )
+    check_same(lake, position, topic, format)
     lake.clear_scratch()
     if format == PARQUET:
         for file in leftovers(lake.list(), position):
@@ -111,6 +107,14 @@ def begin(lake: Lake, topic: str, format: str, partitions: int) -> Position:
         # A table does not know files that were never added.
         position = _with_what_the_table_holds(lake, position)
     return replace(position, partitions=max(position.partitions, partitions))
+
+
+def check_same(lake: Lake, position: Position, topic: str, format: str) -> None:
+    if position.topic != topic or position.format != format:
+        raise PipelineError(
+            f"{lake.location} is an archive of topic {position.topic} as {position.format}:"
+            f" give each topic and format a directory of its own"
+        )
 
 
 def _with_what_the_table_holds(lake: Lake, position: Position) -> Position:

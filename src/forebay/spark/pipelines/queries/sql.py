@@ -33,6 +33,17 @@ MODES = ("append", "complete")
 """Not update: Spark refuses it for every sink that is written in Python."""
 MESSAGE_COLUMNS = frozenset({"key", "value", "headers", "partition", "timestamp"})
 _SAVED = "forebay-query.json"
+_HINTS = {
+    "UNRESOLVED_COLUMN": (
+        "a stream has the fields of its values, which --schema TOPIC='id INT' names, and _key, _partition,"
+        " _offset, _timestamp and _corrupt_record"
+    ),
+    "without watermark": (
+        "group by a window and say how late messages may be, stream('TOPIC', watermark => '1 minute'),"
+        " or write the whole result again at every change with --mode complete"
+    ),
+}
+"""What helps, by a part of what Spark says."""
 _DELAY = re.compile(r"\s*(?:(?P<column>[^\d\s]\S*)\s+)?(?P<delay>\d+\s+\w+)\s*")
 
 
@@ -57,9 +68,7 @@ def sql(
     from pyspark.errors import PySparkException
 
     settings = settings or SqlSettings()
-    text, calls = rewrite(query)
-    _check_names(calls, settings)
-    brokers.partitions(to)
+    text, calls = check(brokers, query, to, settings)
     checkpoint = settings.checkpoint or _checkpoint(brokers, query, to)
     formats = _formats(spark, brokers, query, calls, settings, Lake(checkpoint))
     try:
@@ -70,9 +79,26 @@ def sql(
         writer = writer.queryName(f"sql to {to}").outputMode(settings.mode)
         started = settings.trigger.apply(writer.option("checkpointLocation", checkpoint)).start()
     except PySparkException as error:
-        raise PipelineError(f"the query cannot be run: {explain(error)}") from None
+        raise PipelineError(f"the query cannot be run: {explain(error)}{_hint(error)}") from None
     facts = {"topic": to, "checkpoint": checkpoint}
     return Job(f"query to {to}", started, lambda: facts, ends=settings.trigger.once)
+
+
+def _hint(error: BaseException) -> str:
+    text = str(error)
+    return next((f"; {hint}" for part, hint in _HINTS.items() if part in text), "")
+
+
+def check(brokers: Brokers, query: str, to: str, settings: SqlSettings) -> tuple[str, list[StreamCall]]:
+    """What can be known of a query without Spark: its text for Spark, and what it reads."""
+    text, calls = rewrite(query)
+    _check_names(calls, settings)
+    for call in calls:
+        brokers.partitions(call.topic)
+        values.value_format(*_given_format(call, settings))
+        _watermark(call, settings)
+    brokers.partitions(to)
+    return text, calls
 
 
 def _check_names(calls: list[StreamCall], settings: SqlSettings) -> None:
@@ -116,10 +142,14 @@ def _formats(
 
 
 def _format(spark: SparkSession, brokers: Brokers, call: StreamCall, settings: SqlSettings) -> ValueFormat:
-    brokers.partitions(call.topic)
-    schema = call.options.get("schema", settings.schemas.get(call.topic))
+    given = values.value_format(*_given_format(call, settings))
+    return given or values.infer(spark, brokers, call.topic)
+
+
+def _given_format(call: StreamCall, settings: SqlSettings) -> tuple[str | None, str | None]:
+    """The format and the schema, where the query or the command line has them."""
     format = call.options.get("format", settings.formats.get(call.topic))
-    return values.value_format(format, schema) or values.infer(spark, brokers, call.topic)
+    return format, call.options.get("schema", settings.schemas.get(call.topic))
 
 
 def _view(
@@ -127,13 +157,19 @@ def _view(
 ) -> DataFrame:
     stream = brokers.read_stream(spark, call.topic, startingOffsets=settings.start)
     decoded = values.decode(stream, format)
-    watermark = call.options.get("watermark", settings.watermarks.get(call.topic))
-    if watermark is None:
-        return decoded
-    parts = _DELAY.fullmatch(watermark)
+    watermark = _watermark(call, settings)
+    return decoded if watermark is None else decoded.withWatermark(*watermark)
+
+
+def _watermark(call: StreamCall, settings: SqlSettings) -> tuple[str, str] | None:
+    """Its column and its delay."""
+    given = call.options.get("watermark", settings.watermarks.get(call.topic))
+    if given is None:
+        return None
+    parts = _DELAY.fullmatch(given)
     if parts is None:
-        raise PipelineError(f"the watermark {watermark!r} is neither '10 seconds' nor 'COLUMN 10 seconds'")
-    return decoded.withWatermark(parts["column"] or "_timestamp", parts["delay"])
+        raise PipelineError(f"the watermark {given!r} is neither '10 seconds' nor 'COLUMN 10 seconds'")
+    return parts["column"] or "_timestamp", parts["delay"]
 
 
 def messages(result: DataFrame, key: str | None) -> DataFrame:
