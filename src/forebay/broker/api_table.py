@@ -13,6 +13,7 @@ from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.addresses import Addresses
 from forebay.broker.cluster.failover_times import FailoverTimes
 from forebay.broker.cluster.peers import Peers
+from forebay.broker.cluster.pending_failovers import PendingFailovers
 from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.coordinators.groups import Groups
 from forebay.broker.coordinators.markers import MarkerAppends
@@ -124,6 +125,7 @@ def api_table(
     producer_ids: ProducerIds,
     marker_appends: MarkerAppends,
     failovers: FailoverTimes,
+    pending: PendingFailovers,
     write_cycle: WriteCycle,
     disk: Disk,
     background: Background,
@@ -132,14 +134,16 @@ def api_table(
 ) -> dict[int, Endpoint]:
     """Each API with its key, the versions that are served, and its handler with the parts that it needs."""
     table: dict[int, Endpoint] = {}
+    describe = partial(metadata_api.handle, metadata, settings, topic_changes, addresses, pending)
+    find = partial(find_coordinator.handle, groups, transactions, share_states, addresses, pending)
     endpoints = (
         Endpoint(0, 0, 13, partial(produce_api.handle, produce), partial(remember, produce)),
         Endpoint(1, 4, 18, partial(fetch_api.handle, fetch)),
         Endpoint(2, 1, 11, partial(list_offsets.handle, partitions, offsets_by_time, topic_delays)),
-        Endpoint(3, 0, 13, partial(metadata_api.handle, metadata, settings, topic_changes, addresses)),
+        Endpoint(3, 0, 13, describe),
         Endpoint(8, 2, 10, partial(group_request.handle, groups, GroupShard.offset_commit)),
         Endpoint(9, 1, 10, partial(offset_fetch.handle, groups)),
-        Endpoint(10, 0, 6, partial(find_coordinator.handle, groups, transactions, share_states, addresses)),
+        Endpoint(10, 0, 6, find),
         Endpoint(11, 0, 9, partial(group_request.handle, groups, GroupShard.join_group)),
         Endpoint(12, 0, 4, partial(group_request.handle, groups, GroupShard.heartbeat)),
         Endpoint(13, 0, 5, partial(group_request.handle, groups, GroupShard.leave_group)),

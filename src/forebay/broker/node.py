@@ -199,7 +199,7 @@ class Node:
             partitions=self.partitions,
             topic_changes=self.topic_changes,
             view_creation=ViewCreation(self.topic_changes, base.settings, self.workers),
-            addresses=Addresses(self.metadata, base.settings, self.node_id),
+            addresses=Addresses(self.metadata, base.settings, self.node_id, self.failover.pending),
             peers=self.peers,
             produce=self._produce_service(),
             fetch=self._fetch_service(),
@@ -215,6 +215,7 @@ class Node:
             producer_ids=self.coordinators.producer_ids,
             marker_appends=self.coordinators.marker_appends,
             failovers=self.failover.times,
+            pending=self.failover.pending,
             write_cycle=self.write_cycle,
             disk=self.disk,
             background=self.background,
@@ -345,6 +346,7 @@ class Node:
         self.metadata.listen(self.controller.follow)
         if self.failover.enabled:
             self.metadata.listen(self.failover.watch.follow)
+        self.metadata.listen(self.failover.pending.follow)
 
     def _follow_settings(self, before: ClusterImage, after: ClusterImage) -> None:
         if after.broker_configs is not before.broker_configs:

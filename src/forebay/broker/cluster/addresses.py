@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from forebay.broker.cluster.pending_failovers import PendingFailovers
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.ports import Address
 from forebay.config import Listener
@@ -22,8 +23,11 @@ class Caller(Protocol):
 
 
 class Addresses:
-    def __init__(self, metadata: Metadata, settings: LiveConfig, node_id: int) -> None:
+    def __init__(
+        self, metadata: Metadata, settings: LiveConfig, node_id: int, failovers: PendingFailovers
+    ) -> None:
         self._metadata = metadata
+        self._failovers = failovers
         self._settings = settings
         self._node_id = node_id
 
@@ -39,16 +43,20 @@ class Addresses:
         advertised = self._settings.current.node.listeners.advertised.get(caller.listener.name)
         return (advertised.host, advertised.port) if advertised else caller.local
 
-    def addresses_for(self, caller: Caller) -> list[tuple[int, str, int, str | None]]:
-        """Id, host, port and rack of every live broker that has this listener, and of this one in any case.
+    def addresses_for(
+        self, caller: Caller, *, with_gone: bool = False
+    ) -> list[tuple[int, str, int, str | None]]:
+        """Id, host, port and rack of every live broker that has this listener, and of this one in any case;
+        `with_gone` also of those that went a short time ago.
 
         Clients forget brokers that are not listed. While all leases have ended, because etcd was away, a list
         without the broker that answers would be empty, and the client would have no broker to ask again.
         """
         node_id, name = self._node_id, caller.listener.name
+        gone = self._failovers.gone() if with_gone else ()
         others = [
             (each.id, *address, each.rack)
-            for each in self._metadata.image.brokers.values()
+            for each in (*self._metadata.image.brokers.values(), *gone)
             if each.id != node_id and (address := each.address_of(name)) is not None
         ]
         own = (node_id, *self.address_for(caller), self._settings.current.node.rack)

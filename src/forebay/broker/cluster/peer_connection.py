@@ -208,6 +208,11 @@ class PeerConnection:
         if not waiter.answer.done():  # it is done when its caller was cancelled
             waiter.answer.set_result(response)
 
+    def look(self) -> None:
+        """Take notice now of what has come, such as the end of the connection."""
+        if not self.closed:
+            self._on_readable()
+
     # -- end -----------------------------------------------------------------------------------------
 
     @property

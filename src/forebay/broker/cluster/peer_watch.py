@@ -72,8 +72,8 @@ class PeerWatch:
         self._loop = loop
         self._watches: dict[int, tuple[BrokerRegistration, asyncio.Task[None]]] = {}
         self._refusing: set[int] = set()
-        self.watched: set[int] = set()
-        """Brokers that have been connected: only their deaths are noticed here."""
+        self._connections: dict[int, PeerConnection] = {}
+        self._broken_at: dict[int, float] = {}
         self._closed = False
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
@@ -91,7 +91,8 @@ class PeerWatch:
     def _forget(self, broker_id: int) -> None:
         _, task = self._watches.pop(broker_id)
         self._refusing.discard(broker_id)
-        self.watched.discard(broker_id)
+        self._connections.pop(broker_id, None)
+        self._broken_at.pop(broker_id, None)
         task.cancel()
 
     def close(self) -> None:
@@ -99,23 +100,36 @@ class PeerWatch:
         for broker_id in list(self._watches):
             self._forget(broker_id)
 
+    @property
+    def watched(self) -> set[int]:
+        """Brokers that have been connected: only their deaths are noticed here."""
+        return set(self._connections)
+
+    def broken_since(self) -> dict[int, float]:
+        """Brokers that a connection was lost to and not made again, and when, in the event loop's time."""
+        for broker_id, connection in self._connections.items():
+            connection.look()
+            if connection.closed:
+                self._broken_at.setdefault(broker_id, self._loop.time())
+        return self._broken_at
+
     # -- one broker ----------------------------------------------------------------------------------
 
     async def _watch(self, peer: BrokerRegistration) -> None:
-        connection = await self._first(peer)
-        self.watched.add(peer.id)
+        connection = self._connections[peer.id] = await self._first(peer)
         pause_s = _AGAIN_S
         try:
             while True:
                 opened_at = self._loop.time()
                 await connection.broken.wait()
-                broken_at = self._loop.time()
+                broken_at = self._broken_at.setdefault(peer.id, self._loop.time())
                 if broken_at - opened_at < _SHORT_S:
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, _SHORT_PAUSE_S_MAX)
                 else:
                     pause_s = _AGAIN_S
-                connection = await self._back(peer, broken_at)
+                connection = self._connections[peer.id] = await self._back(peer, broken_at)
+                self._broken_at.pop(peer.id, None)
         finally:
             connection.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from forebay.broker.cluster.early_fencing import Verdicts
 from forebay.broker.cluster.failover_times import FailoverTimes
 from forebay.broker.cluster.peer_watch import PeerWatch
+from forebay.broker.cluster.pending_failovers import PendingFailovers
 from forebay.broker.composition.foundations import Foundations
 
 
@@ -38,3 +39,4 @@ class Failover:
             background=base.background,
             loop=base.loop,
         )
+        self.pending = PendingFailovers(base.metadata, self.watch.broken_since, base.loop)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from forebay.broker.cluster.addresses import Addresses, Caller
+from forebay.broker.cluster.pending_failovers import PendingFailovers
 from forebay.broker.coordinators.groups import Groups
 from forebay.broker.coordinators.runtime import Coordinator as Runtime
 from forebay.broker.coordinators.share_coordinator import ShareStates
@@ -27,6 +28,7 @@ async def handle(
     transactions: Transactions,
     share_states: ShareStates,
     addresses: Addresses,
+    failovers: PendingFailovers,
     context: RequestContext,
     request: wire.FindCoordinatorRequest,
 ) -> wire.FindCoordinatorResponse:
@@ -48,6 +50,8 @@ async def handle(
         if key_type == SHARE:
             key = parse_coordinator_key(key).group_id  # raises KafkaError if it names no share partition
         await coordinator.ensure_topic()
+        if failovers.concern(lambda: [coordinator.leader_of(key)]):
+            await failovers.over()
         return coordinator.leader_of(key)
 
     async def find(key: str) -> wire.Coordinator:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeAlias
 
 from forebay.broker.cluster.addresses import Addresses
+from forebay.broker.cluster.pending_failovers import PendingFailovers
 from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
@@ -26,24 +27,54 @@ _ASKS_AGAIN_S = 5.0
 """A producer that asks again so soon has messages for partitions that it was not shown."""
 _LISTENER_NOT_FOUND_FROM = 6
 
+_Answer: TypeAlias = wire.MetadataResponse | Coroutine[Any, Any, wire.MetadataResponse]
+
 
 def handle(
     metadata: Metadata,
     settings: LiveConfig,
     topic_changes: TopicChanges,
     addresses: Addresses,
+    failovers: PendingFailovers,
     context: RequestContext,
     request: wire.MetadataRequest,
-) -> wire.MetadataResponse | Coroutine[Any, Any, wire.MetadataResponse]:
-    image = metadata.image
-    if _wants_all(context, request):
-        allowed = _allowed(request)
-        topics = [_topic(image, topic, allowed) for topic in readable_topics(image)]
-        return _response(image, addresses, context, request, topics)
-    missing = _missing(image, request)
-    if missing and request.allow_auto_topic_creation and settings.current.topics.auto_create:
-        return _create_then_describe(metadata, topic_changes, addresses, context, request, missing)
-    return _response(image, addresses, context, request, _described(image, context, request, {}))
+) -> _Answer:
+    def answer() -> _Answer:
+        image = metadata.image
+        if _wants_all(context, request):
+            allowed = _allowed(request)
+            topics = [_topic(image, topic, allowed) for topic in readable_topics(image)]
+            return _response(image, addresses, context, request, topics)
+        missing = _missing(image, request)
+        if missing and request.allow_auto_topic_creation and settings.current.topics.auto_create:
+            return _create_then_describe(metadata, topic_changes, addresses, context, request, missing)
+        return _response(image, addresses, context, request, _described(image, context, request, {}))
+
+    if failovers.concern(lambda: _leaders(metadata.image, context, request)):
+        return _after(failovers, answer)
+    return answer()
+
+
+def _leaders(image: ClusterImage, context: RequestContext, request: wire.MetadataRequest) -> Iterator[int]:
+    """Who leads what a client asks for."""
+    everything = _wants_all(context, request)
+    for topic in readable_topics(image) if everything else _found(image, request):
+        for state in topic.partitions:
+            yield state.leader
+
+
+def _found(image: ClusterImage, request: wire.MetadataRequest) -> Iterator[TopicImage]:
+    for wanted in request.topics or ():
+        name = wanted.name
+        found = readable_topic_by_id(image, wanted.topic_id) if name is None else readable_topic(image, name)
+        if found is not None:
+            yield found
+
+
+async def _after(failovers: PendingFailovers, answer: Callable[[], _Answer]) -> wire.MetadataResponse:
+    await failovers.over()
+    found = answer()
+    return await found if isinstance(found, Coroutine) else found
 
 
 def _wants_all(context: RequestContext, request: wire.MetadataRequest) -> bool:
@@ -183,13 +214,16 @@ def _response(
     request: wire.MetadataRequest,
     topics: list[wire.MetadataResponseTopic],
 ) -> wire.MetadataResponse:
-    hidden = addresses.hidden_from(context.connection)
+    connection = context.connection
+    hidden = addresses.hidden_from(connection)
     if hidden:
         _hide(hidden, context, topics)
     return wire.MetadataResponse(
         brokers=[
             wire.MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in addresses.addresses_for(context.connection)
+            for node_id, host, port, rack in addresses.addresses_for(
+                connection, with_gone=_looks_for_leaders(context, request)
+            )
         ],
         cluster_id=image.cluster_id,
         controller_id=addresses.controller_id,
@@ -198,6 +232,12 @@ def _response(
             ON_CLUSTER, asked=request.include_cluster_authorized_operations
         ),
     )
+
+
+def _looks_for_leaders(context: RequestContext, request: wire.MetadataRequest) -> bool:
+    """Whether a client on librdkafka asks for topics that it uses. It must not be told that the broker which
+    led them is gone, before it has moved away from it (`pending_failovers.py`)."""
+    return bool(request.topics) and context.connection.software.startswith(_NEVER_FORGET)
 
 
 def _hide(hidden: set[int], context: RequestContext, topics: list[wire.MetadataResponseTopic]) -> None:
