@@ -17,6 +17,7 @@ from forebay.wire.messages.write_txn_markers import (
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
 from support.clients.resizing import SETTINGS, Pipelined, fold, known, lead_apart, numbered, send, values
 from support.clients.transacting import TRANSACTIONS, Producer, make_topic, read_committed
+from support.faults.faulty_disk import FaultyDisk
 
 ONCE = (ErrorCode.LEADER_NOT_AVAILABLE,)
 """Answers that are tried again, if only those of an election are."""
@@ -55,6 +56,24 @@ async def test_the_numbers_come_from_the_leader_of_the_other_partition(tmp_path:
         for node in (1, 2):  # what was gathered is in the logs of all replicas
             await cluster.lead(topic, 3, node)
             assert (await send(cluster, topic, 3, numbered(3, of=3)))[0] == ErrorCode.NONE
+        assert await values(cluster, topic, 3) == [b"3:0", b"3:3"]
+
+
+async def test_what_the_disk_has_refused_is_gathered_again(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, SETTINGS, make_disk=FaultyDisk) as cluster:
+        topic = await make_topic(cluster, 4)
+        await lead_apart(cluster, topic)
+        await send(cluster, topic, 3, numbered(0, of=3))
+        await fold(cluster, topic, 2)
+        for sequence in (1, 2):
+            assert (await send(cluster, topic, 3, numbered(sequence, of=3)))[0] == ErrorCode.NONE
+        disk = cluster[cluster.leader(topic, 3)].disk
+        assert isinstance(disk, FaultyDisk)
+        disk.break_path("append", f"{topic}-3/")
+        await grow(cluster, topic, 4)
+        await eventually(lambda: cluster.leader(topic, 3) != 3)  # its log is offline
+        disk.repair()
+        assert (await send(cluster, topic, 3, numbered(3, of=3)))[0] == ErrorCode.NONE
         assert await values(cluster, topic, 3) == [b"3:0", b"3:3"]
 
 

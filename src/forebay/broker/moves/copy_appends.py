@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from forebay.broker.cluster.peers import Peers
-from forebay.broker.partition.append_refusals import not_enough_replicas, refusal
+from forebay.broker.partition.append_refusals import not_enough_replicas, refusal, require_known_producers
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.commits import committed
@@ -91,6 +91,8 @@ def queue_copies(partition: Partition, batch: memoryview) -> bool:
     """Queue a batch of copies for writing; False if it is in the log already. Raises KafkaError."""
     log, producers, header = partition.log, partition.producers, read_header(batch)
     decision = admit(producers.find(header.producer_id), header)
+    if decision is not APPEND:
+        require_known_producers(log)
     if isinstance(decision, Repeats):
         producers.heard(header.producer_id)
         return False

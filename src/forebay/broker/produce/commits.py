@@ -18,7 +18,11 @@ async def committed(
     *,
     timeout_ms: int = _TIMEOUT_MS,
 ) -> None:
-    """Return once everything that is appended now is committed. Raises KafkaError."""
+    """Return once everything that is appended now is committed. Raises KafkaError.
+
+    Call it in the turn of the loop in which it was appended. If the disk refuses the write, that is undone,
+    and only those who wait by then are told.
+    """
     result = Appended(partition.index, partition)
     settled: asyncio.Future[None] = loop.create_future()
 

@@ -201,7 +201,7 @@ class GrowingTopics:
             if partition.leader_epoch != leader_epoch or not self._is_gathering(topic, partition):
                 return False
             self._seed(partition, found[first : first + _SEEDS_PER_STEP])
-            await asyncio.sleep(0)
+            await self._committed(partition)
         await self._committed(partition)
         return partition.leader_epoch == leader_epoch
 
