@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
+import confluent_kafka
 import pytest
 
 from forebay.cli.partition_counts import Closed, Copies, closing_note
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.forebay_command import Done, forebay
+from support.brokers.replicated import until
+from support.clients.kafka_clients import DEADLINE_SECONDS
 
 
 class Forebay:
@@ -182,3 +187,57 @@ def test_what_is_said_of_partitions_that_are_copied() -> None:
     ended = {index: index % 4 for index in range(4, 12)}
     assert "all of 8 copied" in note(12, ended) and "forebay.fold.grace.ms" in note(12, ended)
     assert "1970-01-0" in note(12, ended, drop_ms=86_400_000)
+
+
+def open_transaction(bootstrap: str, topic: str, partition: int) -> confluent_kafka.Producer:
+    settings = {"bootstrap.servers": bootstrap, "transactional.id": topic, "log_level": 0}
+    producer = confluent_kafka.Producer(settings)
+    producer.init_transactions(DEADLINE_SECONDS)
+    producer.begin_transaction()
+    producer.produce(topic, b"value", b"key", partition=partition)
+    producer.flush(DEADLINE_SECONDS)
+    return producer
+
+
+def test_partitions_that_come_back_wait_for_open_transactions(
+    broker: BrokerProcess, run: Forebay, topic: str
+) -> None:
+    run.ok("topic", "create", topic, "--partitions", "4")
+    run.ok("topic", "alter", topic, "--partitions", "2")
+    producer = open_transaction(broker.bootstrap, topic, 3)
+    run.ok("topic", "alter", topic, "--partitions", "4")
+
+    def described() -> dict[str, Any]:
+        found: dict[str, Any] = run.ok("topic", "describe", topic, "--json").json()["closed"]
+        return found
+
+    until(lambda: described()["gathering"] == [] and described()["draining"] == [1], "3 is open again")
+    (reason,) = described()["waits_for"]
+    assert reason.startswith("transactions are open in partition 1: producer ")
+    text = run.ok("topic", "describe", topic).out
+    assert "closed partitions are back; partition 1 is waiting" in text and f"waits: {reason}" in text
+    producer.commit_transaction(DEADLINE_SECONDS)
+    until(lambda: described() is None, "the change is over")
+
+
+def test_partitions_that_are_copied_wait_for_open_transactions(
+    broker: BrokerProcess, run: Forebay, topic: str
+) -> None:
+    run.ok("topic", "create", topic, "--partitions", "4", "--config", "cleanup.policy=compact")
+    producer = open_transaction(broker.bootstrap, topic, 2)
+    run.ok("topic", "alter", topic, "--partitions", "2")
+    text = run.ok("topic", "describe", topic).out
+    assert "partitions 2 to 3 are being folded: 0 of 2 copied" in text
+    assert "waits: transactions are open in partition 2: producer " in text
+    producer.abort_transaction(DEADLINE_SECONDS)
+    until(lambda: "all of 2 copied" in run.ok("topic", "describe", topic).out, "all is copied")
+
+
+def test_what_is_said_of_partitions_that_come_back() -> None:
+    def note(gathering: tuple[int, ...], into: Mapping[int, int] = MappingProxyType({})) -> str:
+        return closing_note(Closed(into, 0, None, None, gathering, (0, 1)), retention_ms=1000)
+
+    assert note((4, 5)).startswith("partitions 4, 5 are coming back")
+    assert "partitions 0, 1 are waiting" in note(())
+    growing, folded = note((4,), {5: 1}).splitlines()
+    assert growing.startswith("partition 4 is coming back") and folded.startswith("partition 5 is folded")

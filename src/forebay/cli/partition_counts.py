@@ -1,9 +1,9 @@
-"""Fewer partitions: folding them, and what is to be said of those that are folded."""
+"""Fewer partitions: folding them, and what is to be said of those that are folded or come back."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -45,6 +45,10 @@ class Closed(NamedTuple):
     drop_ms: int | None
     copies: Copies | None = None
     """If they are copied before they are closed."""
+    gathering: tuple[int, ...] = ()
+    """Partitions that are about to take messages again."""
+    draining: tuple[int, ...] = ()
+    """Partitions that took their messages, and may have open transactions of them."""
 
 
 class Duration(click.ParamType[int]):
@@ -93,11 +97,14 @@ def closed_partitions(client: Client, names: Iterable[str]) -> dict[str, Closed]
                     copies = None
                     if topic.copies_from >= 0:
                         copies = Copies(topic.copies_from, topic.copies_next, topic.copies_end)
-                    if into or copies:
+                    gathering, draining = tuple(topic.gathering), tuple(topic.draining)
+                    if into or copies or gathering or draining:
                         before = found.get(topic.name or "")
                         drop_ms = None if topic.drop_ms < 0 else topic.drop_ms
                         into = {**(before.into if before else {}), **into}
-                        found[topic.name or ""] = Closed(into, topic.closed_ms, drop_ms, copies)
+                        found[topic.name or ""] = Closed(
+                            into, topic.closed_ms, drop_ms, copies, gathering, draining
+                        )
                 if response.next_cursor is None:
                     return found
                 request.cursor = response.next_cursor
@@ -106,9 +113,16 @@ def closed_partitions(client: Client, names: Iterable[str]) -> dict[str, Closed]
 
 
 def closing_note(closed: Closed, retention_ms: int) -> str:
-    """When folded partitions will be gone."""
+    """What becomes of folded partitions: when they will be gone, or that they come back."""
+    notes = [_growing_note(closed)] if closed.gathering or closed.draining else []
     if closed.copies is not None:
-        return _copying_note(closed.copies, closed.drop_ms)
+        notes.append(_copying_note(closed.copies, closed.drop_ms))
+    elif closed.into:
+        notes.append(_folded_note(closed, retention_ms))
+    return "\n".join(notes)
+
+
+def _folded_note(closed: Closed, retention_ms: int) -> str:
     first, last = min(closed.into), max(closed.into)
     which = f"partition {first} is" if first == last else f"partitions {first} to {last} are"
     text = f"{which} folded since {_time(closed.since_ms)}: new messages go to others, old ones stay readable"
@@ -117,6 +131,25 @@ def closing_note(closed: Closed, retention_ms: int) -> str:
     if retention_ms < 0:
         return f"{text} until they are deleted: retention.ms=-1 never empties them"
     return f"{text} until retention has deleted them, by {_time(closed.since_ms + retention_ms)} or so"
+
+
+def _growing_note(closed: Closed) -> str:
+    """Until this is over, the count does not change again."""
+    if closed.gathering:
+        return (
+            f"{listed(closed.gathering)} coming back: refused until the numbers of producers are known there "
+            "(clients try again)"
+        )
+    return (
+        f"closed partitions are back; {listed(closed.draining)} waiting for the end of transactions that "
+        "were open then. Until then the number of partitions cannot be changed"
+    )
+
+
+def listed(indexes: Sequence[int]) -> str:
+    if len(indexes) == 1:
+        return f"partition {indexes[0]} is"
+    return f"partitions {', '.join(map(str, indexes))} are"
 
 
 def _copying_note(copies: Copies, drop_ms: int | None) -> str:

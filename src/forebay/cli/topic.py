@@ -21,6 +21,7 @@ from forebay.cli.config import alter_configs, read_configs
 from forebay.cli.log_offsets import Place, ends_of
 from forebay.cli.output import json_option, print_json, print_table
 from forebay.cli.partition_counts import Closed, Duration, closed_partitions, closing_note, fold
+from forebay.cli.partition_waits import waits
 from forebay.core.cluster.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def describe(name: str | None, as_json: bool, client: Client) -> None:
     if name is not None and name not in known:
         raise no_topic(name)
     names = [name] if name is not None else sorted(topic for topic in known if topic not in INTERNAL_TOPICS)
-    described = _describe(admin, names, closed_partitions(client, names))
+    described = _describe(client, admin, names)
     if as_json:
         print_json(described[0] if name is not None else described)
         return
@@ -240,12 +241,16 @@ def _set_partitions(admin: AdminClient, name: str, count: int) -> None:
     settle(admin.create_partitions([NewPartitions(name, count)], request_timeout=REQUEST_SECONDS)[name])
 
 
-def _describe(admin: AdminClient, names: Sequence[str], closed: Mapping[str, Closed]) -> list[dict[str, Any]]:
-    """Three requests for any number of topics: partitions, offsets at both ends, settings."""
+def _describe(client: Client, admin: AdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
+    """A few requests for any number of topics: partitions, offsets at both ends, settings.
+
+    More of them for topics whose number of partitions is changing.
+    """
     from confluent_kafka import TopicCollection
 
     if not names:
         return []
+    closed = closed_partitions(client, names)
     futures = admin.describe_topics(TopicCollection(list(names)), request_timeout=REQUEST_SECONDS)
     topics = [settle(futures[name]) for name in names]
     # A partition without an answer (offline, say) has no offset; the rest of the table still helps.
@@ -257,7 +262,7 @@ def _describe(admin: AdminClient, names: Sequence[str], closed: Mapping[str, Clo
             "internal": topic.is_internal,
             "configs": _overrides(settings),
             "min_insync_replicas": _min_insync(settings),
-            "closed": _closing(closed.get(topic.name), settings),
+            "closed": _closing(client, topic, closed.get(topic.name), settings),
             "partitions": list(_partition_rows(topic, starts.found, ends.found, closed.get(topic.name))),
         }
         for topic in topics
@@ -265,13 +270,22 @@ def _describe(admin: AdminClient, names: Sequence[str], closed: Mapping[str, Clo
     ]
 
 
-def _closing(closed: Closed | None, entries: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """What there is to say of folded partitions, if the topic has some."""
+def _closing(
+    client: Client, topic: TopicDescription, closed: Closed | None, entries: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """What there is to say of folded partitions, if the topic has some or takes some back."""
     if closed is None:
         return None
     retention_ms = next(int(entry["value"]) for entry in entries if entry["name"] == "retention.ms")
     note = closing_note(closed, retention_ms)
-    return {"since_ms": closed.since_ms, "drop_ms": closed.drop_ms, "note": note}
+    return {
+        "since_ms": closed.since_ms,
+        "drop_ms": closed.drop_ms,
+        "gathering": list(closed.gathering),
+        "draining": list(closed.draining),
+        "note": note,
+        "waits_for": waits(client, topic, closed, _min_insync(entries)),
+    }
 
 
 def _partition_rows(
@@ -310,6 +324,8 @@ def _print_description(topic: Mapping[str, Any]) -> None:
         click.echo(note, err=True)
     if topic["closed"] is not None:
         click.echo(topic["closed"]["note"])
+        for reason in topic["closed"]["waits_for"]:
+            click.echo(f"waits: {reason}")
     rows = [
         (
             part["partition"],

@@ -9,6 +9,7 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.access import ON_TOPIC
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState, TopicImage
+from forebay.core.cluster.more_partitions import growth_of
 from forebay.core.cluster.topic_folds import Gone
 from forebay.core.cluster.topics import INTERNAL_TOPICS
 from forebay.core.views.catalog import readable_topic
@@ -67,7 +68,7 @@ def _failed(name: str, code: ErrorCode) -> wire.DescribeTopicPartitionsResponseT
 def _topic(
     image: ClusterImage, topic: TopicImage, states: tuple[PartitionState, ...]
 ) -> wire.DescribeTopicPartitionsResponseTopic:
-    folding = topic.record.folding
+    folding, growth = topic.record.folding, growth_of(topic)
     copies_from, copies_next, copies_end = _copies(topic)
     return wire.DescribeTopicPartitionsResponseTopic(
         name=topic.name,
@@ -81,6 +82,8 @@ def _topic(
         copies_from=copies_from,
         copies_next=copies_next,
         copies_end=copies_end,
+        gathering=[] if growth is None else list(growth.gathering),
+        draining=[] if growth is None else list(growth.draining),
     )
 
 

@@ -74,6 +74,10 @@ class DescribeTopicPartitionsResponseTopic(Struct):
     """the one that is copied now, or their end if all are copied,"""
     copies_end: int = int32(default=-1, tag=OWN_TAGS_FROM + 5)
     """and their end."""
+    gathering: list[int] = array(int32, tag=OWN_TAGS_FROM + 6)
+    """Ours: closed partitions that take messages again as soon as they know the numbers of producers."""
+    draining: list[int] = array(int32, tag=OWN_TAGS_FROM + 7)
+    """Ours: partitions that took messages for those, and may have open transactions of them."""
 
 
 class DescribeTopicPartitionsResponse(Response, api_key=75, versions=(0, 0), flexible=0):
