@@ -92,5 +92,5 @@ def test_a_wrong_column_is_named(spark: SparkSession, ddl: str, message: str) ->
 
 
 def test_a_topic_is_not_overwritten(spark: SparkSession) -> None:
-    with pytest.raises(ConfigError, match="use mode append"):
+    with pytest.raises(ConfigError, match=r"write with \.mode\(\"append\"\)"):
         plan(schema_of("value string, topic string"), SERVERS, overwrite=True)

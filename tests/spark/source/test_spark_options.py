@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from forebay.errors import ConfigError
+from forebay.spark.sink.options import write_options
 from forebay.spark.source.offset_ranges import EARLIEST, LATEST, TopicPartition
 from forebay.spark.source.options import (
     FETCH_BYTES,
@@ -18,6 +21,7 @@ from forebay.spark.source.options import (
 )
 from forebay.spark.wire.security import security
 
+WRITE = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 LEAST = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}
 
 
@@ -200,3 +204,60 @@ def test_a_certificate_that_is_missing_is_named() -> None:
     given = security({"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/nowhere.pem"})
     with pytest.raises(ConfigError, match=r"kafka\.ssl"):
         given.context()
+
+
+# -- the table for those who come from Spark's connector -----------------------------------------------------
+
+GUIDE = Path(__file__).parents[3] / "docs" / "spark.md"
+SAMPLES = {
+    "assign": '{"a": [0]}',
+    "startingoffsetsbytimestamp": '{"a": {"0": 1}}',
+    "endingoffsetsbytimestamp": '{"a": {"0": 1}}',
+    "startingoffsets": "earliest",
+    "endingoffsets": "latest",
+    "startingoffsetsbytimestampstrategy": "latest",
+    "failondataloss": "false",
+    "includeheaders": "true",
+    "kafka.check.crcs": "false",
+    "kafka.isolation.level": "read_committed",
+    "kafka.compression.type": "lz4",
+    "kafka.security.protocol": "PLAINTEXT",
+}
+OF_STREAMS = {"maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay"}
+OF_WRITES = {"topic"}
+
+
+def told() -> list[tuple[str, str]]:
+    """Each option of the table, and what the table says of it."""
+    section = GUIDE.read_text(encoding="utf-8").partition("## Coming from Spark's Kafka connector")[2]
+    lines = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("| `")]
+    cells = [line.strip("| ").split(" | ") for line in lines]
+    return [(name, verdict) for names, verdict in cells for name in re.findall("`([^`]+)`", names)]
+
+
+@pytest.mark.parametrize(("option", "verdict"), told())
+def test_the_table_says_what_becomes_of_an_option_of_sparks_connector(
+    option: str, verdict: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = option.lower()
+    least = {
+        name_: value for name_, value in LEAST.items() if name_ != "subscribe" or "subscribe" not in name
+    }
+    if name == "assign":
+        del least["subscribe"]
+    given = {**least, option: SAMPLES.get(name, "1")}
+    read = stream_options if name in OF_STREAMS else batch_options
+    if verdict.startswith("refused"):
+        for parse in (batch_options, write_options):
+            with pytest.raises(ConfigError, match=f"option {name}"):
+                parse(given if parse is batch_options else {**WRITE, option: "1"})
+        return
+    if name in OF_WRITES:
+        write_options({**WRITE, option: "1"})
+    else:
+        read(given)
+    is_for_both = name in OF_WRITES or "kafka.batch" in name or "compression" in name or "max.request" in name
+    if verdict.startswith("no effect"):
+        assert [record.getMessage() for record in caplog.records] == [f"without effect here: {name}"]
+    elif not is_for_both:
+        assert not caplog.records

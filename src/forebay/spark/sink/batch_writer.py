@@ -67,7 +67,7 @@ class SinkPlan:
 
 def plan(schema: StructType, options: Mapping[str, str], overwrite: bool) -> SinkPlan:
     if overwrite:
-        raise ConfigError("a topic cannot be overwritten: use mode append")
+        raise ConfigError('a topic cannot be overwritten: write with .mode("append")')
     chosen = write_options(options)
     return SinkPlan(chosen, columns(schema, chosen.topic))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forebay.errors import ConfigError
-from forebay.spark.options import CONNECTION, WITHOUT_EFFECT, bootstrap_servers, lowered
+from forebay.spark.options import CONNECTION, FORBIDDEN, bootstrap_servers, lowered
 from forebay.spark.sink.producer import Limits
 from forebay.wire.compression import Codec
 
@@ -38,22 +38,16 @@ _SINK = {
     "kafka.max.request.size",
     "kafka.transaction.timeout.ms",
 }
-_WITHOUT_EFFECT = WITHOUT_EFFECT | {
-    "checkpointlocation",
-    "queryname",
-    "includeheaders",
-    "kafka.buffer.memory",
-    "kafka.compression.gzip.level",
-    "kafka.compression.lz4.level",
-    "kafka.compression.zstd.level",
-    "kafka.delivery.timeout.ms",
-    "kafka.linger.ms",
-    "kafka.max.block.ms",
-    "kafka.max.in.flight.requests.per.connection",
-    "kafka.metadata.max.idle.ms",
-    "kafka.retries",
+_OF_SPARK = {"checkpointlocation", "queryname", "includeheaders"}
+_OF_READS = {
+    "kafka.check.crcs",
+    "kafka.client.rack",
+    "kafka.fetch.max.bytes",
+    "kafka.group.id",
+    "kafka.isolation.level",
+    "kafka.max.partition.fetch.bytes",
 }
-"""Producer settings that change nothing about what is written."""
+"""One set of options may serve reads and writes."""
 
 _FORBIDDEN = {
     "path": "name the topic with the option topic, or in a column",
@@ -61,7 +55,8 @@ _FORBIDDEN = {
     "kafka.value.serializer": "give the column value as string or binary",
     "kafka.transactional.id": "use delivery=exactly-once, and jobId to name a batch job",
     "kafka.partitioner.class": "give the column partition",
-    "kafka.interceptor.classes": "there is no Java here to run them",
+    "kafka.partitioner.ignore.keys": "give the column partition",
+    **FORBIDDEN,
 }
 
 
@@ -93,7 +88,8 @@ class Columns:
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    given = lowered(options, known=_SINK | CONNECTION | _WITHOUT_EFFECT, forbidden=_FORBIDDEN)
+    known = _SINK | _OF_SPARK | CONNECTION
+    given = lowered(options, known=known, without_effect=_OF_READS, forbidden=_FORBIDDEN)
     bootstrap = bootstrap_servers(given)
     if given.get("kafka.acks", "all").lower() not in ("all", "-1"):
         raise ConfigError(f"kafka.acks={given['kafka.acks']}: this sink only writes with acks=all")

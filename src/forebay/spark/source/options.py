@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from forebay.errors import ConfigError
-from forebay.spark.options import CONNECTION, WITHOUT_EFFECT, bootstrap_servers, lowered
+from forebay.spark.options import CONNECTION, FORBIDDEN, bootstrap_servers, lowered
 from forebay.spark.source.offset_ranges import (
     EARLIEST,
     LATEST,
@@ -60,26 +60,19 @@ _USED_KAFKA = CONNECTION | {
     "kafka.max.partition.fetch.bytes",
     "kafka.fetch.max.bytes",
     "kafka.check.crcs",
+    "kafka.client.rack",
 }
 
-_WITHOUT_EFFECT = WITHOUT_EFFECT | {
-    "kafka.allow.auto.create.topics",
-    "kafka.client.rack",
-    "kafka.fetch.max.wait.ms",
-    "kafka.fetch.min.bytes",
-    "kafka.heartbeat.interval.ms",
-    "kafka.max.poll.interval.ms",
-    "kafka.max.poll.records",
-    "kafka.session.timeout.ms",
-}
-"""Consumer settings that say nothing about what is read."""
+_OF_WRITES = {"kafka.batch.size", "kafka.compression.type", "kafka.max.request.size"}
+"""One set of options may serve reads and writes."""
 
 _FORBIDDEN = {
     "kafka.auto.offset.reset": "use startingOffsets",
     "kafka.enable.auto.commit": "use commitOffsets",
     "kafka.key.deserializer": "keys are binary; cast the column",
     "kafka.value.deserializer": "values are binary; cast the column",
-    "kafka.interceptor.classes": "there is no Java here to run them",
+    "kafka.exclude.internal.topics": "a pattern never matches internal topics; name them with subscribe",
+    **FORBIDDEN,
     "fetchoffset.numretries": "use kafka.default.api.timeout.ms",
     "fetchoffset.retryintervalms": "use kafka.retry.backoff.ms",
     "kafkaconsumer.polltimeoutms": "use kafka.request.timeout.ms",
@@ -127,6 +120,8 @@ class Fetching:
     read_committed: bool = False
     check_crcs: bool = True
     fail_on_data_loss: bool = True
+    rack: str = ""
+    """Where the tasks are: a replica there is read, if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,8 +188,8 @@ def _spelled(name: str) -> str:
 
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:
-    known = _SPELLING.keys() | _USED_KAFKA | _WITHOUT_EFFECT
-    return lowered(options, known=known, forbidden=_FORBIDDEN)
+    known = _SPELLING.keys() | _USED_KAFKA
+    return lowered(options, known=known, without_effect=_OF_WRITES, forbidden=_FORBIDDEN)
 
 
 # -- groups of options -------------------------------------------------------------------------------------
@@ -272,6 +267,7 @@ def _fetching(given: Mapping[str, str]) -> Fetching:
         read_committed=isolation == "read_committed",
         check_crcs=_boolean(given, "kafka.check.crcs", True),
         fail_on_data_loss=_boolean(given, "failondataloss", True),
+        rack=given.get("kafka.client.rack", "").strip(),
     )
 
 

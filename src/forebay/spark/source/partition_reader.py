@@ -1,4 +1,7 @@
-"""What a task does: read a range of offsets of one partition from its leader, as Arrow batches.
+"""What a task does: read a range of offsets of one partition, as Arrow batches.
+
+It reads from the leader, or from a replica in its own rack if the leader names one. A replica that does not
+answer, or does not have an offset yet, is left for the leader until the end of the range.
 
 The next fetch is sent before the last one is decoded, so that the broker and the network work while this side
 does. Memory holds one answer and a few megabytes of rows, however long the range is.
@@ -81,6 +84,9 @@ class _Fetches:
         self._offset, self._end = wanted.start, wanted.end
         self._bytes_per_record = _BYTES_PER_RECORD_GUESS
         self._posted: BrokerConnection | None = None
+        self._rack = fetching.rack
+        self._replica: int | None = None
+        """The broker that the leader has named instead of itself."""
 
     def next_piece(self) -> tuple[memoryview, Piece] | None:
         """The next batches; None at the end. The memory is valid until the next call."""
@@ -128,18 +134,36 @@ class _Fetches:
             self._posted = None  # asked again when its turn comes, with patience
 
     def _post(self) -> BrokerConnection:
-        at = self._wanted.at
-        leader = self._cluster.leader(at.topic, at.partition)
-        if leader.unanswered:
+        broker = self._broker()
+        if broker.unanswered:
             # Another read in this thread waits for its answer here; it will have to ask again.
-            leader.close()
-            leader = self._cluster.leader(at.topic, at.partition)
-        leader.post(self._request(), BY_NAME_VERSION)
-        self._posted = leader
-        return leader
+            broker.close()
+            broker = self._broker()
+        broker.post(self._request(), BY_NAME_VERSION)
+        self._posted = broker
+        return broker
+
+    def _broker(self) -> BrokerConnection:
+        if self._replica is not None:
+            return self._cluster.broker(self._replica)
+        return self._cluster.leader(*self._wanted.at)
 
     def _fetch(self) -> tuple[PartitionData, memoryview]:
         """An answer with records, or one that says that there are none up to the end of the range."""
+        if self._rack:
+            try:
+                data, records = self._ask()
+                if data.preferred_read_replica >= 0 and not len(records):
+                    self._replica = data.preferred_read_replica
+                    data, records = self._ask()
+                return self._with_all(data, records)
+            except KafkaError:
+                if self._replica is None:
+                    raise
+                self._replica, self._rack = None, ""
+        return self._with_all(*self._ask())
+
+    def _ask(self) -> tuple[PartitionData, memoryview]:
         connection = self._posted or self._post()
         self._posted = None
         answer: FetchResponse = connection.read(extra_s=WAIT_MS_MAX / 1000)
@@ -151,7 +175,10 @@ class _Fetches:
             )
         (data,) = found
         check(data.error_code, f"{self._wanted.at} at offset {self._offset}")
-        records = data.records if isinstance(data.records, memoryview) else memoryview(b"")
+        return data, data.records if isinstance(data.records, memoryview) else memoryview(b"")
+
+    def _with_all(self, data: PartitionData, records: memoryview) -> tuple[PartitionData, memoryview]:
+        """The same; an error when there are no records, and yet some must come before the end."""
         readable = data.last_stable_offset if self._fetching.read_committed else data.high_watermark
         if not len(records) and readable < self._end:
             # After a change of leader the high watermark may lag behind what was promised, for a moment.
@@ -177,6 +204,7 @@ class _Fetches:
             min_bytes=1,
             max_bytes=size,
             isolation_level=int(self._fetching.read_committed),
+            rack_id=self._rack,
             topics=[FetchTopic(topic=at.topic, partitions=[partition])],
         )
 

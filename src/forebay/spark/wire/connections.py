@@ -136,6 +136,12 @@ class Cluster:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader just now")
         return self._connection(self._nodes[node_id])
 
+    def broker(self, node_id: int) -> BrokerConnection:
+        """The connection to a broker of the last metadata."""
+        if node_id not in self._nodes:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not known")
+        return self._connection(self._nodes[node_id])
+
     def leader_for_writes(self, topic: str, partition: int) -> BrokerConnection:
         """The same for a producer. What is sent for a partition that was folded and is gone is stored in
         another, so a producer that still knows it may go on."""
