@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ def test_a_task_reads_from_its_rack_and_goes_on_with_the_leader(
     fetches: Counter[int] = Counter()
     post = BrokerConnection.post
 
-    def counted(connection: BrokerConnection, request: object, version: int) -> None:
+    def counted(connection: BrokerConnection, request: Any, version: int) -> None:
         if isinstance(request, FetchRequest):
             fetches[int(connection.address.rpartition(":")[2])] += 1
         post(connection, request, version)
@@ -40,8 +41,12 @@ def test_a_task_reads_from_its_rack_and_goes_on_with_the_leader(
             leader = brokers.leadership(topic, 0).node_id
             ports = {node: port for node, (_, port) in brokers._nodes.items()}
         near = next(node for node in cluster.node_ids if node != leader)
-        rack = {"kafka_client_rack": RACKS[near - 1], "kafka_max_partition_fetch_bytes": 5000}
-        reader = batch_reader(servers, subscribe=topic, **rack)
+        reader = batch_reader(
+            servers,
+            subscribe=topic,
+            kafka_client_rack=RACKS[near - 1],
+            kafka_max_partition_fetch_bytes=5000,
+        )
         (task,) = reader.partitions()
         seen: list[bytes] = []
         for n, batch in enumerate(reader.read(task)):
