@@ -89,5 +89,5 @@ def test_this_machine_needs_no_allowance(text: str) -> None:
 
 
 def test_a_protocol_that_is_not_served_is_refused() -> None:
-    with pytest.raises(ConfigError, match="SASL_PLAINTEXT is not served"):
-        listeners(listeners="SASL_PLAINTEXT://127.0.0.1:9092")
+    with pytest.raises(ConfigError, match="SASL_SSL is not served"):
+        listeners(listeners="SASL_SSL://127.0.0.1:9092")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from forebay.broker.authentication.logins import Logins
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.addresses import Addresses
@@ -73,6 +74,8 @@ from forebay.broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     resume_dead_letters,
+    sasl_authenticate,
+    sasl_handshake,
     share_acknowledge,
     share_fetch,
     share_group_describe,
@@ -126,6 +129,7 @@ def api_table(
     marker_appends: MarkerAppends,
     failovers: FailoverTimes,
     pending: PendingFailovers,
+    logins: Logins,
     write_cycle: WriteCycle,
     disk: Disk,
     background: Background,
@@ -150,6 +154,7 @@ def api_table(
         Endpoint(14, 0, 5, partial(group_request.handle, groups, GroupShard.sync_group)),
         Endpoint(15, 0, 6, partial(describe_groups.handle, groups)),
         Endpoint(16, 0, 5, partial(list_groups.handle, groups)),
+        Endpoint(17, 0, 1, partial(sasl_handshake.handle, logins)),
         Endpoint(API_VERSIONS_KEY, 0, 4, partial(api_versions.handle, table)),
         Endpoint(19, 2, 7, partial(create_topics.handle, topic_changes, view_creation, settings)),
         Endpoint(20, 1, 6, partial(delete_topics.handle, metadata, settings)),
@@ -168,6 +173,7 @@ def api_table(
         Endpoint(33, 0, 2, partial(alter_configs.handle, topic_changes, settings)),
         Endpoint(34, 1, 2, partial(alter_replica_log_dirs.handle, partitions, settings)),
         Endpoint(35, 1, 4, partial(describe_log_dirs.handle, partitions, metadata, settings, disk)),
+        Endpoint(36, 0, 2, partial(sasl_authenticate.handle, logins)),
         Endpoint(37, 0, 3, partial(create_partitions.handle, topic_changes, settings, time)),
         Endpoint(42, 0, 2, partial(delete_groups.handle, groups)),
         Endpoint(43, 0, 2, partial(elect_leaders.handle, metadata, settings)),

@@ -18,12 +18,13 @@ from forebay.broker.ports import Address, Ports
 from forebay.broker.system_ports import real_ports
 from forebay.config import BrokerConfig
 from forebay.coordination.keys import Keys
-from forebay.coordination.metadata import Metadata, ensure_cluster_id
+from forebay.coordination.metadata import Metadata, ensure_cluster_id, ensure_login_secret
 from forebay.coordination.node_ids import allocate_node_id
 from forebay.coordination.store import Store
 from forebay.errors import ConfigError
 from forebay.storage.datadir import DataDir
 
+_SECRET_BYTES = 32
 _LAST_WORDS_S = 0.02
 """When the broker is stopped, its connections stay open for this time, for requests that wait for a
 coordinator's answer."""
@@ -84,6 +85,7 @@ class Broker:
         if self.node is not None:
             with contextlib.ExitStack() as closing:
                 closing.callback(self.node.workers.close)
+                closing.callback(self.node.logins.close)
                 closing.callback(self.node.cold_reads.close)
 
     async def _open_node(self, data: DataDir, store: Store) -> Node:
@@ -104,8 +106,15 @@ class Broker:
                 data=data,
                 store=store,
                 metadata=metadata,
+                login_secret=await self._login_secret(store, keys),
             )
         )
+
+    async def _login_secret(self, store: Store, keys: Keys) -> bytes:
+        """The same on all brokers of a cluster; none where nobody logs in."""
+        if not any(listener.protocol.is_sasl for listener in self._config.node.listeners.all):
+            return b""
+        return await ensure_login_secret(store, keys, self._ports.entropy(_SECRET_BYTES))
 
     async def _find_cluster_id(self, data: DataDir, store: Store, keys: Keys) -> str:
         known, cluster = data.cluster_id, self._config.cluster

@@ -8,6 +8,7 @@ changes of the cluster image reach them. `broker.py` opens what a node is made o
 from __future__ import annotations
 
 from forebay.broker.api_table import api_table
+from forebay.broker.authentication.gate import LoginGate
 from forebay.broker.cluster.addresses import Addresses
 from forebay.broker.cluster.controller import Controller
 from forebay.broker.cluster.membership import Membership
@@ -19,6 +20,7 @@ from forebay.broker.composition.failover import Failover
 from forebay.broker.composition.fold_copies import copy_appends, fold_copies
 from forebay.broker.composition.foundations import Foundations
 from forebay.broker.composition.local_partitions import LocalPartitions
+from forebay.broker.composition.logins import logins
 from forebay.broker.composition.replication import Replication
 from forebay.broker.composition.shares import Shares
 from forebay.broker.composition.views import view_filling
@@ -91,6 +93,7 @@ class Node:
         self.shares, self.dead_letter_watch = shares.service, shares.dead_letter_watch
         self.copy_appends = copy_appends(base, local, self.peers)
         self.fold_copies = fold_copies(base, local, self.copy_appends, shares)
+        self.logins = logins(base)
         self._build_server()
         self._build_upkeep()
         self._connect_signals()
@@ -178,12 +181,14 @@ class Node:
         config = self.config
         storage = config.storage
         shares = share_descriptors(storage.open_files_max, storage.delay_indexes_open_max)
+        dispatcher = Dispatcher(self._api_table(), self.background)
+        self.login_gate = LoginGate(self.logins, dispatcher.handle, self.loop)
         self.server = Server(
             config.socket,
             self.metrics,
             self._base.ports.network,
             descriptors=shares.connections,
-            handle=Dispatcher(self._api_table(), self.background).handle,
+            handler=self.login_gate.handler,
             finish_requests=self.write_cycle.finish,
             wake_waiters=self.local.arrivals.wake,
             is_broker=is_from_broker,
@@ -216,6 +221,7 @@ class Node:
             marker_appends=self.coordinators.marker_appends,
             failovers=self.failover.times,
             pending=self.failover.pending,
+            logins=self.logins,
             write_cycle=self.write_cycle,
             disk=self.disk,
             background=self.background,
@@ -325,6 +331,8 @@ class Node:
             assignment.opened.listen(follow)
             self.membership.rejoined.listen(follow)
         self.server.closed.listen(self.shares.connection_closed)
+        self.server.opened.listen(self.login_gate.opened)
+        self.server.closed.listen(self.logins.forget)
 
     def follow_metadata(self) -> None:
         """The order in which parts are given a new image. Settings come first, then whether this broker may

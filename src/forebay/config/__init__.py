@@ -16,6 +16,7 @@ from forebay.config.keys.cluster import ClusterConfig
 from forebay.config.keys.controller import DRAINED, ControllerConfig
 from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.replication import ReplicationConfig
+from forebay.config.keys.sasl import SaslConfig
 from forebay.config.keys.share import ShareGroupsConfig
 from forebay.config.keys.share_coordinator import ShareCoordinatorConfig
 from forebay.config.keys.transaction import TransactionsConfig
@@ -30,7 +31,7 @@ from forebay.config.lookup import (
 from forebay.config.offset_reset import OffsetReset
 from forebay.config.sources import load
 from forebay.config.topic import TopicConfig, is_throttled
-from forebay.config.values import ConfigType, Definition, Source, format_value
+from forebay.config.values import ConfigType, Definition, Secret, Source, format_value
 
 __all__ = [
     "load",
@@ -39,6 +40,7 @@ __all__ = [
     "ReplicationConfig",
     "BrokerConfig",
     "SocketConfig",
+    "SaslConfig",
     "ControllerConfig",
     "DRAINED",
     "GroupsConfig",
@@ -64,6 +66,7 @@ __all__ = [
     "ConfigEntry",
     "ConfigType",
     "Definition",
+    "Secret",
     "Source",
     "format_value",
 ]

@@ -7,7 +7,7 @@ set, and comparing two objects tells whether anything moved.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,17 @@ from forebay.config.keys.cluster import ClusterConfig, cluster_config
 from forebay.config.keys.controller import ControllerConfig
 from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.replication import ReplicationConfig, replication_config
+from forebay.config.keys.sasl import LISTENER_KEYS, SaslConfig
 from forebay.config.keys.share_coordinator import ShareCoordinatorConfig
 from forebay.config.keys.transaction import TransactionsConfig
-from forebay.config.listeners import ListenersConfig, listeners_config, parse_address
-from forebay.config.lookup import broker_definition
+from forebay.config.listeners import (
+    Listener,
+    ListenersConfig,
+    SecurityProtocol,
+    listeners_config,
+    parse_address,
+)
+from forebay.config.lookup import broker_definition, listener_key
 from forebay.config.settings_group import read_group
 from forebay.config.values import Source, Value
 from forebay.errors import ConfigError
@@ -55,13 +62,14 @@ class NodeConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    layers: Mapping[Source, Overrides]
+    layers: Mapping[Source, Overrides] = field(repr=False)
     """The text given by each source, by canonical key."""
-    values: Mapping[str, Value]
+    values: Mapping[str, Value] = field(repr=False)
     """Every broker key with its effective value."""
     node: NodeConfig
     cluster: ClusterConfig
     socket: SocketConfig
+    sasl: SaslConfig
     fetch: FetchConfig
     topics: TopicDefaults
     storage: StorageConfig
@@ -75,6 +83,15 @@ class BrokerConfig:
     def get(self, name: str) -> Value:
         return self.values[broker_definition(name).name]
 
+    def sasl_of(self, listener: str) -> SaslConfig:
+        """How clients log in on one listener: its own settings before those of all."""
+        own = {
+            key: self.values[name]
+            for key in LISTENER_KEYS
+            if (name := listener_key(listener, key)) in self.values
+        }
+        return read_group(SaslConfig, {**self.values, **own}) if own else self.sasl
+
     def given(self, name: str) -> list[tuple[Source, str]]:
         """Every layer that sets this key, the strongest first."""
         return [(source, self.layers[source][name]) for source in _LAYERS if name in self.layers[source]]
@@ -82,7 +99,9 @@ class BrokerConfig:
     @property
     def without_effect(self) -> list[str]:
         """Settings of Kafka that the broker was started with though they mean nothing here."""
-        return sorted(name for name in self.layers[Source.STATIC_BROKER_CONFIG] if BROKER_KEYS[name].ignored)
+        return sorted(
+            name for name in self.layers[Source.STATIC_BROKER_CONFIG] if broker_definition(name).ignored
+        )
 
     def with_node_id(self, node_id: int) -> BrokerConfig:
         """This config with the number that the broker was assigned, as if it had been started with it."""
@@ -131,12 +150,13 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
     for source in reversed(_LAYERS):
         for name, text in whole[source].items():
             values[name] = broker_definition(name).parse(text)
-    return BrokerConfig(
+    config = BrokerConfig(
         layers=whole,
         values=values,
         node=_node(values, assigned="node.id" in whole[Source.STATIC_BROKER_CONFIG]),
         cluster=cluster_config(values),
         socket=read_group(SocketConfig, values),
+        sasl=read_group(SaslConfig, values),
         fetch=read_group(FetchConfig, values),
         topics=read_group(TopicDefaults, values),
         storage=read_group(StorageConfig, values),
@@ -147,6 +167,41 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
         share_coordinator=read_group(ShareCoordinatorConfig, values),
         replication=replication_config(values),
     )
+    _check_logins(config, whole[Source.STATIC_BROKER_CONFIG])
+    return config
+
+
+def _check_logins(config: BrokerConfig, given: Overrides) -> None:
+    """Whether the settings of listeners and of logins go together; raises ConfigError."""
+    names = {each.name.lower() for each in config.node.listeners.all}
+    for name in given:
+        if name.startswith("listener.name.") and name.split(".")[2] not in names:
+            raise ConfigError(f"{name}: there is no such listener, only {', '.join(sorted(names))}")
+    others, sasl = config.node.listeners.inter_broker, config.sasl
+    for listener in config.node.listeners.all:
+        _check_plain(config, listener)
+    if not others.protocol.is_sasl:
+        return
+    if not sasl.broker_user or not sasl.broker_password:
+        raise ConfigError(
+            f"brokers talk to each other by {others.name}, where they have to log in: "
+            "give forebay.sasl.username and forebay.sasl.password"
+        )
+    if sasl.broker_mechanism not in config.sasl_of(others.name).mechanisms:
+        raise ConfigError(
+            f"sasl.mechanism.inter.broker.protocol={sasl.broker_mechanism} is not one of the "
+            f"sasl.enabled.mechanisms of {others.name}"
+        )
+
+
+def _check_plain(config: BrokerConfig, listener: Listener) -> None:
+    exposed = listener.protocol is SecurityProtocol.SASL_PLAINTEXT and not listener.is_loopback
+    insecure = config.values["forebay.allow.insecure"]
+    if exposed and not insecure and "PLAIN" in config.sasl_of(listener.name).mechanisms:
+        raise ConfigError(
+            f"clients of {listener} would send passwords without encryption: leave PLAIN out of its "
+            "sasl.enabled.mechanisms, use TLS, or set forebay.allow.insecure=true"
+        )
 
 
 def _node(values: Mapping[str, Any], *, assigned: bool) -> NodeConfig:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from forebay.config.group_settings import GROUP_RESOURCE_KEYS
 from forebay.config.keys.broker import ALIASES, BROKER_KEYS
+from forebay.config.keys.sasl import LISTENER_KEYS
 from forebay.config.keys.topic import TOPIC_KEYS, TopicKey
 from forebay.config.values import Definition, Value
 from forebay.errors import ConfigError
 
+_OF_LISTENER = re.compile(r"listener\.name\.(?P<listener>[a-z0-9_-]{1,100})\.(?P<key>.+)")
+
 
 def broker_definition(name: str) -> Definition:
+    of_listener = _OF_LISTENER.fullmatch(name)
+    if of_listener is not None:
+        return _listener_definition(name, of_listener["key"])
     definition = BROKER_KEYS.get(ALIASES.get(name, name))
     if definition is None:
         if name in TOPIC_KEYS:
@@ -21,6 +29,17 @@ def broker_definition(name: str) -> Definition:
             raise ConfigError(f"{name} is a setting of topics{instead}")
         raise ConfigError(f"Unknown broker config name: {name}{_nearest(name, (*BROKER_KEYS, *ALIASES))}")
     return definition
+
+
+def listener_key(listener: str, key: str) -> str:
+    """The name of a setting that only one listener has."""
+    return f"listener.name.{listener.lower()}.{key}"
+
+
+def _listener_definition(name: str, key: str) -> Definition:
+    if key not in LISTENER_KEYS:
+        raise ConfigError(f"{name}: {key} cannot be set for one listener{_nearest(key, LISTENER_KEYS)}")
+    return replace(BROKER_KEYS[key], name=name, dynamic=False)
 
 
 def topic_key(name: str) -> TopicKey:

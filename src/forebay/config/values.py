@@ -15,6 +15,25 @@ from typing import Any
 
 from forebay.errors import ConfigError
 
+
+class Secret(str):
+    """Text that is shown nowhere: neither its `repr` nor what it is formatted as says it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "[hidden]"
+
+    def __str__(self) -> str:
+        return "[hidden]"
+
+    def __format__(self, spec: str) -> str:
+        return format("[hidden]", spec)
+
+    def reveal(self) -> str:
+        return self[:]
+
+
 Value = int | float | bool | str | tuple[str, ...] | None
 
 INT_MAX = 2**31 - 1
@@ -170,7 +189,7 @@ _PARSERS: dict[ConfigType, Callable[[str], Value]] = {
     ConfigType.LONG: _parse_int,
     ConfigType.DOUBLE: _parse_float,
     ConfigType.LIST: _parse_list,
-    ConfigType.PASSWORD: str,
+    ConfigType.PASSWORD: Secret,
 }
 
 

@@ -10,6 +10,7 @@
   configs/topics/<name>   settings of a topic
   configs/brokers/<id>    settings of a broker, or of all under "default"
   configs/groups/<id>     settings of a group; what is not allowed in a URL's path is written as there
+  login-secret            random bytes; salts of users that do not exist are derived from it
   users/<name>            SCRAM keys of a user; the name is written as in a URL's path
   node-ids/<id>           numbers of brokers that are taken, whether the broker runs or not
   producer-ids            the first producer id that is not yet given out
@@ -38,6 +39,10 @@ class Keys:
     @property
     def cluster_id(self) -> str:
         return f"{self.root}cluster-id"
+
+    @property
+    def login_secret(self) -> str:
+        return f"{self.root}login-secret"
 
     @property
     def controller(self) -> str:

@@ -60,10 +60,19 @@ async def load(store: Store, keys: Keys) -> ClusterImage:
 
 async def ensure_cluster_id(store: Store, keys: Keys, candidate: str) -> str:
     """The id of the cluster: the stored one, or else the candidate, which it then has for ever."""
-    await store.txn([Compare.absent(keys.cluster_id)], [Put(key=keys.cluster_id, value=candidate.encode())])
-    item = await store.get(keys.cluster_id)
+    return (await _ensure(store, keys.cluster_id, candidate.encode())).decode()
+
+
+async def ensure_login_secret(store: Store, keys: Keys, candidate: bytes) -> bytes:
+    """Likewise for the secret that users who do not exist are made up from."""
+    return bytes.fromhex((await _ensure(store, keys.login_secret, candidate.hex().encode())).decode())
+
+
+async def _ensure(store: Store, key: str, candidate: bytes) -> bytes:
+    await store.txn([Compare.absent(key)], [Put(key=key, value=candidate)])
+    item = await store.get(key)
     assert item is not None
-    return item.value.decode()
+    return item.value
 
 
 async def register_broker(store: Store, keys: Keys, broker: BrokerRegistration, lease: Lease) -> int:

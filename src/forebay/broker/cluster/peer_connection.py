@@ -13,15 +13,19 @@ does not know whether the peer has carried out the request.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from forebay.broker.ports import Stream
-from forebay.errors import ErrorCode, KafkaError, ProtocolError
+from forebay.errors import ErrorCode, KafkaError, ProtocolError, known_code
 from forebay.wire.fields import Request, Response
 from forebay.wire.messages.api_versions import ApiVersionsRequest
+from forebay.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from forebay.wire.messages.sasl_handshake import SaslHandshakeRequest
 from forebay.wire.parts import FileRange, Part
+from forebay.wire.sasl.client import Login
 from forebay.wire.session import LENGTH_BYTES, Session
 
 Connect: TypeAlias = Callable[[str, int], Awaitable[Stream]]
@@ -29,6 +33,8 @@ Connect: TypeAlias = Callable[[str, int], Awaitable[Stream]]
 TIMEOUT_S = 30.0
 _OPEN_TIMEOUT_S = 5.0
 _UNANSWERED_MAX = 1000
+_RENEW_AFTER = 0.8
+"""A login is renewed after this share of its lifetime."""
 _STAGING_BYTES = 16 * 1024
 _SPARE_BYTES_MAX = 16 * 1024 * 1024
 
@@ -48,12 +54,23 @@ class _Waiter:
 class PeerConnection:
     """Make one with `await PeerConnection.open(...)`, which finds out what the peer speaks."""
 
-    def __init__(self, stream: Stream, *, client_id: str, response_bytes_max: int) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        *,
+        client_id: str,
+        response_bytes_max: int,
+        new_login: Callable[[], Login] | None = None,
+    ) -> None:
         self.closed = False
         self.broken = asyncio.Event()
         """Set when it is closed, whoever closed it."""
         self._stream = stream
         self._loop = asyncio.get_running_loop()
+        self._new_login = new_login
+        self._renew_at = math.inf
+        """When to log in again, since the session would end."""
+        self._renewing = asyncio.Lock()
         host, port = stream.peer
         self._session = Session(f"{host}:{port}", client_id=client_id, response_bytes_max=response_bytes_max)
         self._waiters: dict[int, _Waiter] = {}
@@ -77,8 +94,12 @@ class PeerConnection:
         client_id: str,
         response_bytes_max: int,
         timeout_s: float = _OPEN_TIMEOUT_S,
+        new_login: Callable[[], Login] | None = None,
     ) -> PeerConnection:
-        """Connect and ask what the peer speaks; raises PeerRefused, or KafkaError NETWORK_EXCEPTION."""
+        """Connect, ask what the peer speaks, and log in where that is needed.
+
+        Raises PeerRefused, or KafkaError NETWORK_EXCEPTION.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 stream = await connect(host, port)
@@ -88,9 +109,13 @@ class PeerConnection:
         except OSError as error:  # which a timeout is too
             reason = str(error) or "it took too long"
             raise _unreachable(f"{host}:{port} could not be reached: {reason}") from None
-        connection = cls(stream, client_id=client_id, response_bytes_max=response_bytes_max)
+        connection = cls(
+            stream, client_id=client_id, response_bytes_max=response_bytes_max, new_login=new_login
+        )
         try:
             await connection.ask(ApiVersionsRequest(), timeout_s=timeout_s)
+            if new_login is not None:
+                await connection._log_in(new_login())
         except BaseException:
             connection.close()
             raise
@@ -106,6 +131,11 @@ class PeerConnection:
         self, request: Request, version: int | None = None, *, timeout_s: float = TIMEOUT_S
     ) -> Response:
         """The peer's answer. Its `records` are views: keeping one keeps the memory of the whole answer."""
+        if self._loop.time() >= self._renew_at:
+            await self._renew_login()
+        return await self._ask(request, version, timeout_s)
+
+    async def _ask(self, request: Request, version: int | None, timeout_s: float) -> Response:
         if self.closed:
             raise _unreachable(f"the connection to {self._peer} is closed")
         if len(self._waiters) >= _UNANSWERED_MAX:
@@ -117,6 +147,39 @@ class PeerConnection:
         )
         self._send(parts)
         return await answer
+
+    # -- logging in ----------------------------------------------------------------------------------
+
+    async def _log_in(self, login: Login) -> None:
+        began = self._loop.time()
+        chosen: Any = await self._ask(SaslHandshakeRequest(mechanism=login.mechanism), None, _OPEN_TIMEOUT_S)
+        if chosen.error_code:
+            raise _refused(chosen.error_code, f"{self._peer} does not take {login.mechanism}")
+        message: bytes | None = login.first()
+        while message is not None:
+            request = SaslAuthenticateRequest(auth_bytes=message)
+            answer: Any = await self._ask(request, None, _OPEN_TIMEOUT_S)
+            if answer.error_code:
+                raise _refused(answer.error_code, f"{self._peer} refused the login of this broker")
+            try:
+                message = login.step(bytes(answer.auth_bytes))
+            except KafkaError as error:
+                raise _unreachable(f"the login at {self._peer} failed: {error.message}") from None
+        lifetime_s = answer.session_lifetime_ms / 1000
+        self._renew_at = began + _RENEW_AFTER * lifetime_s if lifetime_s else math.inf
+
+    async def _renew_login(self) -> None:
+        """Whoever asks next logs in first; whoever comes meanwhile waits for that."""
+        assert self._new_login is not None
+        async with self._renewing:
+            if self._loop.time() >= self._renew_at and not self.closed:
+                try:
+                    await self._log_in(self._new_login())
+                except KafkaError:
+                    self.close()
+                    raise
+
+    # -- sending -------------------------------------------------------------------------------------
 
     def _send(self, parts: list[Part]) -> None:
         waiting = bool(self._output)
@@ -239,6 +302,11 @@ class PeerConnection:
 
 def _unreachable(message: str) -> KafkaError:
     return KafkaError(ErrorCode.NETWORK_EXCEPTION, message)
+
+
+def _refused(code: int, message: str) -> KafkaError:
+    hint = "check forebay.sasl.username, forebay.sasl.password and sasl.mechanism.inter.broker.protocol"
+    return _unreachable(f"{message} ({known_code(code).name}): {hint}")
 
 
 def _in_use(buffer: bytearray) -> bool:

@@ -6,17 +6,23 @@ then set inter.broker.listener.name of one after the other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from forebay.broker.cluster.peer_connection import PeerConnection
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.ports import Address, Network
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.errors import ErrorCode, KafkaError
+from forebay.wire.sasl.client import Login, SaltedPasswords, new_login
 
 
 class PeerDialing:
-    def __init__(self, settings: LiveConfig, network: Network) -> None:
+    def __init__(self, settings: LiveConfig, network: Network, entropy: Callable[[int], bytes]) -> None:
+        """`entropy` gives random bytes, for logins."""
         self._settings = settings
         self._network = network
+        self._entropy = entropy
+        self._salted = SaltedPasswords()
 
     async def open(
         self,
@@ -30,13 +36,26 @@ class PeerDialing:
 
         Raises PeerRefused, or KafkaError NETWORK_EXCEPTION.
         """
-        host, port = address or self._registered(peer)
+        listener = self._settings.current.node.listeners.inter_broker
+        host, port = address or self._registered(peer, listener.name)
         return await PeerConnection.open(
-            self._network.connect, host, port, client_id=client_id, response_bytes_max=response_bytes_max
+            self._network.connect,
+            host,
+            port,
+            client_id=client_id,
+            response_bytes_max=response_bytes_max,
+            new_login=self._new_login
+            if self._settings.current.node.listeners.inter_broker.protocol.is_sasl
+            else None,
         )
 
-    def _registered(self, peer: BrokerRegistration) -> Address:
-        name = self._settings.current.node.listeners.inter_broker.name
+    def _new_login(self) -> Login:
+        sasl = self._settings.current.sasl
+        assert sasl.broker_user and sasl.broker_password, "the settings were checked"
+        password = sasl.broker_password.reveal()
+        return new_login(sasl.broker_mechanism, sasl.broker_user, password, self._entropy, self._salted)
+
+    def _registered(self, peer: BrokerRegistration, name: str) -> Address:
         address = peer.address_of(name)
         if address is None:
             raise KafkaError(

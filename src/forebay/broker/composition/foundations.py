@@ -33,6 +33,7 @@ class Foundations:
         data: DataDir,
         store: Store,
         metadata: Metadata,
+        login_secret: bytes,
     ) -> None:
         self.node_id = node_id
         self.ports = ports
@@ -40,6 +41,7 @@ class Foundations:
         self.data = data
         self.store = store
         self.metadata = metadata
+        self.login_secret = login_secret
         self.loop = asyncio.get_running_loop()
         self.settings = LiveConfig(config, node_id)
         self.settings.apply(metadata.image)
@@ -49,4 +51,4 @@ class Foundations:
         self.workers = WorkerThreads(self.loop, ports.executor(_UPKEEP_THREADS, "forebay-keep"))
         self.read_pool = ports.executor(_READING_THREADS, "forebay-read")
         self.lease = HeldLease()
-        self.dialing = PeerDialing(self.settings, ports.network)
+        self.dialing = PeerDialing(self.settings, ports.network, ports.entropy)

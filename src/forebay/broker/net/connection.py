@@ -85,6 +85,7 @@ class Connection:
         "_stream",
         "closed",
         "consumes",
+        "frame_bytes_max",
         "hid_partitions_s",
         "last_active",
         "last_prefix",
@@ -109,6 +110,7 @@ class Connection:
         self.listener = listener
         self._server = server
         self._handle = handle
+        self.frame_bytes_max = server.request_bytes_max  # less until a client has logged in
         self.principal = ANONYMOUS  # who the client has shown to be
         self.software = ""  # what the client calls itself, if it has said so
         self.produces = False  # whether the client has sent messages, or got a number to do so
@@ -141,6 +143,14 @@ class Connection:
     def local(self) -> tuple[str, int]:
         """The address the client came by."""
         return self._stream.local
+
+    def handle_with(
+        self, handle: Callable[[Connection, memoryview], None], *, frame_bytes_max: int | None = None
+    ) -> None:
+        """From the next request on, another handler and another limit take the place of those before."""
+        self._handle = handle
+        self.frame_bytes_max = frame_bytes_max or self._server.request_bytes_max
+        self.memo = None
 
     # -- input ---------------------------------------------------------------------------------------
 
@@ -230,32 +240,36 @@ class Connection:
 
     def _handle_frames(self, buffer: bytearray, end: int) -> int:
         """Handle the whole frames in buffer[:end]; return where the rest begins."""
-        handle = self._handle
-        limit = self._server.request_bytes_max
         view = memoryview(buffer)
         position = 0
         while end - position >= _SIZE_BYTES:
             size = _SIZE.unpack_from(buffer, position)[0]
-            if not _REQUEST_BYTES_MIN <= size <= limit:
-                raise ProtocolError(
-                    f"a request of {size} bytes was announced; socket.request.max.bytes allows {limit}"
-                )
+            if not _REQUEST_BYTES_MIN <= size <= self.frame_bytes_max:
+                raise self._bad_size(size)
             stop = position + _SIZE_BYTES + size
             if stop > end:
                 break
             memo, start = self.memo, position + _SIZE_BYTES
             if memo is None or not memo.repeat(self, buffer, view, start, stop):
-                handle(self, view[start:stop])
+                self._handle(self, view[start:stop])  # which a login changes
             position = stop
             if self.closed or self._busy():
                 break
         return position
 
+    def _bad_size(self, size: int) -> ProtocolError:
+        setting = "socket.request.max.bytes"
+        if self.frame_bytes_max < self._server.request_bytes_max:
+            setting = "before a login sasl.server.max.receive.size"
+        return ProtocolError(
+            f"a request of {size} bytes was announced; {setting} allows {self.frame_bytes_max}"
+        )
+
     def _keep(self, rest: memoryview) -> None:
         """Remember what could not be handled yet: as it is, or as the beginning of a large frame."""
         size = _SIZE.unpack_from(rest)[0] if len(rest) >= _SIZE_BYTES else 0
         total = _SIZE_BYTES + size
-        if total > len(self._server.buffers.shared) and size <= self._server.request_bytes_max:
+        if total > len(self._server.buffers.shared) and size <= self.frame_bytes_max:
             self._rest = b""
             self._borrow(rest, total)
         else:
@@ -337,7 +351,7 @@ class Connection:
         if len(rest) < _SIZE_BYTES:
             return False
         size = _SIZE.unpack_from(rest)[0]
-        valid = _REQUEST_BYTES_MIN <= size <= self._server.request_bytes_max
+        valid = _REQUEST_BYTES_MIN <= size <= self.frame_bytes_max
         return not valid or len(rest) >= _SIZE_BYTES + size
 
     def _handle_kept(self) -> None:
@@ -377,6 +391,23 @@ class Connection:
         self._blocked = False
         self._stream.on_writable(None)
         self.drain()
+
+    def close_when_sent(self) -> None:
+        """Close as soon as the responses that are ready have left. What the client sends meanwhile is not
+        read."""
+        self.drain()
+        if self.closed:
+            return
+        if self._blocked:
+            self._listen(False)
+            self._stream.on_writable(self._send_and_close)
+        else:
+            self.close()
+
+    def _send_and_close(self) -> None:
+        self._blocked = False
+        self._stream.on_writable(None)
+        self.close_when_sent()
 
     # -- end -----------------------------------------------------------------------------------------
 

@@ -37,20 +37,21 @@ class Server:
         network: Network,
         *,
         descriptors: int,
-        handle: Callable[[Connection, memoryview], None],
+        handler: Callable[[Listener], Callable[[Connection, memoryview], None]],
         finish_requests: Callable[[], None],
         wake_waiters: Callable[[], None],
         is_broker: Callable[[memoryview], bool],
         other_brokers: Callable[[], int],
     ) -> None:
-        """`is_broker` tells whether another broker sent a request; `other_brokers` how many there are."""
+        """`handler` tells what takes the first requests of a listener's connections, `is_broker` whether
+        another broker sent a request; `other_brokers` how many there are."""
         self.loop = asyncio.get_running_loop()
         self.buffers = BufferPool()
         self.finish_requests = finish_requests
         self.wake_waiters = wake_waiters
         self.request_bytes_max = config.request_max_bytes
         self.inflight_max = config.inflight_requests_max
-        self._handle = handle
+        self._handler = handler
         self._config = config
         self._descriptors = descriptors
         """As many connections are taken as the system allows beside the files of the logs."""
@@ -65,6 +66,8 @@ class Server:
         self._other_brokers = other_brokers
         self._beyond: dict[Connection, str | None] = {}
         """Connections beyond the limits, and why a client could not have them; None for a broker's."""
+        self.opened: Signal[Connection] = Signal()
+        """A connection was accepted."""
         self.closed: Signal[Connection] = Signal()
         """A connection has ended."""
 
@@ -96,23 +99,25 @@ class Server:
             self._count_refused(host, reason)
             stream.close()
             return
-        handle = self._handle if reason is None else self._handle_beyond
-        connection = Connection(stream, self, listener, handle)
-        if reason is not None:
-            self._beyond[connection] = reason
-            self.loop.call_later(_TRIAL_S, self._end_trial, connection)
+        connection = Connection(stream, self, listener, self._handler(listener))
         self._per_address[host] += 1
         self.connections[connection] = None
         self._metrics.connections_accepted += 1
+        self.opened.send(connection)
+        if reason is not None:
+            self._beyond[connection] = reason
+            connection.handle_with(self._handle_beyond, frame_bytes_max=connection.frame_bytes_max)
+            self.loop.call_later(_TRIAL_S, self._end_trial, connection)
 
     def _handle_beyond(self, connection: Connection, request: memoryview) -> None:
-        """A request on a connection beyond the limits: the first one shows whether it is a broker's."""
-        if self._beyond.get(connection) is not None:
-            if not self._is_broker(request):
-                self._end_trial(connection)
-                return
-            self._beyond[connection] = None
-        self._handle(connection, request)
+        """The first request on a connection beyond the limits: it shows whether it is a broker's."""
+        if not self._is_broker(request):
+            self._end_trial(connection)
+            return
+        self._beyond[connection] = None
+        handle = self._handler(connection.listener)
+        connection.handle_with(handle, frame_bytes_max=connection.frame_bytes_max)
+        handle(connection, request)
 
     def _end_trial(self, connection: Connection) -> None:
         reason = self._beyond.get(connection)

@@ -13,6 +13,7 @@ from forebay.config.keys.controller import DRAINED_KEY, ControllerConfig, not_ze
 from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.ignored import IGNORED_BROKER_KEYS
 from forebay.config.keys.replication import ReplicationConfig
+from forebay.config.keys.sasl import SaslConfig
 from forebay.config.keys.share_coordinator import ShareCoordinatorConfig
 from forebay.config.keys.transaction import TransactionsConfig
 from forebay.config.listeners import (
@@ -363,6 +364,7 @@ BROKER_KEYS: dict[str, Definition] = {
         *_NODE_KEYS,
         *CLUSTER_KEYS,
         *definitions_of(SocketConfig),
+        *definitions_of(SaslConfig),
         *definitions_of(FetchConfig),
         *definitions_of(TopicDefaults),
         *_TOPIC_KEYS,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.config.listeners import parse_address
-from forebay.config.values import Value, int_key, password_key, text_key
+from forebay.config.values import Secret, Value, int_key, password_key, text_key
 from forebay.errors import ConfigError
 
 EXAMPLE = "etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379/NAME"
@@ -102,7 +102,7 @@ class ClusterConfig:
     cert_file: Path | None = None
     key_file: Path | None = None
     user: str | None = None
-    password: str | None = None
+    password: Secret | None = None
     lease_ttl_ms: int = 8_000
 
     @property

@@ -1,0 +1,1 @@
+"""Logins on connections: what comes before the first request of a client on a SASL listener."""

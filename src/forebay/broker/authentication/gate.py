@@ -1,0 +1,99 @@
+"""What stands between a connection of a SASL listener and the dispatcher until the client has logged in.
+
+A connection begins at the gate: small frames, a short time, and no requests but those of a login. Once the
+client has logged in, the connection's requests go to the dispatcher directly, and the gate costs nothing. It
+comes back when the session ends, or when the client logs in again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from forebay.broker.authentication.logins import Login, Logins
+from forebay.broker.net.connection import Connection
+from forebay.config import Listener
+from forebay.core.security.sasl.exchange import Accepted, Rejected, Step
+from forebay.core.security.sasl.login_session import API_VERSIONS, SASL_HANDSHAKE, Phase
+from forebay.wire.frames import read_request_header
+from forebay.wire.messages import api_name
+from forebay.wire.messages.api_versions import ApiVersionsRequest
+
+Handle = Callable[[Connection, memoryview], None]
+
+
+class LoginGate:
+    def __init__(self, logins: Logins, dispatch: Handle, loop: asyncio.AbstractEventLoop) -> None:
+        self._logins = logins
+        self._dispatch = dispatch
+        self._loop = loop
+        logins.shook_hands.listen(self._shook_hands)
+        logins.stepped.listen(self._stepped)
+
+    def handler(self, listener: Listener) -> Handle:
+        """What takes the first requests of a listener's connections."""
+        return self.handle if listener.protocol.is_sasl else self._dispatch
+
+    def opened(self, connection: Connection) -> None:
+        if connection.listener.protocol.is_sasl:
+            self._close_gate(self._logins.begin(connection))
+
+    # -- before the login ------------------------------------------------------------------------------
+
+    def handle(self, connection: Connection, frame: memoryview) -> None:
+        """A request of a connection that has to log in, or has to do so again."""
+        login = self._logins.of(connection)
+        assert login is not None, "the connection was closed"
+        header, _ = read_request_header(frame)
+        phase = login.session.phase
+        if phase is not Phase.READY and not login.session.may_come(header.api_key):
+            self._logins.out_of_order(login, api_name(header.api_key))
+            connection.close()
+            return
+        self._dispatch(connection, frame)
+        if header.api_key == API_VERSIONS and header.api_version <= ApiVersionsRequest.MAX_VERSION:
+            login.session.versions_told()
+
+    def _close_gate(self, login: Login) -> None:
+        config = login.config
+        login.connection.handle_with(self.handle, frame_bytes_max=config.receive_bytes_max)
+        login.restart_timer(self._loop.call_later(config.timeout_ms / 1000, self._time_is_up, login))
+
+    def _time_is_up(self, login: Login) -> None:
+        self._logins.timed_out(login)
+        login.connection.close()
+
+    # -- what a step leads to --------------------------------------------------------------------------
+
+    def _shook_hands(self, login: Login) -> None:
+        """A connection that was open has to log in again now; one that failed ends with the answer."""
+        if login.session.phase is Phase.CHOSEN and login.session.user is not None:
+            self._close_gate(login)
+        elif login.session.phase is Phase.FAILED:
+            self._loop.call_soon(login.connection.close_when_sent)  # the answer leaves first
+
+    def _stepped(self, login: Login, step: Step) -> None:
+        if isinstance(step, Accepted):
+            lifetime_ms = login.session.lifetime_ms
+            login.connection.handle_with(self._dispatch)
+            login.restart_timer(
+                self._loop.call_later(lifetime_ms / 1000, self._end_session, login) if lifetime_ms else None
+            )
+        elif isinstance(step, Rejected):
+            login.restart_timer(None)
+
+    # -- the end of a session --------------------------------------------------------------------------
+
+    def _end_session(self, login: Login) -> None:
+        login.connection.handle_with(self._handle_expired, frame_bytes_max=login.config.receive_bytes_max)
+
+    def _handle_expired(self, connection: Connection, frame: memoryview) -> None:
+        """Whoever comes late may still log in again, and do nothing else."""
+        header, _ = read_request_header(frame)
+        if header.api_key == SASL_HANDSHAKE:
+            self._dispatch(connection, frame)
+            return
+        login = self._logins.of(connection)
+        assert login is not None
+        self._logins.session_expired(login)
+        connection.close()

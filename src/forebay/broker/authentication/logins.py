@@ -1,0 +1,195 @@
+"""The logins of all connections of SASL listeners: which mechanisms there are, and what becomes of each step.
+
+`core/security/sasl` decides. Here are the clock, the timers, the log, and the connections themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from forebay.broker.authentication.password_checks import PasswordChecks
+from forebay.broker.broker_time import BrokerTime
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.net.connection import Connection
+from forebay.broker.signals import Signal
+from forebay.broker.telemetry.metrics import Metrics
+from forebay.config import SaslConfig
+from forebay.coordination.metadata import Metadata
+from forebay.core.cluster.user_image import ScramCredential
+from forebay.core.security.sasl.exchange import Accepted, Challenge, CheckPassword, Exchange, Rejected, Step
+from forebay.core.security.sasl.login_session import LoginSession, Phase
+from forebay.core.security.sasl.plain import PlainExchange
+from forebay.core.security.sasl.scram_exchange import ScramExchange
+from forebay.errors import ErrorCode
+from forebay.wire.messages.sasl_authenticate import SaslAuthenticateResponse
+from forebay.wire.sasl.scram import BY_NAME, ScramMechanism
+
+log = logging.getLogger(__name__)
+
+_USER_CHARS_LOGGED = 100
+
+
+class Login:
+    """One connection's."""
+
+    def __init__(self, connection: Connection, session: LoginSession, config: SaslConfig) -> None:
+        self.connection = connection
+        self.session = session
+        self.config = config
+        self.timer: asyncio.TimerHandle | None = None
+        """Until it is ready, the end of its time to log in; then the end of its session."""
+
+    def restart_timer(self, timer: asyncio.TimerHandle | None) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = timer
+
+
+class Logins:
+    def __init__(
+        self,
+        *,
+        settings: LiveConfig,
+        metadata: Metadata,
+        metrics: Metrics,
+        time: BrokerTime,
+        passwords: PasswordChecks,
+        entropy: Callable[[int], bytes],
+        secret: bytes,
+    ) -> None:
+        """`secret`: what users that do not exist are made up from; the same on all brokers."""
+        self._settings = settings
+        self._metadata = metadata
+        self._metrics = metrics
+        self._time = time
+        self._passwords = passwords
+        self._entropy = entropy
+        self._secret = secret
+        self._logins: dict[Connection, Login] = {}
+        self.shook_hands: Signal[Login] = Signal()
+        """The client's choice of a mechanism was taken or refused, and the answer is about to be sent."""
+        self.stepped: Signal[Login, Step] = Signal()
+        """A login has come further, or to its end, and the answer is about to be sent."""
+
+    def begin(self, connection: Connection) -> Login:
+        config = self._settings.current.sasl_of(connection.listener.name)
+        mechanisms = {name: self._mechanism(name) for name in config.mechanisms}
+        session = LoginSession(mechanisms, reauthenticate_ms=config.reauthenticate_ms)
+        login = self._logins[connection] = Login(connection, session, config)
+        return login
+
+    def of(self, connection: Connection) -> Login | None:
+        """None on listeners without logins."""
+        return self._logins.get(connection)
+
+    def forget(self, connection: Connection) -> None:
+        login = self._logins.pop(connection, None)
+        if login is not None:
+            login.restart_timer(None)
+
+    @property
+    def unfinished(self) -> int:
+        """Connections that have not logged in."""
+        return sum(login.session.phase is not Phase.READY for login in self._logins.values())
+
+    def close(self) -> None:
+        """Blocks until the checks under way have ended."""
+        self._passwords.close()
+
+    # -- steps -----------------------------------------------------------------------------------------
+
+    def handshake(self, login: Login, mechanism: str) -> ErrorCode:
+        code = login.session.handshake(mechanism, self._time.now_ms())
+        if code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            self._note_failed(login, Rejected(reason="the mechanism is not enabled here"))
+        self.shook_hands.send(login)
+        return code
+
+    def refuse_handshake(self, login: Login, reason: str) -> None:
+        login.session.fail()
+        self._note_failed(login, Rejected(reason=reason))
+        self.shook_hands.send(login)
+
+    async def authenticate(self, login: Login, data: bytes) -> Step:
+        """What the client is answered; checks have been carried out."""
+        session, now_ms = login.session, self._time.now_ms
+        step = session.authenticate(data, now_ms())
+        if isinstance(step, CheckPassword):
+            verdict = await self._passwords.verdict(step, lambda: not login.connection.closed)
+            if login.connection.closed:
+                return Rejected(reason="the client did not wait")
+            step = session.resolve(verdict, now_ms())
+        if isinstance(step, Accepted):
+            self._note_accepted(login, step)
+        elif isinstance(step, Rejected):
+            self._note_failed(login, step)
+        self.stepped.send(login, step)
+        return step
+
+    def timed_out(self, login: Login) -> None:
+        self._metrics.logins_timed_out += 1
+        log.warning("a client has not logged in in time", extra=self._about(login))
+
+    def session_expired(self, login: Login) -> None:
+        self._metrics.sessions_expired += 1
+        log.warning("a client has not logged in again in time", extra=self._about(login))
+
+    def out_of_order(self, login: Login, api: str) -> None:
+        self._metrics.logins_failed += 1
+        hint = "set security.protocol=SASL_PLAINTEXT or SASL_SSL and sasl.mechanism in the client"
+        log.warning(
+            "closing a connection that asked for something before it had logged in",
+            extra=self._about(login) | {"request": api, "hint": hint},
+        )
+
+    def _note_accepted(self, login: Login, accepted: Accepted) -> None:
+        login.connection.principal = f"User:{accepted.user}"
+        self._metrics.logins += 1
+        log.debug("a client has logged in", extra=self._about(login))
+
+    def _note_failed(self, login: Login, rejected: Rejected) -> None:
+        self._metrics.logins_failed += 1
+        about = self._about(login) | {"reason": rejected.reason}
+        if rejected.user:
+            about["user"] = rejected.user[:_USER_CHARS_LOGGED]
+        log.warning("a login failed", extra=about)
+
+    def _about(self, login: Login) -> dict[str, object]:
+        connection = login.connection
+        host, port = connection.peer
+        return {
+            "client": f"{host}:{port}",
+            "listener": connection.listener.name,
+            "mechanism": login.session.mechanism,
+            "principal": connection.principal,
+        }
+
+    # -- mechanisms ------------------------------------------------------------------------------------
+
+    def _mechanism(self, name: str) -> Callable[[], Exchange]:
+        if name in BY_NAME:
+            mechanism = BY_NAME[name]
+            find = partial(self._find, mechanism)
+            return partial(ScramExchange, mechanism, find, entropy=self._entropy, secret=self._secret)
+        assert name == "PLAIN"
+        return PlainExchange
+
+    def _find(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
+        found = self._metadata.image.users.get(user)
+        return None if found is None else found.credentials.get(mechanism)
+
+
+def response(session: LoginSession, step: Step) -> SaslAuthenticateResponse:
+    """The answer to one step. It says the same whatever a login failed for."""
+    if isinstance(step, Challenge):
+        return SaslAuthenticateResponse(auth_bytes=step.data)
+    if isinstance(step, Accepted):
+        return SaslAuthenticateResponse(auth_bytes=step.data, session_lifetime_ms=session.lifetime_ms)
+    return SaslAuthenticateResponse(
+        error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
+        error_message="Authentication failed during authentication due to invalid credentials with SASL "
+        f"mechanism {session.mechanism}",
+    )

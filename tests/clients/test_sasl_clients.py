@@ -1,0 +1,139 @@
+"""Real clients on a SASL listener: each mechanism, right and wrong passwords."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+import aiokafka.errors
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from support.brokers.local_broker import LocalBroker
+from support.brokers.sasl_broker import PASSWORDS, sasl_broker
+from support.clients.kafka_clients import CLIENTS, DEADLINE_SECONDS, kafka_python, need
+
+MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
+TOPIC = "t"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    with sasl_broker(tmp_path_factory.mktemp("sasl") / "data") as broker:
+        admin = AdminClient(librdkafka(broker.bootstrap, "SCRAM-SHA-512"))
+        admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result(DEADLINE_SECONDS)
+        yield broker
+
+
+def librdkafka(bootstrap: str, mechanism: str, password: str = PASSWORDS["ada"]) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": "ada",
+        "sasl.password": password,
+        "log_level": 0,
+    }
+
+
+def arguments(bootstrap: str, mechanism: str, password: str = PASSWORDS["ada"]) -> dict[str, Any]:
+    """For the clients that are written in Python."""
+    return {
+        "bootstrap_servers": bootstrap,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": "ada",
+        "sasl_plain_password": password,
+    }
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_librdkafka(broker: LocalBroker, mechanism: str) -> None:
+    config = librdkafka(broker.bootstrap, mechanism)
+    producer = confluent_kafka.Producer(config)
+    offsets: list[Any] = []
+    producer.produce(TOPIC, b"librdkafka", on_delivery=lambda _, message: offsets.append(message.offset()))
+    assert producer.flush(DEADLINE_SECONDS) == 0
+    consumer = confluent_kafka.Consumer({**config, "group.id": f"by {mechanism}"})
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, offsets[0])])
+        (message,) = consumer.consume(1, DEADLINE_SECONDS)
+        assert message.value() == b"librdkafka"
+        consumer.commit(message=message, asynchronous=False)
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_librdkafka_is_told_that_a_password_is_wrong(broker: LocalBroker, mechanism: str) -> None:
+    errors: list[confluent_kafka.KafkaError] = []
+    config = librdkafka(broker.bootstrap, mechanism, "wrong") | {"error_cb": errors.append}
+    admin = AdminClient(config)
+    with pytest.raises(confluent_kafka.KafkaException):
+        admin.list_topics(timeout=5)
+    admin.poll(1)
+    assert confluent_kafka.KafkaError._AUTHENTICATION in {error.code() for error in errors}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python(broker: LocalBroker, mechanism: str) -> None:
+    settings = arguments(broker.bootstrap, mechanism)
+    producer = kafka_python.KafkaProducer(**settings)
+    try:
+        sent = producer.send(TOPIC, b"kafka-python").get(DEADLINE_SECONDS)
+    finally:
+        producer.close()
+    consumer = kafka_python.KafkaConsumer(**settings)
+    try:
+        partition = kafka_python.TopicPartition(TOPIC, 0)
+        consumer.assign([partition])
+        consumer.seek(partition, sent.offset)
+        assert next(consumer).value == b"kafka-python"
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_aiokafka(broker: LocalBroker, mechanism: str) -> None:
+    settings = arguments(broker.bootstrap, mechanism)
+    async with aiokafka.AIOKafkaProducer(**settings) as producer:
+        sent = await producer.send_and_wait(TOPIC, b"aiokafka", partition=0)
+    async with aiokafka.AIOKafkaConsumer(**settings) as consumer:
+        partition = aiokafka.TopicPartition(TOPIC, 0)
+        consumer.assign([partition])
+        consumer.seek(partition, sent.offset)
+        assert (await consumer.getone()).value == b"aiokafka"
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_aiokafka_is_told_that_a_password_is_wrong(broker: LocalBroker, mechanism: str) -> None:
+    producer = aiokafka.AIOKafkaProducer(**arguments(broker.bootstrap, mechanism, "wrong"))
+    with pytest.raises(aiokafka.errors.KafkaError):
+        await producer.start()
+    await producer.stop()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kcat(broker: LocalBroker, mechanism: str, tmp_path: Path) -> None:
+    need(CLIENTS[-1])
+    config = tmp_path / "kcat.conf"
+    settings = librdkafka(broker.bootstrap, mechanism)
+    config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    listed = subprocess.run(
+        ["kcat", "-F", str(config), "-L", "-m", "60"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert f'topic "{TOPIC}"' in listed.stdout, listed.stderr
+
+
+def test_a_client_without_a_login_is_not_served(broker: LocalBroker) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    with pytest.raises(confluent_kafka.KafkaException):
+        admin.list_topics(timeout=2)
