@@ -108,11 +108,12 @@ PLOTS: dict[str, Plot] = {
         step_s=(3.0, 8.0),
         settings={**_ONE, "replica.lag.time.max.ms": "1500", "log.flush.interval.ms": "10000"},
     ),
-    # Machines lose what they have not synced, and come back before others have noticed.
+    # Machines lose what they have not synced, and come back before others have noticed, or when all are gone.
     "power-cuts": Plot(
         cast=("exact", "plain"),
-        faults=("lose_power",),
+        faults=("lose_power", "rob_and_leave"),
         settings={**_TWO, "log.flush.interval.ms": "10000"},
+        step_s=(1.0, 6.0),
     ),
     # Brokers end, or seem to: they refuse connections, cannot be reached, are back before others have heard.
     "refusals": Plot(

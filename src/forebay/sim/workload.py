@@ -24,6 +24,7 @@ from forebay.sim.actors.producers import keyed
 from forebay.sim.actors.producers.alarms import AlarmSetter, AlarmTransactions
 from forebay.sim.actors.producers.plain import (
     IdempotentProducer,
+    LatePipeliningProducer,
     NoAcksProducer,
     PipeliningProducer,
     Producer,
@@ -300,6 +301,10 @@ class Workload:
         kind = chance.choice((IdempotentProducer, PipeliningProducer))
         self._add("folded-a", kind, self.folded, chance.choice(DIALECTS), _manners(chance))
         self._add("folded-b", PipeliningProducer, self.folded[1:], chance.choice(DIALECTS), RUDE)
+        if self._plot.resizes is not None:
+            closing = self.folded[FOLDED_TO:]
+            self._add("folded-late", LatePipeliningProducer, closing, chance.choice(DIALECTS), RUDE)
+            self._add_transactions("closing-tx", closing, chance)
         self._add("folded-c", Producer, self.folded, chance.choice(DIALECTS), _manners(chance))
         self._add_transactions("folded-tx", self.folded, chance)
         reader = partial(Consumer, partitions=self.folded, committed=chance.random() < 0.5)

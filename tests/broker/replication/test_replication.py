@@ -240,7 +240,7 @@ async def test_a_loss_of_power_is_owned_up_to(tmp_path: Path) -> None:
         await cluster.kill(leader)
         (tmp_path / f"node-{leader}" / ".kafka_cleanshutdown").unlink(missing_ok=True)
         (tmp_path / f"node-{leader}" / "boot-id").write_text("another boot")
-        await cluster.start(leader)
+        await cluster.start(leader, at_once=True)  # before anybody has missed it
         assert cluster.leader(TOPIC) != leader
         await cluster.in_sync(TOPIC)
         await eventually(lambda: same_logs(cluster))

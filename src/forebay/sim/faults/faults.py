@@ -32,6 +32,7 @@ class Faults:
             *DiskFaults(scene).kinds(),
         ]
         if wanted is not None:
+            kinds += self._machines.staged_kinds()
             by_name = {_name(kind): (kind, weight) for kind, weight in kinds}
             self._kinds = [by_name[name] for name in wanted if name != ENDING]
             return
@@ -91,7 +92,7 @@ class Faults:
         """Start brokers that ended by themselves, as a supervisor does."""
         scene = self._scene
         for node in scene.nodes:
-            if node.gave_up:
+            if node.gave_up and node.node_id not in scene.kept_down:
                 node.start()
             elif scene.healed and node.lacks_partitions and node is not scene.rotten:
                 self._start_anew(node)

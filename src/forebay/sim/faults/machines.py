@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from forebay.core.topic_partition import TopicPartition
 from forebay.sim.faults.scene import LOOK_S, SHORT_S, Fault, Scene, Undo
 from forebay.sim.world.node import SimNode
@@ -10,6 +12,10 @@ from forebay.sim.world.places import KEYED, SURE
 _CHANGES_BEFORE_DEATH_MAX = 30
 _ALONE_S_MAX = 14.0
 _BETWEEN_S = (0.05, 2.0)
+_SOON_S = (0.0, 1.0)
+_BACK_S = (1.5, 5.0)
+_AFTER_IT_S = (0.5, 6.0)
+_STOP_CHANCE = 0.7
 _NEWCOMER_S_MAX = 10.0
 _LOOK_SOON_S = 0.01
 _COPIED_MIN = 10
@@ -39,6 +45,10 @@ class MachineFaults:
             (self._set_clock, 2),
             (self._abandon_and_rob, 4),
         ]
+
+    def staged_kinds(self) -> list[tuple[Fault, int]]:
+        """What only plots have that ask for it."""
+        return [(self._rob_and_leave, 10)]
 
     def _kill(self) -> Undo | None:
         node = self._scene.mortal()
@@ -120,6 +130,37 @@ class MachineFaults:
             return None
         node = self._scene.robbable()
         return None if node is None else self._scene.lose(node, node.lose_disk)
+
+    def _rob_and_leave(self) -> None:
+        """Take a broker's power unnoticed, then stop the others: it is back first, without its messages.
+
+        By then nobody else is listed as in sync, mostly.
+        """
+        scene = self._scene
+        node = scene.robbable()
+        if node is None or not all(other.ready for other in scene.nodes):
+            return
+        others = [other for other in scene.nodes if other is not node]
+        power_back = scene.lose(node, node.lose_power)
+        for other in others:
+            scene.world.after(self._chance.uniform(*_SOON_S), self._end, other)
+        back_s = self._chance.uniform(*_BACK_S)
+        scene.later(back_s, power_back)
+        for other in others:
+            scene.later(back_s + self._chance.uniform(*_AFTER_IT_S), partial(self._start, other))
+
+    def _end(self, node: SimNode) -> None:
+        scene = self._scene
+        if not scene.healed:
+            scene.kept_down.add(node.node_id)
+            if self._chance.random() < _STOP_CHANCE:
+                node.stop()
+            else:
+                node.kill()
+
+    def _start(self, node: SimNode) -> None:
+        self._scene.kept_down.discard(node.node_id)
+        node.start()
 
     def _abandon_and_rob(self) -> Undo | None:
         """Cut a broker off from its peers; when it has to go on alone, take its power."""

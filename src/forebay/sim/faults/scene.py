@@ -40,6 +40,8 @@ class Scene:
         """Has lost something that only other replicas have, and may not be back in sync yet."""
         self.rotten: SimNode | None = None
         """Has damaged files, and is the one that was robbed until its disk is replaced."""
+        self.kept_down: set[int] = set()
+        """Brokers that nobody starts when they have stopped, until the fault is over."""
         self.fault_s: tuple[float, float] | None = None
         """How long faults last; None: some are short and some are long."""
         self.one_is_enough = False

@@ -230,6 +230,30 @@ class PipeliningProducer(IdempotentProducer):
         return self.now_ms() - 3 * _DAY_MS
 
 
+class LatePipeliningProducer(PipeliningProducer):
+    """Sends windows again that were acknowledged, as if all answers had been lost: some time later.
+
+    A partition recognises as many batches as a producer has under way, wherever its messages go by then.
+    """
+
+    pause_s = 0.2
+
+    def __init__(self, client: Client, model: Model, partitions: Sequence[TopicPartition]) -> None:
+        super().__init__(client, model, partitions)
+        self._sent: dict[TopicPartition, list[Batch]] = {}
+
+    def window(self, at: TopicPartition, transaction: Transaction | None = None) -> list[Batch]:
+        window = self._sent[at] = super().window(at, transaction)
+        return window
+
+    async def send(self, at: TopicPartition, transaction: Transaction | None = None) -> None:
+        if self.chance.random() < _REPEAT_CHANCE:
+            for batch in self._sent.get(at, ()):
+                await self.deliver(at, batch.data)
+        else:
+            await super().send(at, transaction)
+
+
 class RepeatingProducer(IdempotentProducer):
     """Sends most batches twice, alike to the last byte, as a client does whose answers get lost.
 
