@@ -164,9 +164,12 @@ async def test_deleting_by_prefix(store: Store) -> None:
 
 async def test_a_transaction_is_limited(store: Store) -> None:
     most = [put(f"k{number}") for number in range(TXN_OPERATIONS_MAX)]
-    assert (await store.txn(puts=most)).ok
+    guards = [Compare.absent(each.key) for each in most]
+    assert (await store.txn(guards, most)).ok
     with pytest.raises(ValueError, match="129 operations"):
-        await store.txn([Compare.absent("x")], most)
+        await store.txn(puts=most, deletes=[Delete(key="x")])
+    with pytest.raises(ValueError, match="129 operations"):
+        await store.txn([*guards, Compare.absent("x")])
 
 
 @pytest.mark.parametrize(

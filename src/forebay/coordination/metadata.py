@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 _ATTEMPTS_MAX = 16
 _TXNS_IN_FLIGHT_MAX = 8
-_CHANGE_OPERATIONS_MAX = 4
+_CHANGE_OPERATIONS_MAX = 2
 """What one change adds to a transaction at most: a compare and a put, and the same for its topic."""
 _WATCH_LATE_S = 1.0
 _BACKOFF_MIN_S = 0.1

@@ -22,7 +22,7 @@ from typing import Protocol
 from forebay.errors import ErrorCode, KafkaError
 
 TXN_OPERATIONS_MAX = 128
-"""Compares plus puts plus deletes; the limit of etcd's default settings."""
+"""Compares, and puts plus deletes; the limit of etcd's default settings, which counts the two apart."""
 
 
 class StoreError(KafkaError):
@@ -160,7 +160,7 @@ class Store(Protocol):
 
 def check_txn(compares: Sequence[Compare], puts: Sequence[Put], deletes: Sequence[Delete]) -> None:
     """What every implementation refuses before it does anything; breaking it is our own mistake."""
-    operations = len(compares) + len(puts) + len(deletes)
+    operations = max(len(compares), len(puts) + len(deletes))
     if operations > TXN_OPERATIONS_MAX:
         raise ValueError(f"{operations} operations in one transaction, {TXN_OPERATIONS_MAX} are allowed")
     written = [put.key for put in puts]

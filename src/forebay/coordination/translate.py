@@ -111,7 +111,8 @@ class Writes:
 
     @property
     def operations(self) -> int:
-        return len(self.compares) + len(self.puts) + len(self.deletes)
+        """As the limit of transactions counts them."""
+        return max(len(self.compares), len(self.puts) + len(self.deletes))
 
     def __bool__(self) -> bool:
         """Whether it would change anything."""

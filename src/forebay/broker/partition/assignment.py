@@ -269,12 +269,18 @@ class Assignment:
     def _assigned(
         self, image: ClusterImage, before: ClusterImage | None = None
     ) -> Iterator[tuple[TopicImage, PartitionState]]:
-        """What is assigned to this broker: everything, or what may have changed since an image before."""
+        """What is assigned to this broker: everything, or what may have changed since an image before, or is
+        not in use. After a death the image changes many times, and few partitions of a topic each time."""
         for topic in image.topics.values():
-            if before is None or before.topics.get(topic.name) is not topic:
-                for state in topic.partitions:
-                    if self._node_id in state.replicas:
-                        yield topic, state
+            if before is not None and before.topics.get(topic.name) is topic:
+                continue
+            known = () if before is None else _known_states(before, image, topic)
+            for state in topic.partitions:
+                same = (
+                    known and known[state.index] is state and (topic.name, state.index) in self._table.usable
+                )
+                if self._node_id in state.replicas and not same:
+                    yield topic, state
 
     def _take_role(self, partition: Partition, topic: TopicImage, state: PartitionState) -> None:
         """Lead or follow, as the image says; closed or open to new messages."""
@@ -372,3 +378,10 @@ class Assignment:
             log.exception("no checkpoints were written; the logs are looked at when the broker starts again")
             clean = False
         return clean
+
+
+def _known_states(before: ClusterImage, after: ClusterImage, topic: TopicImage) -> tuple[PartitionState, ...]:
+    """The states of a topic's partitions before; none if more than states has changed."""
+    known = before.topics.get(topic.name)
+    same = known is not None and known.record is topic.record and before.fills is after.fills
+    return known.partitions if known is not None and same else ()
