@@ -88,6 +88,7 @@ def test_this_machine_needs_no_allowance(text: str) -> None:
     assert listeners(listeners=text).all
 
 
-def test_a_protocol_that_is_not_served_is_refused() -> None:
-    with pytest.raises(ConfigError, match="SASL_SSL is not served"):
-        listeners(listeners="SASL_SSL://127.0.0.1:9092")
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_a_listener_with_tls_needs_a_certificate(protocol: str) -> None:
+    with pytest.raises(ConfigError, match=r"set ssl\.keystore\.location"):
+        listeners(listeners=f"{protocol}://127.0.0.1:9092")

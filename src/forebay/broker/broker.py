@@ -60,6 +60,10 @@ class Broker:
     def stop(self) -> None:
         self._stopping.set()
 
+    def reload_certificates(self) -> None:
+        if self.node is not None:
+            self.node.tls.reload()
+
     def _close_node(self) -> None:
         """A part that fails to close keeps no other from closing."""
         assert self.node is not None
@@ -151,7 +155,8 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
         delaying = node.background.keep(node.delays.run, "following delays")
         growing = node.background.keep(node.growing.run, "opening partitions that were folded")
         filling = node.background.keep(node.filling.run, "filling materialized views")
-        running = [tracking, watching, delaying, growing, filling, *node.upkeep.start()]
+        renewing = node.background.keep(node.tls.keep_current, "looking for new certificates")
+        running = [renewing, tracking, watching, delaying, growing, filling, *node.upkeep.start()]
         replicating = _start_replication(node)
         leaving_first = [
             node.background.need(node.membership.keep, "keeping the broker's lease"),

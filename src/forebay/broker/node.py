@@ -66,6 +66,7 @@ class Node:
         self.stalls = base.stalls
         self.workers = base.workers
         self.lease = base.lease
+        self.tls = base.tls
         local = self.local = LocalPartitions(base)
         self.partitions = local.table
         self.assignment = local.assignment
@@ -187,6 +188,7 @@ class Node:
             config.socket,
             self.metrics,
             self._base.ports.network,
+            self._base.tls,
             descriptors=shares.connections,
             handler=self.login_gate.handler,
             finish_requests=self.write_cycle.finish,

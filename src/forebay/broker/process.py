@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> int:
-    """Serve until SIGTERM or SIGINT; the exit code."""
+    """Serve until SIGTERM or SIGINT; the exit code. SIGHUP has certificates read again."""
     handler = log_format.configure(config.node.log_format)
     try:
         return _serve(config, on_ready)
@@ -44,6 +44,7 @@ async def _run(config: BrokerConfig, on_ready: Callable[[str, int], None]) -> No
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, broker.stop)
+    loop.add_signal_handler(signal.SIGHUP, broker.reload_certificates)
 
     def ready(address: Address) -> None:
         _calm_garbage_collection()

@@ -31,6 +31,7 @@ VERBS = {
     "delay": "forebay.cli.delay.commands:delay",
     "config": "forebay.cli.config:config",
     "user": "forebay.cli.user.commands:user",
+    "certs": "forebay.cli.certs:certs",
     "cluster": "forebay.cli.cluster.commands:cluster",
     "pipeline": "forebay.cli.pipeline.commands:pipeline",
     "log": "forebay.cli.log:log",

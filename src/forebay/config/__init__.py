@@ -19,6 +19,7 @@ from forebay.config.keys.replication import ReplicationConfig
 from forebay.config.keys.sasl import SaslConfig
 from forebay.config.keys.share import ShareGroupsConfig
 from forebay.config.keys.share_coordinator import ShareCoordinatorConfig
+from forebay.config.keys.tls import TlsConfig
 from forebay.config.keys.transaction import TransactionsConfig
 from forebay.config.listeners import Listener
 from forebay.config.lookup import (
@@ -47,6 +48,7 @@ __all__ = [
     "ShareGroupsConfig",
     "ShareCoordinatorConfig",
     "TransactionsConfig",
+    "TlsConfig",
     "Listener",
     "TopicConfig",
     "is_throttled",

@@ -24,8 +24,9 @@ from forebay.config.keys.cluster import ClusterConfig, cluster_config
 from forebay.config.keys.controller import ControllerConfig
 from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.replication import ReplicationConfig, replication_config
-from forebay.config.keys.sasl import LISTENER_KEYS, SaslConfig
+from forebay.config.keys.sasl import SaslConfig
 from forebay.config.keys.share_coordinator import ShareCoordinatorConfig
+from forebay.config.keys.tls import TlsConfig, check_tls
 from forebay.config.keys.transaction import TransactionsConfig
 from forebay.config.listeners import (
     Listener,
@@ -34,7 +35,8 @@ from forebay.config.listeners import (
     listeners_config,
     parse_address,
 )
-from forebay.config.lookup import broker_definition, listener_key
+from forebay.config.lookup import broker_definition
+from forebay.config.per_listener import ListenerValues, check_listeners_exist
 from forebay.config.settings_group import read_group
 from forebay.config.values import Source, Value
 from forebay.errors import ConfigError
@@ -67,6 +69,8 @@ class BrokerConfig:
     values: Mapping[str, Value] = field(repr=False)
     """Every broker key with its effective value."""
     node: NodeConfig
+    tls: Mapping[str, TlsConfig]
+    """Of each listener that speaks TLS, by name."""
     cluster: ClusterConfig
     socket: SocketConfig
     sasl: SaslConfig
@@ -85,12 +89,7 @@ class BrokerConfig:
 
     def sasl_of(self, listener: str) -> SaslConfig:
         """How clients log in on one listener: its own settings before those of all."""
-        own = {
-            key: self.values[name]
-            for key in LISTENER_KEYS
-            if (name := listener_key(listener, key)) in self.values
-        }
-        return read_group(SaslConfig, {**self.values, **own}) if own else self.sasl
+        return read_group(SaslConfig, ListenerValues(listener, self.values))
 
     def given(self, name: str) -> list[tuple[Source, str]]:
         """Every layer that sets this key, the strongest first."""
@@ -150,10 +149,13 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
     for source in reversed(_LAYERS):
         for name, text in whole[source].items():
             values[name] = broker_definition(name).parse(text)
+    node = _node(values, assigned="node.id" in whole[Source.STATIC_BROKER_CONFIG])
+    check_listeners_exist(values, (listener.name for listener in node.listeners.all))
     config = BrokerConfig(
         layers=whole,
         values=values,
-        node=_node(values, assigned="node.id" in whole[Source.STATIC_BROKER_CONFIG]),
+        node=node,
+        tls=_tls(values, node.listeners),
         cluster=cluster_config(values),
         socket=read_group(SocketConfig, values),
         sasl=read_group(SaslConfig, values),
@@ -167,16 +169,12 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
         share_coordinator=read_group(ShareCoordinatorConfig, values),
         replication=replication_config(values),
     )
-    _check_logins(config, whole[Source.STATIC_BROKER_CONFIG])
+    _check_logins(config)
     return config
 
 
-def _check_logins(config: BrokerConfig, given: Overrides) -> None:
-    """Whether the settings of listeners and of logins go together; raises ConfigError."""
-    names = {each.name.lower() for each in config.node.listeners.all}
-    for name in given:
-        if name.startswith("listener.name.") and name.split(".")[2] not in names:
-            raise ConfigError(f"{name}: there is no such listener, only {', '.join(sorted(names))}")
+def _check_logins(config: BrokerConfig) -> None:
+    """Whether the settings of logins go together; raises ConfigError."""
     others, sasl = config.node.listeners.inter_broker, config.sasl
     for listener in config.node.listeners.all:
         _check_plain(config, listener)
@@ -202,6 +200,14 @@ def _check_plain(config: BrokerConfig, listener: Listener) -> None:
             f"clients of {listener} would send passwords without encryption: leave PLAIN out of its "
             "sasl.enabled.mechanisms, use TLS, or set forebay.allow.insecure=true"
         )
+
+
+def _tls(values: Mapping[str, Any], listeners: ListenersConfig) -> dict[str, TlsConfig]:
+    names = [listener.name for listener in listeners.all if listener.protocol.is_tls]
+    found = {name: read_group(TlsConfig, ListenerValues(name, values)) for name in names}
+    for name, config in found.items():
+        check_tls(name, config)
+    return found
 
 
 def _node(values: Mapping[str, Any], *, assigned: bool) -> NodeConfig:

@@ -9,6 +9,8 @@ from forebay.config.broker import BrokerConfig
 from forebay.config.group_settings import GROUP_RESOURCE_KEYS, GroupKey
 from forebay.config.keys.broker import BROKER_KEYS
 from forebay.config.keys.topic import MIN_INSYNC_REPLICAS, TOPIC_KEYS, TopicKey
+from forebay.config.lookup import broker_definition
+from forebay.config.per_listener import PREFIX
 from forebay.config.topic import TopicConfig
 from forebay.config.values import ConfigType, Definition, Source, format_value
 
@@ -50,9 +52,10 @@ def describe_topic(
 
 
 def describe_broker(broker: BrokerConfig) -> list[ConfigEntry]:
+    own = sorted(name for name in broker.layers[Source.STATIC_BROKER_CONFIG] if name.startswith(PREFIX))
     return [
         _entry(definition, _broker_synonyms(broker, definition), not definition.dynamic)
-        for definition in BROKER_KEYS.values()
+        for definition in (*BROKER_KEYS.values(), *map(broker_definition, own))
     ]
 
 

@@ -38,10 +38,6 @@ class SecurityProtocol(StrEnum):
         return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
-SERVED = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SASL_PLAINTEXT)
-"""The protocols that this version serves."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
     name: str
@@ -180,8 +176,6 @@ def _with_protocol(listener: Listener, protocols: Mapping[str, SecurityProtocol]
             f"listeners: what is spoken on {listener.name} is not said, add {listener.name}:PLAINTEXT, or "
             "another protocol, to listener.security.protocol.map"
         )
-    if protocol not in SERVED:
-        raise ConfigError(f"listeners: {protocol} is not served, use {' or '.join(SERVED)}")
     return replace(listener, protocol=protocol)
 
 
@@ -189,8 +183,8 @@ def _check_protected(listener: Listener) -> None:
     if listener.protocol is SecurityProtocol.PLAINTEXT and not listener.is_loopback:
         raise ConfigError(
             f"listeners: other machines can reach {listener}, with neither TLS nor authentication: "
-            "listen on 127.0.0.1, or set forebay.allow.insecure=true if everybody who can reach this machine "
-            "may read and change all data"
+            "use an SSL listener (docs/security.md), listen on 127.0.0.1, or set "
+            "forebay.allow.insecure=true if everybody who can reach this machine may read and change all data"
         )
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from forebay.config.group_settings import GROUP_RESOURCE_KEYS
 from forebay.config.keys.broker import ALIASES, BROKER_KEYS
-from forebay.config.keys.sasl import LISTENER_KEYS
 from forebay.config.keys.topic import TOPIC_KEYS, TopicKey
+from forebay.config.per_listener import PER_LISTENER_KEYS
 from forebay.config.values import Definition, Value
 from forebay.errors import ConfigError
 
@@ -31,14 +31,9 @@ def broker_definition(name: str) -> Definition:
     return definition
 
 
-def listener_key(listener: str, key: str) -> str:
-    """The name of a setting that only one listener has."""
-    return f"listener.name.{listener.lower()}.{key}"
-
-
 def _listener_definition(name: str, key: str) -> Definition:
-    if key not in LISTENER_KEYS:
-        raise ConfigError(f"{name}: {key} cannot be set for one listener{_nearest(key, LISTENER_KEYS)}")
+    if key not in PER_LISTENER_KEYS:
+        raise ConfigError(f"{name}: {key} cannot be set for one listener{_nearest(key, PER_LISTENER_KEYS)}")
     return replace(BROKER_KEYS[key], name=name, dynamic=False)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from forebay.config.broker import BrokerConfig, broker_config, canonical
 from forebay.config.keys.broker import ALIASES, BROKER_KEYS
+from forebay.config.per_listener import PER_LISTENER_KEYS, PREFIX
 from forebay.errors import ConfigError
 
 _ENV_PREFIX = "FOREBAY_"
@@ -83,13 +84,25 @@ def _from_environ(environ: Mapping[str, str]) -> dict[str, str]:
     for variable, text in environ.items():
         if not variable.startswith(_ENV_PREFIX) or _ENV_OTHERS.fullmatch(variable):
             continue
-        key = names.get(variable)
+        key = names.get(variable) or _listener_key(variable)
         if key is None:
             raise ConfigError(
                 f"environment variable {variable} is no setting{_nearest_variable(variable, names)}"
             )
         settings[key] = text
     return settings
+
+
+def _listener_key(variable: str) -> str | None:
+    """FOREBAY_LISTENER_NAME_EXTERNAL_SSL_CLIENT_AUTH is listener.name.external.ssl.client.auth."""
+    prefix = env_name(PREFIX)
+    for key in PER_LISTENER_KEYS:
+        ending = "_" + key.upper().replace(".", "_")
+        if variable.startswith(prefix) and variable.endswith(ending):
+            listener = variable.removeprefix(prefix).removesuffix(ending)
+            if listener:
+                return f"{PREFIX}{listener.lower()}.{key}"
+    return None
 
 
 def _nearest_variable(variable: str, names: Mapping[str, str]) -> str:

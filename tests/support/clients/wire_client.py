@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import ssl
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -40,7 +41,12 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 
 class WireClient:
     def __init__(
-        self, bootstrap: str, *, receive_buffer: int | None = None, timeout_s: float = TIMEOUT_SECONDS
+        self,
+        bootstrap: str,
+        *,
+        receive_buffer: int | None = None,
+        timeout_s: float = TIMEOUT_SECONDS,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         host, _, port = bootstrap.rpartition(":")
         self.socket = socket.socket()
@@ -49,6 +55,8 @@ class WireClient:
         self.socket.settimeout(timeout_s)
         try:
             self.socket.connect((host, int(port)))
+            if tls is not None:
+                self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         except OSError:
             self.socket.close()
             raise

@@ -10,17 +10,21 @@ from collections.abc import Callable
 
 from forebay.broker.cluster.peer_connection import PeerConnection
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.ports import Address, Network
+from forebay.broker.ports import Address, Network, Stream
+from forebay.broker.tls.endpoints import TlsEndpoints
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.sasl.client import Login, SaltedPasswords, new_login
 
 
 class PeerDialing:
-    def __init__(self, settings: LiveConfig, network: Network, entropy: Callable[[int], bytes]) -> None:
+    def __init__(
+        self, settings: LiveConfig, network: Network, tls: TlsEndpoints, entropy: Callable[[int], bytes]
+    ) -> None:
         """`entropy` gives random bytes, for logins."""
         self._settings = settings
         self._network = network
+        self._tls = tls
         self._entropy = entropy
         self._salted = SaltedPasswords()
 
@@ -37,16 +41,20 @@ class PeerDialing:
         Raises PeerRefused, or KafkaError NETWORK_EXCEPTION.
         """
         listener = self._settings.current.node.listeners.inter_broker
-        host, port = address or self._registered(peer, listener.name)
+        registered = _registered(peer, listener.name)
+        endpoint = self._tls.get(listener.name)
+
+        async def connect(host: str, port: int) -> Stream:
+            stream = await self._network.connect(host, port)
+            # The certificate is for the address that is registered, from wherever this broker connects.
+            return stream if endpoint is None else await endpoint.secure(stream, registered[0])
+
         return await PeerConnection.open(
-            self._network.connect,
-            host,
-            port,
+            connect,
+            *(address or registered),
             client_id=client_id,
             response_bytes_max=response_bytes_max,
-            new_login=self._new_login
-            if self._settings.current.node.listeners.inter_broker.protocol.is_sasl
-            else None,
+            new_login=self._new_login if listener.protocol.is_sasl else None,
         )
 
     def _new_login(self) -> Login:
@@ -55,12 +63,13 @@ class PeerDialing:
         password = sasl.broker_password.reveal()
         return new_login(sasl.broker_mechanism, sasl.broker_user, password, self._entropy, self._salted)
 
-    def _registered(self, peer: BrokerRegistration, name: str) -> Address:
-        address = peer.address_of(name)
-        if address is None:
-            raise KafkaError(
-                ErrorCode.NETWORK_EXCEPTION,
-                f"broker {peer.id} has no listener {name}, by which this one talks to others: "
-                "see inter.broker.listener.name",
-            )
-        return address
+
+def _registered(peer: BrokerRegistration, listener: str) -> Address:
+    address = peer.address_of(listener)
+    if address is None:
+        raise KafkaError(
+            ErrorCode.NETWORK_EXCEPTION,
+            f"broker {peer.id} has no listener {listener}, by which this one talks to others: "
+            "see inter.broker.listener.name",
+        )
+    return address

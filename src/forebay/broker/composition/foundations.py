@@ -12,6 +12,7 @@ from forebay.broker.live_config import LiveConfig
 from forebay.broker.ports import Ports
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.telemetry.stalls import StallWatch
+from forebay.broker.tls.endpoints import TlsEndpoints
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.config import BrokerConfig
 from forebay.coordination.metadata import Metadata
@@ -51,4 +52,5 @@ class Foundations:
         self.workers = WorkerThreads(self.loop, ports.executor(_UPKEEP_THREADS, "forebay-keep"))
         self.read_pool = ports.executor(_READING_THREADS, "forebay-read")
         self.lease = HeldLease()
-        self.dialing = PeerDialing(self.settings, ports.network, ports.entropy)
+        self.tls = TlsEndpoints(config.tls, self.workers, self.loop)
+        self.dialing = PeerDialing(self.settings, ports.network, self.tls, ports.entropy)

@@ -33,6 +33,12 @@ _SIZE = Struct(">i")
 _SIZE_BYTES = 4
 _REQUEST_BYTES_MIN = 8
 _OUTPUT_BYTES_MAX = 1024 * 1024
+_TLS_HANDSHAKE = 0x1603
+"""How the first record of TLS begins; where a request has its length, that is more than 369 MB."""
+_SPEAKS_TLS = (
+    "a client speaks TLS, and this listener does not: set security.protocol=PLAINTEXT at the client "
+    "(SASL_PLAINTEXT for SASL_SSL), or connect it to a listener with TLS"
+)
 
 ANONYMOUS = "User:ANONYMOUS"
 """The principal of a client that has not shown who it is."""
@@ -258,6 +264,8 @@ class Connection:
         return position
 
     def _bad_size(self, size: int) -> ProtocolError:
+        if size >> 16 == _TLS_HANDSHAKE:
+            return ProtocolError(_SPEAKS_TLS)
         setting = "socket.request.max.bytes"
         if self.frame_bytes_max < self._server.request_bytes_max:
             setting = "before a login sasl.server.max.receive.size"

@@ -18,6 +18,9 @@ from forebay.broker.net.connection import Connection
 from forebay.broker.ports import Address, Listening, Network, Stream
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
+from forebay.broker.tls.endpoint import TlsEndpoint
+from forebay.broker.tls.endpoints import TlsEndpoints
+from forebay.broker.tls.stream import TlsStream
 from forebay.config import Listener, SocketConfig
 
 log = logging.getLogger(__name__)
@@ -35,6 +38,7 @@ class Server:
         config: SocketConfig,
         metrics: Metrics,
         network: Network,
+        tls: TlsEndpoints,
         *,
         descriptors: int,
         handler: Callable[[Listener], Callable[[Connection, memoryview], None]],
@@ -57,6 +61,7 @@ class Server:
         """As many connections are taken as the system allows beside the files of the logs."""
         self._metrics = metrics
         self._network = network
+        self._tls = tls
         self.connections: dict[Connection, None] = {}
         self._per_address: Counter[str] = Counter()
         self._listening: dict[str, Listening] = {}
@@ -99,7 +104,7 @@ class Server:
             self._count_refused(host, reason)
             stream.close()
             return
-        connection = Connection(stream, self, listener, self._handler(listener))
+        connection = self._connection(stream, listener)
         self._per_address[host] += 1
         self.connections[connection] = None
         self._metrics.connections_accepted += 1
@@ -108,6 +113,25 @@ class Server:
             self._beyond[connection] = reason
             connection.handle_with(self._handle_beyond, frame_bytes_max=connection.frame_bytes_max)
             self.loop.call_later(_TRIAL_S, self._end_trial, connection)
+
+    def _connection(self, stream: Stream, listener: Listener) -> Connection:
+        handle = self._handler(listener)
+        endpoint = self._tls.get(listener.name)
+        if endpoint is None:
+            return Connection(stream, self, listener, handle)
+        secured = endpoint.accept(stream)
+        connection = Connection(secured, self, listener, handle)
+        if not listener.protocol.is_sasl:
+            secured.on_secured = partial(self._identify, connection, endpoint, secured)
+        return connection
+
+    def _identify(self, connection: Connection, endpoint: TlsEndpoint, secured: TlsStream) -> None:
+        """A client is who its certificate names."""
+        user = endpoint.user(secured)
+        if user is None:
+            connection.close()
+        else:
+            connection.principal = f"User:{user}"
 
     def _handle_beyond(self, connection: Connection, request: memoryview) -> None:
         """The first request on a connection beyond the limits: it shows whether it is a broker's."""

@@ -15,6 +15,7 @@ from forebay.config.keys.ignored import IGNORED_BROKER_KEYS
 from forebay.config.keys.replication import ReplicationConfig
 from forebay.config.keys.sasl import SaslConfig
 from forebay.config.keys.share_coordinator import ShareCoordinatorConfig
+from forebay.config.keys.tls import TlsConfig
 from forebay.config.keys.transaction import TransactionsConfig
 from forebay.config.listeners import (
     SecurityProtocol,
@@ -362,6 +363,7 @@ BROKER_KEYS: dict[str, Definition] = {
     definition.name: definition
     for definition in (
         *_NODE_KEYS,
+        *definitions_of(TlsConfig),
         *CLUSTER_KEYS,
         *definitions_of(SocketConfig),
         *definitions_of(SaslConfig),

@@ -1,0 +1,1 @@
+"""TLS on a stream: encrypting, handshakes, certificates and their names."""
