@@ -1,4 +1,4 @@
-"""Leaving in-sync sets: of everything when the broker goes, of what its disk lacks, of logs that do not open.
+"""Leaving in-sync sets: all of them at a stop, those of logs that lack data, those of logs that do not open.
 
 What to write is decided in `core/cluster/replicas/controller.py`, on the present image. It is written until
 the image needs no further change, because other brokers may change the same partitions at the same time.

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 _RELOAD_S = 1.0
 _RELOAD_S_MAX = 30.0
-"""How long to wait before a machine that failed is made anew: twice as long each time, up to the second."""
+"""How long to wait before a machine that failed is made anew: twice as long each time, up to the maximum."""
 _LEASE_DELAY_S = 0.1
 _TERM_OVER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 

@@ -30,7 +30,7 @@ class Delivery(NamedTuple):
 
     messages: Sequence[Waiting]
     due_ms_sum: int
-    """Of the times at which they were due, or sooner are delivered."""
+    """The sum of their due times; of one that is delivered early, the time of its delivery."""
     note: bytearray
     batch: bytearray
 

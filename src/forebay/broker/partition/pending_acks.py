@@ -1,4 +1,4 @@
-"""Waits of one partition for its replicas: acks=all and deletions for an offset, refusals for a fetch.
+"""What waits for the replicas of a partition: acks=all and DeleteRecords for an offset, refusals for a fetch.
 
 An acknowledgement waits for the high watermark to reach the end of the log as it was after the append. Each
 is a value in a queue, and the part that takes it out completes it: the write cycle when it is committed or
@@ -98,7 +98,7 @@ def complete(request: PendingRequest, result: PendingResult, error: KafkaError |
 
 
 def not_replicated(partition: object, code: ErrorCode) -> KafkaError:
-    return KafkaError(code, f"not all in-sync replicas of {partition} have it, or none can tell")
+    return KafkaError(code, f"not all in-sync replicas of {partition} are known to have the batch")
 
 
 class PendingAcks(PendingQueue[PendingAck]):

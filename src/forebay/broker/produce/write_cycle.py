@@ -186,7 +186,10 @@ class WriteCycle:
                 if partition.watchers:
                     partition.notify_followers()
             except Exception:
-                log.exception("nobody was told of a write", extra={"partition": str(partition)})
+                log.exception(
+                    "waiting fetches and followers were not notified of a write",
+                    extra={"partition": str(partition)},
+                )
         return failed
 
     def _refuse(self) -> None:

@@ -1,4 +1,4 @@
-"""Committing, fetching and deleting offsets: from a request to records and a response.
+"""Committing and deleting offsets: from a request to records and a response.
 
 A partition's error is a value in the response; one that concerns the group as a whole is given to every
 partition. The group itself says whether the caller may; `Claim` carries what it says about itself.

@@ -42,5 +42,5 @@ class DueOffset:
         if self.offset >= high_watermark:
             return None
         if now_ms < self._searched_ms:
-            return 0  # the clock was set back: nobody waits until it is as late again
+            return 0  # the clock was set back: search now, not when it is as late again
         return max(self._next_ms - now_ms, 0)

@@ -145,7 +145,7 @@ def note_keys(
 
 
 def raise_keys(batch: Bytes, header: BatchHeader, offsets: OffsetMap, transactions: TransactionTrack) -> None:
-    """The same for a batch behind the end of a full map, or in which it ends: only keys that it has."""
+    """The same for batches from where the map is full on: only the offsets of keys that it has are raised."""
     if header.is_control:
         transactions.end(header)
     elif not transactions.is_aborted(header):

@@ -1,4 +1,4 @@
-"""Producers' numbers that a partition gathers from another, before it takes what that one took until now.
+"""Sequence numbers that a partition copies from the one that took its messages while it was folded.
 
 A partition that was folded takes messages again (`core/cluster/more_partitions.py`). Meanwhile its producers
 have sent on, and another partition has their numbers, under aliases. It takes nothing of them any more, so
