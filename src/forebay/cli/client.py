@@ -10,10 +10,12 @@ import functools
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from forebay.cli.properties import read_properties
 from forebay.errors import ForebayError
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 BOOTSTRAP_VARIABLE = "FOREBAY_BOOTSTRAP_SERVERS"
+CONFIG_VARIABLE = "FOREBAY_CLIENT_CONFIG"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 CONNECT_SECONDS = 2.0
 METADATA_SECONDS = 5.0
@@ -41,7 +44,10 @@ class Client:
 
     bootstrap: str
     properties: Mapping[str, str] = field(default_factory=dict)
-    """librdkafka's own properties from -X; they win over ours."""
+    """librdkafka's own properties, from a file and from -X; they win over ours."""
+
+    def __repr__(self) -> str:
+        return f"Client({self.bootstrap})"  # properties have passwords
 
     def admin(self) -> AdminClient:
         from confluent_kafka.admin import AdminClient
@@ -125,10 +131,8 @@ def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "bootstrap",
         metavar="HOST:PORT",
         envvar=BOOTSTRAP_VARIABLE,
-        default=DEFAULT_BOOTSTRAP,
-        show_default=True,
         show_envvar=True,
-        help="The broker, or several with commas.",
+        help=f"The broker, or several with commas. [default: {DEFAULT_BOOTSTRAP}]",
     )
     @pairs_option(
         "-X",
@@ -136,11 +140,30 @@ def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="KEY=VALUE",
         help="A librdkafka property, such as security.protocol=SSL; may be repeated.",
     )
+    @click.option(
+        "--command-config",
+        "properties_file",
+        metavar="FILE",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar=CONFIG_VARIABLE,
+        show_envvar=True,
+        help="Properties from a file, such as those of a login; -X wins over it.",
+    )
     @functools.wraps(command)
     def with_client(
-        *arguments: Any, bootstrap: str, properties: list[tuple[str, str]], **options: Any
+        *arguments: Any,
+        bootstrap: str | None,
+        properties: list[tuple[str, str]],
+        properties_file: Path | None,
+        **options: Any,
     ) -> Any:
-        return command(*arguments, client=Client(bootstrap=bootstrap, properties=dict(properties)), **options)
+        given = {
+            **(read_properties(properties_file) if properties_file is not None else {}),
+            **dict(properties),
+        }
+        servers = given.pop("bootstrap.servers", None)
+        client = Client(bootstrap=bootstrap or servers or DEFAULT_BOOTSTRAP, properties=given)
+        return command(*arguments, client=client, **options)
 
     return with_client
 

@@ -13,6 +13,8 @@ from forebay import __version__
 from forebay.cli.client import CONNECT_SECONDS, Client, CommandError, split_address
 from forebay.errors import ErrorCode, KafkaError
 from forebay.transport.blocking import BlockingConnection
+from forebay.transport.connecting import connect
+from forebay.transport.security import Security, security
 from forebay.wire.fields import Request, Response
 from forebay.wire.messages.api_versions import OWN_SOFTWARE_NAME, ApiVersionsRequest
 
@@ -31,7 +33,8 @@ class WireConnection:
     @classmethod
     def open(cls, client: Client) -> WireConnection:
         """To the first of the client's addresses that answers."""
-        connected, address = _connect(client)
+        protection = security(client.properties)
+        connected, address = _connect(client, protection)
         try:
             return cls(
                 BlockingConnection(
@@ -40,6 +43,7 @@ class WireConnection:
                     client_id="forebay-cli",
                     timeout_s=_ANSWER_SECONDS,
                     frame_bytes_max=_ANSWER_BYTES_MAX,
+                    new_login=protection.login,
                 )
             )
         except KafkaError as error:
@@ -98,11 +102,11 @@ class BrokerConnections:
             connection.close()
 
 
-def _connect(client: Client) -> tuple[socket.socket, str]:
+def _connect(client: Client, protection: Security) -> tuple[socket.socket, str]:
     for address in client.bootstrap.split(","):
         try:
-            connected = socket.create_connection(split_address(address.strip()), CONNECT_SECONDS)
-        except OSError:
+            connected = connect(*split_address(address.strip()), protection, CONNECT_SECONDS)
+        except KafkaError:
             continue
         return connected, address.strip()
     client.knock()

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Container, Mapping
 
 from forebay.errors import ConfigError
-from forebay.spark.wire import security
+from forebay.transport import security
 
 log = logging.getLogger(__name__)
 
-CONNECTION = security.OPTIONS | {
+CONNECTION = {f"kafka.{name}" for name in security.NAMES} | {
     "kafka.client.id",
     "kafka.request.timeout.ms",
     "kafka.default.api.timeout.ms",
@@ -93,8 +93,6 @@ def lowered(
     for name in given:
         if name in forbidden:
             raise ConfigError(f"option {name} cannot be used here: {forbidden[name]}")
-        if name.startswith("kafka.sasl."):
-            raise ConfigError(f"option {name}: SASL is not supported; use kafka.security.protocol=SSL")
         if name not in known and name not in TUNING and name not in without_effect:
             raise ConfigError(f"option {name} is not known; docs/spark.md lists what there is")
     unused = sorted(name for name in given if name not in known)

@@ -6,17 +6,29 @@ fetched is copied once, out of the kernel, before it is decoded.
 
 from __future__ import annotations
 
+import math
 import socket
+import time
+from collections.abc import Callable
 from typing import Any, Self
 
-from forebay.errors import ErrorCode, KafkaError, ProtocolError
+from forebay.errors import ErrorCode, KafkaError, ProtocolError, known_code
 from forebay.wire.fields import Request
 from forebay.wire.messages.api_versions import ApiVersionsRequest
+from forebay.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from forebay.wire.messages.sasl_handshake import SaslHandshakeRequest
 from forebay.wire.parts import FileRange, join
+from forebay.wire.sasl.client import Login
 from forebay.wire.session import LENGTH_BYTES, Session
 
 FRAME_BYTES_MAX = 1 << 30
 BUFFER_BYTES_MIN = 1 << 16
+_RENEW_AFTER = 0.5
+"""A login is renewed after this share of its lifetime, when no answer is awaited."""
+
+
+def no_login() -> None:
+    """For listeners where nobody logs in."""
 
 
 class BlockingConnection:
@@ -35,14 +47,51 @@ class BlockingConnection:
         client_id: str,
         timeout_s: float,
         frame_bytes_max: int = FRAME_BYTES_MAX,
+        new_login: Callable[[], Login | None] = no_login,
     ) -> None:
-        """Takes a connected socket over, and asks which versions the broker serves."""
+        """Takes a connected socket over, asks which versions the broker serves, and logs in."""
         self.address = address
         self._timeout_s = timeout_s
         self._buffer = bytearray(BUFFER_BYTES_MIN)
         self._socket: socket.socket | None = connected
         self._session = Session(address, client_id=client_id, response_bytes_max=frame_bytes_max)
+        self._new_login = new_login
+        self._renew_at = math.inf
         self.ask(ApiVersionsRequest())
+        self._log_in()
+
+    def _log_in(self) -> None:
+        """Where that is needed. Raises KafkaError SASL_AUTHENTICATION_FAILED or NETWORK_EXCEPTION."""
+        login = self._new_login()
+        self._renew_at = math.inf
+        if login is None:
+            return
+        began = time.monotonic()
+        try:
+            lifetime_s = self._take_steps(login)
+        except BaseException:
+            self.close()
+            raise
+        if lifetime_s:
+            self._renew_at = began + _RENEW_AFTER * lifetime_s
+
+    def _take_steps(self, login: Login) -> float:
+        """How long the login is good for, in seconds; 0 for ever."""
+        chosen = self.ask(SaslHandshakeRequest(mechanism=login.mechanism))
+        if chosen.error_code:
+            offered = f", only {', '.join(chosen.mechanisms)}" if chosen.mechanisms else ""
+            raise self._refused(chosen.error_code, f"it does not take {login.mechanism}{offered}")
+        message: bytes | None = login.first()
+        while message is not None:
+            answer = self.ask(SaslAuthenticateRequest(auth_bytes=message))
+            if answer.error_code:
+                raise self._refused(answer.error_code, answer.error_message or "the login failed")
+            message = login.step(bytes(answer.auth_bytes))
+        lifetime_s: float = answer.session_lifetime_ms / 1000
+        return lifetime_s
+
+    def _refused(self, code: int, message: str) -> KafkaError:
+        return KafkaError(known_code(code), f"the broker at {self.address}: {message}")
 
     def __enter__(self) -> Self:
         return self
@@ -77,6 +126,8 @@ class BlockingConnection:
 
     def post(self, request: Request, limit: int | None = None) -> None:
         """Send a request in the highest version that both sides know, or in `limit` if that is lower."""
+        if time.monotonic() >= self._renew_at and not self.unanswered:
+            self._log_in()
         _, parts = self._session.send(request, self.version(type(request), limit))
         try:
             for part in parts:

@@ -19,7 +19,7 @@ from forebay.spark.source.options import (
     include_headers,
     stream_options,
 )
-from forebay.spark.wire.security import security
+from forebay.transport.security import security
 
 WRITE = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 LEAST = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}
@@ -134,7 +134,7 @@ def test_what_workers_are_told() -> None:
         ({"kafka.enable.auto.commit": "true"}, "commitOffsets"),
         ({"kafka.key.deserializer": "x"}, "kafka.key.deserializer"),
         ({"fetchOffset.numRetries": "3"}, "kafka.default.api.timeout.ms"),
-        ({"kafka.sasl.mechanism": "PLAIN"}, "kafka.sasl.mechanism"),
+        ({"kafka.sasl.login.class": "x"}, "kafka.sasl.login.class"),
         ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers"),
         ({"subscribe": " , "}, "subscribe"),
         ({"subscribePattern": ".*"}, "subscribe and subscribePattern"),
@@ -185,23 +185,25 @@ def test_one_way_of_naming_topics_is_needed() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"kafka.security.protocol": "SASL_SSL"},
+        {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "GSSAPI"},
         {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.type": "JKS"},
     ],
 )
 def test_security_that_cannot_be_had_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="not supported"):
-        security(options)
+        security(options, "kafka.")
 
 
 def test_a_private_key_is_not_shown() -> None:
-    given = security({"kafka.security.protocol": "ssl", "kafka.ssl.key.password": "hush"})
+    given = security({"kafka.security.protocol": "ssl", "kafka.ssl.key.password": "hush"}, "kafka.")
     assert given.protocol == "SSL"
     assert "hush" not in repr(given)
 
 
 def test_a_certificate_that_is_missing_is_named() -> None:
-    given = security({"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/nowhere.pem"})
+    given = security(
+        {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/nowhere.pem"}, "kafka."
+    )
     with pytest.raises(ConfigError, match=r"kafka\.ssl"):
         given.context()
 

@@ -17,7 +17,7 @@ from forebay.wire.sasl.scram import BY_NAME
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.wire_client import WireClient
 
-PASSWORDS = {"ada": "ada's pässword", "bob": "b,=\\"}
+PASSWORDS = {"ada": "ada's pässword", "bob": "b,=;#c"}
 BROKER_PASSWORD = "broker-secret"
 ALL_MECHANISMS = "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN"
 

@@ -21,7 +21,7 @@ from typing import Any, Final, Self, TypeVar
 
 from forebay.errors import ConfigError, ErrorCode, KafkaError
 from forebay.spark.wire.broker_connection import BrokerConnection
-from forebay.spark.wire.security import security
+from forebay.transport.security import security
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
 from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -34,6 +34,8 @@ TRANSACTION: Final = 1
 """Kinds of coordinator."""
 
 POOL_CLUSTERS_MAX = 16
+KAFKA: Final = "kafka."
+"""What stands in front of the settings of Kafka's clients, as everywhere in Spark."""
 
 _BACKOFF_MAX_S = 1.0
 _UNKNOWN_TOPIC_S = 3.0
@@ -82,7 +84,7 @@ class Cluster:
         self.bootstrap = bootstrap
         self.timing = timing(options)
         self._addresses = _addresses(bootstrap)
-        self._security = security(options)
+        self._security = security(options, KAFKA)
         self._client_id = options.get("kafka.client.id", "forebay-spark")
         self._connections: dict[tuple[tuple[str, int], bool], BrokerConnection] = {}
         self._nodes: dict[int, tuple[str, int]] = {}
@@ -301,7 +303,7 @@ class _Pool:
         self._clusters: OrderedDict[tuple[Any, ...], Cluster] = OrderedDict()
 
     def get(self, bootstrap: str, options: Mapping[str, str]) -> Cluster:
-        key = (bootstrap, security(options), timing(options), options.get("kafka.client.id"))
+        key = (bootstrap, security(options, KAFKA), timing(options), options.get("kafka.client.id"))
         if key not in self._clusters:
             self._clusters[key] = Cluster(bootstrap, options)
         self._clusters.move_to_end(key)
