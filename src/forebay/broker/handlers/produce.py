@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from functools import partial
 
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.produce.next_leaders import with_next_leaders
 from forebay.broker.produce.request import AppendRequest
 from forebay.broker.produce.service import ProduceService
 from forebay.broker.produce.transactional_request import TransactionalRequest
@@ -22,15 +24,17 @@ from forebay.wire.messages.produce import (
 def handle(service: ProduceService, context: RequestContext, request: ProduceRequest) -> Reply | None:
     service.metrics.produce_requests += 1
     context.connection.produces = True
-    version = context.api_version
+    version, encode = context.api_version, partial(_response, service, context)
     if request.transactional_id is None or request.acks == 0:
-        return AppendRequest(service, context, request, _response, version=version).start()
-    return TransactionalRequest(service, context, request, _response, version=version).start()
+        return AppendRequest(service, context, request, encode, version=version).start()
+    return TransactionalRequest(service, context, request, encode, version=version).start()
 
 
-def _response(request: ProduceRequest, results: Iterable[Appended]) -> ProduceResponse:
+def _response(
+    service: ProduceService, context: RequestContext, request: ProduceRequest, results: Sequence[Appended]
+) -> ProduceResponse:
     left = iter(results)
-    return ProduceResponse(
+    response = ProduceResponse(
         responses=[
             TopicProduceResponse(
                 name=topic.name,
@@ -40,6 +44,9 @@ def _response(request: ProduceRequest, results: Iterable[Appended]) -> ProduceRe
             for topic in request.topic_data
         ]
     )
+    if any(result.error_code for result in results):
+        return with_next_leaders(service, response, context.connection.listener.name)
+    return response
 
 
 def _partition_response(result: Appended) -> PartitionProduceResponse:

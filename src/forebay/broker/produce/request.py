@@ -12,7 +12,7 @@ that is led here, else at its leader (`handovers.py`). The answer names the part
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -55,7 +55,7 @@ FORMAT_V2_FROM = 3
 ZSTD_FROM = 7
 _ACKS = (ACKS_ALL, 0, 1)
 
-Encode: TypeAlias = Callable[[ProduceRequest, Iterable[Appended]], Response]
+Encode: TypeAlias = Callable[[ProduceRequest, Sequence[Appended]], Response]
 """Makes the response of a request, from the result of each of its partitions in their order."""
 
 

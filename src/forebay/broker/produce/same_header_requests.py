@@ -20,6 +20,7 @@ from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
+from forebay.broker.produce.next_leaders import with_next_leaders
 from forebay.broker.produce.service import ProduceService
 from forebay.broker.produce.write_cycle import ACKS_ALL, NUMBERS, Appended, Unacknowledged
 from forebay.core.cluster.topics import INTERNAL_TOPICS
@@ -52,12 +53,14 @@ class RepeatedProduce:
         "_flexible",
         "_head",
         "_index_at",
+        "_listener",
         "_metrics",
         "_now_ms",
         "_numbers_at",
         "_partitions",
         "_prefix",
         "_response",
+        "_service",
         "_sync_on_ack",
         "_tail",
         "_timeout_ms",
@@ -69,13 +72,15 @@ class RepeatedProduce:
     def __init__(
         self,
         service: ProduceService,
-        version: int,
+        context: RequestContext,
         request: ProduceRequest,
         head: bytes,
         prefix: bytes,
         tail: bytes,
     ) -> None:
-        topic = request.topic_data[0]
+        version, topic = context.api_version, request.topic_data[0]
+        self._service = service
+        self._listener = context.connection.listener.name
         self._topic = (topic.name, topic.topic_id)
         self._now_ms = service.now_ms
         self._write_cycle = service.write_cycle
@@ -175,7 +180,7 @@ class RepeatedProduce:
         )
         name, topic_id = self._topic
         topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[refused])
-        return ProduceResponse(responses=[topic])
+        return with_next_leaders(self._service, ProduceResponse(responses=[topic]), self._listener)
 
 
 class _LateResponse:
@@ -228,7 +233,7 @@ def remember(
     topic, image = request.topic_data[0], service.metadata.image
     name = image.topic_names.get(topic.topic_id, topic.name)
     if name in image.topics and name not in INTERNAL_TOPICS:
-        connection.memo = RepeatedProduce(service, context.api_version, request, head, prefix, tail)
+        connection.memo = RepeatedProduce(service, context, request, head, prefix, tail)
 
 
 def _uvarint_bytes(value: int) -> int:
