@@ -9,8 +9,9 @@ import pytest
 
 from forebay.cli.client import Client
 from forebay.cli.pipeline.commands import pipeline
-from forebay.cli.pipeline.run import Engine
+from forebay.cli.pipeline.run import Engine, print_summaries
 from forebay.cli.pipeline.steps_file import load, steps_of
+from forebay.spark.pipelines import Summary
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.forebay_command import forebay
 from support.spark.archives import make_archive
@@ -191,3 +192,12 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
         engine = declared.engine(told, given)
         assert (engine.master, engine.conf) == ("local[3]", {"spark.x": "2", "spark.y": "true"})
         assert declared.client(told, client).bootstrap == "b:2"
+
+
+def test_summaries_are_for_people_or_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = Summary(title="a replay", facts={"rows": 12345, "partitions kept": True, "speed": 1.5})
+    print_summaries([summary], as_json=False)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["a replay", "rows 12,345", "partitions kept yes", "speed 1.5"]
+    print_summaries([summary], as_json=True)
+    assert '"partitions_kept": true' in capsys.readouterr().out

@@ -25,7 +25,7 @@ def test_the_guide_does_what_it_says(
 ) -> None:
     """In the session of the tests; `session` finds it. Addresses and paths are those of this test."""
     bootstrap = fresh_broker.bootstrap
-    make(bootstrap, orders=2, orders_again=2, large_orders=1, small_orders=1)
+    make(bootstrap, orders=2, orders_again=2, large_orders=1, small_orders=1, spent_by_user=1)
     names: dict[str, Any] = {}
     for number, block in enumerate(BLOCKS, 1):
         ours = block.replace("127.0.0.1:9092", bootstrap).replace("/tmp/guide", str(tmp_path))
@@ -33,6 +33,13 @@ def test_the_guide_does_what_it_says(
     assert names["spark"] is spark
     assert [one.value for one in contents(bootstrap, "large-orders")] == [
         b'{"user":"ann","country":"de","amount":120}'
+    ]
+    spark.streams.removeListener(names["listener"])
+    names["listener"].close()
+    spent = [(one.key, one.value) for one in contents(bootstrap, "spent-by-user")]
+    assert sorted(spent) == [
+        (b"ann", b'{"user":"ann","sum(amount)":165}'),
+        (b"bob", b'{"user":"bob","sum(amount)":80}'),
     ]
     small = sorted(one.value or b"" for one in contents(bootstrap, "small-orders"))
     assert small == [b'{"country":"de","amount":45}', b'{"country":"fr","amount":80}']

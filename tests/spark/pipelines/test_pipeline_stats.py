@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.spark.pipelines import Brokers, PipelineError, Stats, archive_stats, topic_stats, write_report
+from forebay.spark.pipelines.report import size_bins
+from forebay.spark.pipelines.stats import SizeStats
 from support.brokers.broker_process import BrokerProcess
 from support.spark.archives import MINUTE_US, SIX_US, Message, make_archive
 from support.spark.topics import NINE_MS, Sent, make, send
@@ -131,3 +133,10 @@ def test_a_report_without_keys(stats: Stats, tmp_path: Path) -> None:
     write_report(replace(stats, top_keys=(), keys=0), str(tmp_path / "report.png"))
     with pytest.raises(PipelineError, match=r"end its name with \.png or \.html"):
         write_report(stats, str(tmp_path / "report.pdf"))
+
+
+def test_sizes_without_a_message_are_bins_too() -> None:
+    sizes = [
+        SizeStats(bytes_from=start, bytes_until=2 * start or 1, messages=3, bytes=9) for start in (0, 4, 16)
+    ]
+    assert size_bins(sizes) == [(0, 3), (1, 0), (2, 0), (4, 3), (8, 0), (16, 3)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import time
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from forebay.client import Admin
-from forebay.spark.source.stream_reader import BACKLOG_KEY
+from forebay.spark.metrics import PrometheusListener, distances, offsets_behind
 from support.brokers.broker_process import BrokerProcess
 from support.clients.wire_client import WireClient
 from support.spark.reading import add, make_topic, value
@@ -55,12 +56,26 @@ def catch_up(query: StreamingQuery) -> None:
     query.processAllAvailable()
 
 
+def wait_for_page(listener: PrometheusListener, line: str) -> str:
+    """What Prometheus gets, when it says so."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        with urllib.request.urlopen(f"http://127.0.0.1:{listener.port}/metrics", timeout=30) as answer:
+            page: str = answer.read().decode()
+        if line in page:
+            return page
+        assert time.monotonic() < deadline, page
+        time.sleep(0.1)
+
+
 def test_a_running_stream_sees_new_records_and_new_partitions(
     spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     make_topic(broker.bootstrap, topic, 30, 10)
     copy = Copy(spark, broker, topic, tmp_path)
     group = f"{topic}-group"
+    listener = PrometheusListener(port=0)
+    spark.streams.addListener(listener)
     query = copy.start({"processingTime": "0 seconds"}, maxOffsetsPerTrigger=25, **{"kafka.group.id": group})
     try:
         catch_up(query)
@@ -69,14 +84,22 @@ def test_a_running_stream_sees_new_records_and_new_partitions(
             add(client, topic, 2, 5)
             catch_up(query)
             assert admin.committed(group) == {(topic, 0): 30, (topic, 1): 10, (topic, 2): 5}
+        page = wait_for_page(
+            listener, f'forebay_spark_offsets_behind_latest_max{{query="{query.id}",source="0"}} 0'
+        )
+        assert f'forebay_spark_batch_id{{query="{query.id}"}}' in page
         backlogs = [
-            json.loads(progress.sources[0].latestOffset)[BACKLOG_KEY]
+            sum(distances(progress.sources[0].endOffset, progress.sources[0].latestOffset))
             for progress in query.recentProgress
             if progress.numInputRows
         ]
+        first = next(progress for progress in query.recentProgress if progress.numInputRows)
     finally:
         query.stop()
+        spark.streams.removeListener(listener)
+        listener.close()
     assert backlogs == [16, 0, 0]
+    assert offsets_behind(first["sources"][0]) == (4, 12, 8.0)
     everything = [value(p, n) for p, count in enumerate((30, 10, 5)) for n in range(count)]
     assert copy.values() == sorted(everything)
 

@@ -15,7 +15,6 @@ from forebay.client import Admin, Consumer
 from forebay.errors import ConfigError, KafkaError
 from forebay.spark.source.offset_ranges import IDS_KEY
 from forebay.spark.source.partition_reader import DataLoss
-from forebay.spark.source.stream_reader import BACKLOG_KEY
 from support.brokers.broker_process import BrokerProcess, StartBroker
 from support.clients.wire_client import WireClient, create
 from support.spark.reading import (
@@ -75,11 +74,11 @@ def test_a_batch_has_an_upper_limit(broker: BrokerProcess, topic: str) -> None:
     assert reader.getDefaultReadLimit() == ReadMaxRows(20)
     found, end = micro_batch(reader, reader.initialOffset())
     assert (len(found), end) == (20, {topic: {"0": 15, "1": 5}})
-    assert reader.reportLatestOffset() == {topic: {"0": 30, "1": 10}, BACKLOG_KEY: 20}
+    assert reader.reportLatestOffset() == {topic: {"0": 30, "1": 10}}
     # Spark asks for everything when the trigger says so, and that wins.
     found, end = micro_batch(reader, end, ReadAllAvailable())
     assert (len(found), end) == (20, {topic: {"0": 30, "1": 10}})
-    assert reader.reportLatestOffset() == {topic: {"0": 30, "1": 10}, BACKLOG_KEY: 0}
+    assert reader.reportLatestOffset() == {topic: {"0": 30, "1": 10}}
 
 
 def test_a_batch_waits_for_enough_rows_but_not_for_ever(broker: BrokerProcess, topic: str) -> None:

@@ -200,10 +200,16 @@ def replay(
 )
 @click.option(
     "--mode",
-    type=click.Choice(("append", "complete")),
+    type=click.Choice(("append", "complete", "update")),
     default="append",
     show_default=True,
-    help="Which rows of an aggregate are written: each when it is final, or all at every change.",
+    help="Which rows of an aggregate are written: each when it is final, all at every change, or those that"
+    " have changed.",
+)
+@click.option(
+    "--dead-letters",
+    metavar="TOPIC",
+    help="Where values go that do not fit their schema, with the reason. [default: they are rows of nulls]",
 )
 @click.option(
     "--start",
@@ -226,6 +232,7 @@ def sql(
     watermarks: list[tuple[str, str]],
     key: str | None,
     mode: str,
+    dead_letters: str | None,
     start: str,
     once: bool,
     every: str | None,
@@ -255,6 +262,7 @@ def sql(
             trigger=pipelines.Trigger(once=once, every_ms=every_ms),
             start=start,
             checkpoint=checkpoint,
+            dead_letters=dead_letters,
         )
 
     def begin(spark: SparkSession, brokers: Brokers) -> Job:

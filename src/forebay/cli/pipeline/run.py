@@ -220,7 +220,8 @@ class _Run:
 def _teller(job: Job) -> Callable[[Progress], None]:
     def tell(progress: Progress) -> None:
         backlog = "" if progress.backlog is None else f", {progress.backlog:,} to go"
-        rows = f"{progress.rows:,} rows, {progress.rows_per_s:,.0f}/s"
+        written = "" if progress.rows_out is None else f", {progress.rows_out:,} written"
+        rows = f"{progress.rows:,} rows{written}, {progress.rows_per_s:,.0f}/s"
         _tell(f"{job.title}: batch {progress.batch}, {rows}{backlog}")
 
     return tell
@@ -245,7 +246,13 @@ def print_summaries(summaries: Sequence[Summary], as_json: bool) -> None:
         click.echo(summary.title)
         width = max(map(len, summary.facts), default=0)
         for name, value in summary.facts.items():
-            click.echo(f"  {name.ljust(width)}  {f'{value:,}' if isinstance(value, int) else value}")
+            click.echo(f"  {name.ljust(width)}  {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _json_names(facts: Mapping[str, Any]) -> dict[str, Any]:

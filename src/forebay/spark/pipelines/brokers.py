@@ -67,8 +67,11 @@ class Brokers:
 
     def write_stream(self, rows: DataFrame, topic: str, **options: str) -> DataStreamWriter:
         """Each row once, for readers of what is committed."""
-        given = {"kafka.bootstrap.servers": self.bootstrap, **self.options, "topic": topic, **options}
-        return rows.writeStream.format(SOURCE).options(**{"delivery": "exactly-once", **given})
+        given = {"delivery": "exactly-once", **self.writing(topic), **options}
+        return rows.writeStream.format(SOURCE).options(**given)
+
+    def writing(self, topic: str) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.bootstrap, **self.options, "topic": topic}
 
     def _reading(self, topic: str) -> dict[str, str]:
         """Only what is committed, unlike Spark's default: a pipeline has no use for what never happened."""

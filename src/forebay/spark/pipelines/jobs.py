@@ -7,23 +7,24 @@ That is what makes all of them restartable in the same way.
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
 
 from forebay.errors import ForebayError
-from forebay.spark.source.stream_reader import BACKLOG_KEY
+from forebay.spark.metrics import distances
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 POLL_SECONDS = 1
+WRITTEN, ROWS = "forebay_written", "rows"
+"""What counts the rows that a query yields, under Spark's observed metrics."""
 _CAUSE = re.compile(r"^(?:forebay|pyspark)\.[\w.]*?(\w+(?:Error|Exception|Topic)): (.+)$", re.MULTILINE)
 
 
@@ -56,6 +57,8 @@ class Progress:
     rows_per_s: float
     backlog: int | None
     """Offsets that are still to be read; None when the source does not say."""
+    rows_out: int | None = None
+    """Rows that were written, where they are others than those that were read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,7 @@ class Job:
 
     `facts` adds what the pipeline itself has counted to the summary; `closed` is called once when the query
     is over, with whether it came to its end by itself. `nothing_left` tells that of a query without a batch.
+    `letters` are jobs beside it that write its dead letters: it ends when they have ended too.
     """
 
     def __init__(
@@ -80,24 +84,29 @@ class Job:
         ends: bool,
         closed: Callable[[bool], None] = lambda _finished: None,
         nothing_left: Callable[[], bool] = lambda: True,
+        letters: Sequence[Job] = (),
     ) -> None:
         self.title = title
         self.query = query
         self._facts = facts
         self._closed: Callable[[bool], None] | None = closed
         self._nothing_left = nothing_left
+        self._letters = letters
         self.ends = ends
         """Whether it comes to an end by itself."""
         self._started_s = time.monotonic()
         self._last_batch = -1
         self._batches = 0
         self._rows = 0
+        self._rows_out: int | None = None
 
     def wait(self, report: Callable[[Progress], None] = lambda _progress: None) -> Summary:
         """Until the query ends; PipelineError when it failed."""
         while self.advance(report):
             with contextlib.suppress(StreamingQueryException):  # `advance` raises it
                 self.query.awaitTermination(POLL_SECONDS)
+        for job in self._letters:
+            job.wait()
         self._close(finished=self._came_to_its_end())
         return self.summary()
 
@@ -110,6 +119,8 @@ class Job:
         """Report the batches since the last call; False when the query has ended."""
         active = self.query.isActive
         self._count(report)
+        for job in self._letters:
+            job.advance()
         error = self.query.exception()
         if error is not None:
             self._close(finished=False)
@@ -117,6 +128,8 @@ class Job:
         return bool(active)
 
     def stop(self) -> None:
+        for job in self._letters:
+            job.stop()
         self.query.stop()
         self._count(lambda _progress: None)  # a batch may have ended since the last call
         self._close(finished=False)
@@ -128,6 +141,8 @@ class Job:
                 self._last_batch = progress.batch
                 self._batches += 1
                 self._rows += progress.rows
+                if progress.rows_out is not None:
+                    self._rows_out = (self._rows_out or 0) + progress.rows_out
                 report(progress)
 
     def _close(self, *, finished: bool) -> None:
@@ -137,8 +152,19 @@ class Job:
 
     def summary(self) -> Summary:
         seconds = time.monotonic() - self._started_s
-        counted = {"rows": self._rows, "batches": self._batches, "seconds": round(seconds, 1)}
-        return Summary(title=self.title, facts={**counted, **self._facts()})
+        written = {} if self._rows_out is None else {"rows written": self._rows_out}
+        counted = {
+            "rows": self._rows,
+            **written,
+            "batches": self._batches,
+            "seconds": round(seconds, 1),
+        }
+        letters = {"dead letters": sum(job.rows_out for job in self._letters)} if self._letters else {}
+        return Summary(title=self.title, facts={**counted, **letters, **self._facts()})
+
+    @property
+    def rows_out(self) -> int:
+        return self._rows_out or 0
 
 
 def explain(error: BaseException) -> str:
@@ -157,29 +183,15 @@ def _progress(told: Any) -> Progress:
         rows=int(told["numInputRows"]),
         rows_per_s=float(rate) if rate == rate else 0.0,
         backlog=_backlog(told["sources"]),
+        rows_out=_rows_out(told),
     )
 
 
 def _backlog(sources: Any) -> int | None:
-    distances = [
-        _distance(_loaded(source["endOffset"]), _loaded(source["latestOffset"])) for source in sources
-    ]
-    known = [distance for distance in distances if distance is not None]
+    known = [distance for one in sources for distance in distances(one["endOffset"], one["latestOffset"])]
     return sum(known) if known else None
 
 
-def _loaded(offset: Any) -> Any:
-    return json.loads(offset) if isinstance(offset, str) else offset
-
-
-def _distance(end: Any, latest: Any) -> int | None:
-    """Offsets are numbers in a tree of topics and partitions; what is new in the tree begins at 0."""
-    if isinstance(latest, dict) and BACKLOG_KEY in latest:
-        return int(latest[BACKLOG_KEY])
-    if isinstance(latest, dict):
-        ends = end if isinstance(end, dict) else {}
-        below = [_distance(ends.get(name, 0), value) for name, value in latest.items()]
-        return sum(distance for distance in below if distance is not None)
-    if isinstance(latest, int) and isinstance(end, int):
-        return max(0, latest - end)
-    return None
+def _rows_out(told: Any) -> int | None:
+    found = (told.get("observedMetrics") or {}).get(WRITTEN)
+    return None if found is None else int(found[ROWS])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.spark.pipelines.extras import require
 from forebay.spark.pipelines.jobs import PipelineError
-from forebay.spark.pipelines.stats import Stats
+from forebay.spark.pipelines.stats import SizeStats, Stats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 SUFFIXES = (".png", ".html")
 _INK, _FAINT, _GRID = "#1f2933", "#7b8794", "#e4e7eb"
 _BLUE, _DEEP, _AMBER, _RED = "#3e7cb1", "#1d4e79", "#e0a030", "#c8553d"
+_PARTITIONS = (_DEEP, _AMBER, "#4f8a5b", _RED, "#6c5b9c", _BLUE, "#8a6d3b", "#2b8a8a")
+"""Neighbours in a bar have different colours."""
 _KEYS_SHOWN = 12
 _KEY_CHARACTERS = 22
 
@@ -125,11 +127,22 @@ def _draw_partitions(axes: Axes, stats: Stats) -> None:
 
 def _draw_sizes(axes: Axes, stats: Stats) -> None:
     _style(axes, "Messages per size")
-    labels = [_size(found.bytes_from) for found in stats.sizes]
-    axes.bar(range(len(labels)), [found.messages for found in stats.sizes], color=_BLUE, width=0.92)
+    sizes = size_bins(stats.sizes)
+    labels = [_size(start) for start, _ in sizes]
+    axes.bar(range(len(labels)), [messages for _, messages in sizes], color=_BLUE, width=0.92)
     every = -(-len(labels) // 8)
     axes.set_xticks(range(0, len(labels), every), labels[::every])
     axes.set_xlabel("key and value, from this size to its double", fontsize=9, color=_FAINT)
+
+
+def size_bins(sizes: Sequence[SizeStats]) -> list[tuple[int, int]]:
+    """Where each size begins, and its messages; those without a message that lie between others too."""
+    bins: list[tuple[int, int]] = []
+    for found in sizes:
+        while bins and (following := 2 * bins[-1][0] or 1) < found.bytes_from:
+            bins.append((following, 0))
+        bins.append((found.bytes_from, found.messages))
+    return bins
 
 
 def _draw_bytes(axes: Axes, stats: Stats) -> None:
@@ -137,7 +150,7 @@ def _draw_bytes(axes: Axes, stats: Stats) -> None:
     left = 0.0
     for at, found in enumerate(stats.partitions):
         width = found.bytes / max(1, stats.bytes)
-        shade = (_DEEP, _BLUE)[at % 2]
+        shade = _PARTITIONS[at % len(_PARTITIONS)]
         axes.barh([0], [width], left=left, color=shade, height=0.5, edgecolor="white", linewidth=0.8)
         if width > 0.045:
             axes.text(
@@ -148,6 +161,10 @@ def _draw_bytes(axes: Axes, stats: Stats) -> None:
                 va="center",
                 color="white",
                 fontsize=8,
+            )
+        elif width > 0.014:
+            axes.text(
+                left + width / 2, 0, str(found.partition), ha="center", va="center", color="white", fontsize=7
             )
         left += width
     axes.set_xlim(0, 1)

@@ -40,6 +40,7 @@ from forebay.spark.worker import freeze_loaded_objects
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+QUERY_ID = "sql.streaming.queryId"
 SPECULATION = "spark.speculation"
 PRODUCERS_MAX = 8
 PRODUCER_IDLE_S_MAX = 600.0
@@ -75,26 +76,37 @@ def plan(schema: StructType, options: Mapping[str, str], overwrite: bool) -> Sin
 class TopicWriter(DataSourceArrowWriter):
     def __init__(self, schema: StructType, options: Mapping[str, str], overwrite: bool) -> None:
         self._plan = plan(schema, options, overwrite)
-        if self._plan.options.stream_id is not None:
-            raise ConfigError("streamId is for streams: a batch write is named by jobId")
+        chosen = self._plan.options
+        if chosen.stream_id is not None and (chosen.batch_id is None or chosen.job_id is not None):
+            raise ConfigError(
+                "streamId is for streams: a batch write is named by jobId, and one in foreachBatch by"
+                " streamId and batchId"
+            )
         self._run = uuid.uuid4().hex[:RUN_CHARACTERS]
-        self._name = self._plan.options.job_id or uuid.uuid4().hex
+        self._is_named = chosen.job_id is not None or chosen.stream_id is not None
+        self._name = chosen.job_id or chosen.stream_id or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if not self._plan.options.exactly_once:
             return write_at_least_once(self._plan, iterator)
-        return write_exactly_once(self._plan, self._name, self._run, 0, iterator)
+        batch_id = self._plan.options.batch_id
+        if batch_id is None:
+            return write_exactly_once(self._plan, self._name, self._run, 0, iterator)
+        return write_exactly_once(
+            self._plan, self._name, self._run, batch_id, iterator, stream_property(QUERY_ID)
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if not self._plan.options.exactly_once:
             return
-        unnamed = self._plan.options.job_id is None
         try:
-            exactly_once.commit(self._plan.cluster(), prepared(messages), forget_name=unnamed)
+            exactly_once.commit(self._plan.cluster(), prepared(messages), forget_name=not self._is_named)
         except ForebayError as error:
+            if self._plan.options.batch_id is not None:
+                raise  # Spark repeats the batch
             # Whether it was decided may be open; only a repetition under the same name can know.
             raise ForebayError(f"{error}; to repeat the write, add the option jobId={self._name}") from error
-        if not unnamed:
+        if self._plan.options.job_id is not None:
             finished_jobs.keep(self._plan.cluster(), self._name)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -104,7 +116,7 @@ class TopicWriter(DataSourceArrowWriter):
         decided = exactly_once.abort(cluster, told)
         if len(told) < len(messages):
             exactly_once.abort_untold(cluster, self._run)
-        if self._plan.options.job_id is None and not decided:
+        if not self._is_named and not decided:
             exactly_once.forget(cluster, self._name)
 
 
@@ -137,6 +149,14 @@ def task_context() -> TaskContext:
     context = TaskContext.get()
     assert context is not None, "Spark writes in tasks"
     return context
+
+
+def stream_property(name: str) -> str:
+    """What Spark tells the tasks of a stream."""
+    value = task_context().getLocalProperty(name)
+    if not value:
+        raise ForebayError(f"Spark did not say its {name}: is this a stream, and PySpark 4.1 or later?")
+    return str(value)
 
 
 # -- at least once ------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The options and columns of a write: those of Spark's Kafka sink, and what Forebay adds to them.
 
 Checked when the query is planned, so that a mistake is an error on the driver, with the name of the option
-or of the column, before a row has moved. `delivery`, `jobId` and `streamId` are ours, and so is the column
-`timestamp`, which keeps the time of a record that is copied or replayed.
+or of the column, before a row has moved. `delivery`, `jobId`, `streamId` and `batchId` are ours, and so is
+the column `timestamp`, which keeps the time of a record that is copied or replayed.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _SINK = {
     "delivery",
     "jobid",
     "streamid",
+    "batchid",
     "kafka.bootstrap.servers",
     "kafka.acks",
     "kafka.enable.idempotence",
@@ -70,6 +71,8 @@ class WriteOptions:
     exactly_once: bool = False
     job_id: str | None = None
     stream_id: str | None = None
+    batch_id: int | None = None
+    """Of the stream's micro-batch, for a batch write that is one of its batches (foreachBatch)."""
     limits: Limits = field(default_factory=Limits)
     transaction_timeout_ms: int | None = None
     """None: as `id_prefixes.timeout_ms` says."""
@@ -104,6 +107,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         exactly_once=_exactly_once(given),
         job_id=_name(given, "jobId"),
         stream_id=_name(given, "streamId"),
+        batch_id=_batch_id(given),
         limits=_limits(given),
         transaction_timeout_ms=_transaction_timeout(given),
     )
@@ -132,6 +136,19 @@ def _name(given: Mapping[str, str], option: str) -> str | None:
     if not 0 < len(name) <= _NAME_CHARACTERS_MAX or not name.isprintable():
         raise ConfigError(f"{option}={name!r}: give 1 to {_NAME_CHARACTERS_MAX} printable characters")
     return name
+
+
+def _batch_id(given: Mapping[str, str]) -> int | None:
+    text = given.get("batchid")
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit():
+        raise ConfigError(f"batchId={text}: give the number that foreachBatch gives")
+    if "streamid" not in given:
+        raise ConfigError(
+            "batchId needs streamId: a name for what a stream writes, another one for each write"
+        )
+    return int(text)
 
 
 def _limits(given: Mapping[str, str]) -> Limits:

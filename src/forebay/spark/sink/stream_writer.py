@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from forebay.errors import ConfigError, ForebayError
+from forebay.errors import ConfigError
 from forebay.spark.sink.batch_writer import (
+    QUERY_ID,
     plan,
     prepared,
-    task_context,
+    stream_property,
     write_at_least_once,
     write_exactly_once,
 )
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 BATCH_ID = "streaming.sql.batchId"
-QUERY_ID = "sql.streaming.queryId"
 RUN_ID = "spark.jobGroup.id"
 CHECKPOINT = "checkpointlocation"
 LOCAL_DIRS = "SPARK_LOCAL_DIRS"
@@ -46,15 +46,15 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         # In complete mode Spark asks to overwrite: a topic gets the whole result again, after the last one.
         self._plan = plan(schema, options, overwrite=False)
-        if self._plan.options.job_id is not None:
-            raise ConfigError("jobId is for batch writes: a stream is named by streamId")
+        if self._plan.options.job_id is not None or self._plan.options.batch_id is not None:
+            raise ConfigError("jobId and batchId are for batch writes: a stream is named by streamId")
         self._mark = _mark(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if not self._plan.options.exactly_once:
             return write_at_least_once(self._plan, iterator)
-        query, run = _property(QUERY_ID), _property(RUN_ID).replace("-", "")[:RUN_CHARACTERS]
-        batch_id, stream = int(_property(BATCH_ID)), self._plan.options.stream_id
+        query, run = stream_property(QUERY_ID), stream_property(RUN_ID).replace("-", "")[:RUN_CHARACTERS]
+        batch_id, stream = int(stream_property(BATCH_ID)), self._plan.options.stream_id
         if stream is None:
             return write_exactly_once(self._plan, query, run + self._mark, batch_id, iterator)
         return write_exactly_once(self._plan, stream, run + self._mark, batch_id, iterator, query)
@@ -83,10 +83,3 @@ def _mark(options: Mapping[str, str]) -> str:
     if not application or not checkpoint:
         return ""
     return sha256(f"{application}\n{checkpoint}".encode()).hexdigest()[:RUN_CHARACTERS]
-
-
-def _property(name: str) -> str:
-    value = task_context().getLocalProperty(name)
-    if not value:
-        raise ForebayError(f"Spark did not say its {name}: delivery=exactly-once needs PySpark 4.1 or later")
-    return str(value)

@@ -71,9 +71,6 @@ else:
 
 log = logging.getLogger(__name__)
 
-BACKLOG_KEY = "backlog:rows"
-"""Beside the topics in the reported offset; the colon keeps it apart from every topic's name."""
-
 COMMIT_S_MAX = 5.0
 """How long a trigger is held up by a coordinator that does not answer."""
 
@@ -90,7 +87,6 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ids: dict[str, str] = {}
         """Of the topics, when their ends were looked up last."""
         self._latest: Offsets = {}
-        self._planned: Offsets = {}
         self._committed: Offsets = {}
         self._last_trigger_s: float | None = None
 
@@ -120,14 +116,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self._of_same_topics(from_json(start), ids_in(start), self._ids)
         # What is gone has no lag that anyone could watch.
         self._finished({at: offset for at, offset in begin.items() if at in self._latest})
-        self._planned = self._admitted(self._with_new(begin, self._latest), self._latest, limit)
-        return to_json(self._planned, self._ids)
+        return to_json(self._admitted(self._with_new(begin, self._latest), self._latest, limit), self._ids)
 
     def reportLatestOffset(self) -> Json | None:
-        """What the query's progress shows: the latest offsets, and how many of them no batch has yet."""
-        if not self._latest:
-            return None
-        return to_json(self._latest) | {BACKLOG_KEY: backlog(self._planned, self._latest)}
+        """What the query's progress shows, in the form that tools know from Spark's Kafka source."""
+        return to_json(self._latest) if self._latest else None
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         options = self._options

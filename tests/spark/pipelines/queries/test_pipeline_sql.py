@@ -35,7 +35,16 @@ USER = {
 
 @pytest.fixture(scope="module")
 def brokers(broker: BrokerProcess) -> Brokers:
-    make(broker.bootstrap, sql_orders=2, sql_totals=2, sql_joined=1, sql_users=1, sql_empty=1)
+    make(
+        broker.bootstrap,
+        sql_orders=2,
+        sql_totals=2,
+        sql_updates=2,
+        sql_updated=1,
+        sql_joined=1,
+        sql_users=1,
+        sql_empty=1,
+    )
     return Brokers(bootstrap=broker.bootstrap)
 
 
@@ -70,6 +79,29 @@ def test_windows_over_restarts_with_an_inferred_schema(
 
     with pytest.raises(PipelineError, match="is the checkpoint of another query"):
         sql(spark, brokers, TOTALS.replace("sum", "max"), "sql-totals", settings)
+
+
+def test_changed_rows_in_update_mode(spark: SparkSession, brokers: Brokers, tmp_path: Path) -> None:
+    """What the next batch does not change is not written again, and no watermark is needed."""
+    query = "SELECT country, sum(amount) AS total FROM stream('sql-updates') GROUP BY country"
+    settings = SqlSettings(
+        schemas={"sql-updates": "country STRING, amount INT"},
+        key="country",
+        mode="update",
+        trigger=ONCE,
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+    batches = ([order(1, "de", 1), order(2, "fr", 2)], [order(3, "de", 4)])
+    for orders in batches:
+        send(brokers.bootstrap, "sql-updates", orders)
+        facts = sql(spark, brokers, query, "sql-updated", settings).wait().facts
+        assert (facts["rows"], facts["rows written"]) == (len(orders), len(orders))
+    found = [(one.key, json.loads(one.value or b"")) for one in contents(brokers.bootstrap, "sql-updated")]
+    assert sorted(found[:2], key=str) == [
+        (b"de", {"country": "de", "total": 1}),
+        (b"fr", {"country": "fr", "total": 2}),
+    ]
+    assert found[2:] == [(b"de", {"country": "de", "total": 5})]
 
 
 def test_a_join_of_json_and_avro(spark: SparkSession, brokers: Brokers, tmp_path: Path) -> None:

@@ -19,19 +19,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forebay.spark.pipelines.brokers import Brokers
-from forebay.spark.pipelines.jobs import Job, PipelineError, Trigger, explain
+from forebay.spark.pipelines.jobs import ROWS, WRITTEN, Job, PipelineError, Trigger, explain
 from forebay.spark.pipelines.lake import Lake
 from forebay.spark.pipelines.queries import values
 from forebay.spark.pipelines.queries.sql_text import StreamCall, rewrite
 from forebay.spark.pipelines.queries.values import ValueFormat
+from forebay.spark.update_mode import MESSAGE_COLUMNS, in_update_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 CHECKPOINTS = "forebay-checkpoints"
-MODES = ("append", "complete")
-"""Not update: Spark refuses it for every sink that is written in Python."""
-MESSAGE_COLUMNS = frozenset({"key", "value", "headers", "partition", "timestamp"})
+APPEND, COMPLETE, UPDATE = MODES = ("append", "complete", "update")
 _SAVED = "forebay-query.json"
 _HINTS = {
     "UNRESOLVED_COLUMN": (
@@ -40,7 +39,7 @@ _HINTS = {
     ),
     "without watermark": (
         "group by a window and say how late messages may be, stream('TOPIC', watermark => '1 minute'),"
-        " or write the whole result again at every change with --mode complete"
+        " or write changed rows with --mode update, or the whole result at every change with --mode complete"
     ),
 }
 """What helps, by a part of what Spark says."""
@@ -59,6 +58,8 @@ class SqlSettings:
     trigger: Trigger = field(default_factory=Trigger)
     start: str = "earliest"
     checkpoint: str | None = None
+    dead_letters: str | None = None
+    """A topic for the values that do not fit their schema; they are rows of nulls unless it is given."""
 
 
 def sql(
@@ -75,13 +76,41 @@ def sql(
         for call in calls:
             stream = _view(spark, brokers, call, formats[call.topic], settings)
             stream.createOrReplaceTempView(call.view)
-        writer = brokers.write_stream(messages(spark.sql(text), settings.key), to)
-        writer = writer.queryName(f"sql to {to}").outputMode(settings.mode)
+        results = _counted(messages(spark.sql(text), settings.key))
+        if settings.mode == UPDATE:
+            writer = in_update_mode(results, brokers.writing(to))
+        else:
+            writer = brokers.write_stream(results, to).outputMode(settings.mode)
+        writer = writer.queryName(f"sql to {to}")
         started = settings.trigger.apply(writer.option("checkpointLocation", checkpoint)).start()
+        letters = _letters(spark, brokers, formats, settings, checkpoint)
     except PySparkException as error:
         raise PipelineError(f"the query cannot be run: {explain(error)}{_hint(error)}") from None
     facts = {"topic": to, "checkpoint": checkpoint}
-    return Job(f"query to {to}", started, lambda: facts, ends=settings.trigger.once)
+    return Job(f"query to {to}", started, lambda: facts, ends=settings.trigger.once, letters=letters)
+
+
+def _letters(
+    spark: SparkSession,
+    brokers: Brokers,
+    formats: Mapping[str, ValueFormat],
+    settings: SqlSettings,
+    checkpoint: str,
+) -> list[Job]:
+    """For each topic a stream of its own that writes what does not fit, exactly once."""
+    if settings.dead_letters is None:
+        return []
+    jobs = []
+    for topic, format in formats.items():
+        rows = brokers.read_stream(spark, topic, startingOffsets=settings.start, includeHeaders="true")
+        found = values.misfits(rows, format)
+        if found is not None:
+            writer = brokers.write_stream(_counted(found), settings.dead_letters)
+            writer = writer.queryName(f"dead letters of {topic}")
+            writer = writer.option("checkpointLocation", f"{checkpoint}/dead-letters/{topic}")
+            query = settings.trigger.apply(writer).start()
+            jobs.append(Job(f"dead letters of {topic}", query, ends=settings.trigger.once))
+    return jobs
 
 
 def _hint(error: BaseException) -> str:
@@ -98,6 +127,10 @@ def check(brokers: Brokers, query: str, to: str, settings: SqlSettings) -> tuple
         values.value_format(*_given_format(call, settings))
         _watermark(call, settings)
     brokers.partitions(to)
+    if settings.dead_letters is not None:
+        if settings.dead_letters in (to, *(call.topic for call in calls)):
+            raise PipelineError("dead letters need a topic that the query neither reads nor writes")
+        brokers.partitions(settings.dead_letters)
     return text, calls
 
 
@@ -157,6 +190,8 @@ def _view(
 ) -> DataFrame:
     stream = brokers.read_stream(spark, call.topic, startingOffsets=settings.start)
     decoded = values.decode(stream, format)
+    if settings.dead_letters is not None and values.CORRUPT in decoded.columns:
+        decoded = decoded.where(f"{values.CORRUPT} IS NULL")
     watermark = _watermark(call, settings)
     return decoded if watermark is None else decoded.withWatermark(*watermark)
 
@@ -185,6 +220,13 @@ def messages(result: DataFrame, key: str | None) -> DataFrame:
     columns = [F.col(f"`{name}`") for name in result.columns]
     value = F.to_json(F.struct(*columns), {"ignoreNullFields": "false"}).alias("value")
     return result.select(*_key(result, key), value)
+
+
+def _counted(results: DataFrame) -> DataFrame:
+    """The same, with the number of rows in the query's progress."""
+    from pyspark.sql import functions as F
+
+    return results.observe(WRITTEN, F.count(F.lit(1)).alias(ROWS))
 
 
 def _key(result: DataFrame, key: str | None) -> list[Column]:

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forebay.spark.dead_letters import dead_letters
 from forebay.spark.pipelines.brokers import Brokers
 from forebay.spark.pipelines.jobs import PipelineError
 from forebay.spark.pipelines.queries import avro_values
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 JSON, TEXT, AVRO, CONFLUENT_AVRO = FORMATS = ("json", "text", "avro", "confluent-avro")
 CORRUPT = "_corrupt_record"
+_FIELDS, _REASON = "_forebay_fields", "_forebay_reason"
 SAMPLE_RECORDS = 1000
 SAMPLE_BYTES = 16 << 20
 META = {
@@ -86,12 +88,36 @@ def decode(rows: DataFrame, values: ValueFormat) -> DataFrame:
     return avro_values.decode(rows.selectExpr("value", *_meta()), values.schema, framed=framed)
 
 
+def misfits(rows: DataFrame, values: ValueFormat) -> DataFrame | None:
+    """Dead letters of the values that do not fit; None for text, which always does."""
+    from pyspark.sql import functions as F
+
+    if values.format == TEXT:
+        return None
+    if values.format == JSON:
+        found = rows.withColumn(_FIELDS, _json_fields(values.schema)).where(
+            f"{_FIELDS}.{CORRUPT} IS NOT NULL"
+        )
+        return dead_letters(found, f"the value is no JSON of the schema {values.schema}")
+    # The decoder takes the column value away.
+    kept = rows.withColumn(_FIELDS, F.struct(*rows.columns)).select("value", _FIELDS)
+    decoded = avro_values.decode(kept, values.schema, framed=values.format == CONFLUENT_AVRO)
+    found = decoded.where(f"{CORRUPT} IS NOT NULL").select(f"{_FIELDS}.*", F.col(CORRUPT).alias(_REASON))
+    return dead_letters(found, F.concat(F.lit("the value is no Avro of its schema: "), F.col(_REASON)))
+
+
 def _from_json(rows: DataFrame, schema: str) -> DataFrame:
     from pyspark.sql import functions as F
 
+    fields = _json_fields(schema).alias("fields")
+    return rows.select(fields, *map(F.expr, _meta())).select("fields.*", *META)
+
+
+def _json_fields(schema: str) -> Column:
+    from pyspark.sql import functions as F
+
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    fields = F.from_json(F.col("value").cast("string"), f"{schema}, {CORRUPT} STRING", options)
-    return rows.select(fields.alias("fields"), *map(F.expr, _meta())).select("fields.*", *META)
+    return F.from_json(F.col("value").cast("string"), f"{schema}, {CORRUPT} STRING", options)
 
 
 def _meta() -> list[str]:

@@ -1,0 +1,90 @@
+"""Values that do not fit their schema: in a topic of their own, once, as `forebay dead-letter` knows them."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import fastavro
+import pytest
+
+from forebay.errors import ConfigError
+from forebay.spark.dead_letters import dead_letters
+from forebay.spark.pipelines import ONCE, Brokers, PipelineError, SqlSettings, sql
+from forebay.spark.pipelines.brokers import NoTopic
+from forebay.spark.pipelines.queries.values import AVRO, ValueFormat, misfits
+from support.brokers.broker_process import BrokerProcess
+from support.brokers.forebay_command import forebay
+from support.spark.topics import NINE_MS, Sent, contents, make, send
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(300)  # Spark shares its cores with whatever else runs
+
+QUERY = "SELECT id AS key, id * 2 AS twice FROM stream('dl-orders')"
+HEADERS = (("trace", b"7"),)
+GOOD = [Sent(b'{"id": 1}', b"a"), Sent(b'{"id": 2}', b"b"), Sent(None, b"deleted")]
+BAD = [Sent(b"no json", b"c", headers=HEADERS), Sent(b'{"id": "many"}', None)]
+
+
+@pytest.fixture(scope="module")
+def brokers(broker: BrokerProcess) -> Brokers:
+    make(broker.bootstrap, dl_orders=1, dl_twice=1, dl_letters=1, dl_avro=1)
+    return Brokers(bootstrap=broker.bootstrap)
+
+
+def settings(checkpoint: Path, letters: str = "dl-letters") -> SqlSettings:
+    return SqlSettings(
+        schemas={"dl-orders": "id INT"}, trigger=ONCE, checkpoint=str(checkpoint), dead_letters=letters
+    )
+
+
+def test_what_does_not_fit_is_a_dead_letter_and_the_rest_is_not(
+    spark: SparkSession, brokers: Brokers, tmp_path: Path
+) -> None:
+    bootstrap = brokers.bootstrap
+    send(bootstrap, "dl-orders", [GOOD[0], BAD[0], GOOD[1]])
+    first = sql(spark, brokers, QUERY, "dl-twice", settings(tmp_path)).wait().facts
+    send(bootstrap, "dl-orders", [BAD[1], GOOD[2]])
+    second = sql(spark, brokers, QUERY, "dl-twice", settings(tmp_path)).wait().facts
+    assert [facts["dead letters"] for facts in (first, second)] == [1, 1]
+    assert first["rows written"] == 2
+
+    written = [json.loads(one.value or b"") for one in contents(bootstrap, "dl-twice")]
+    assert [one["twice"] for one in written] == [2, 4, None]
+    letters = contents(bootstrap, "dl-letters")
+    assert [(one.key, one.value, one.timestamp_ms) for one in letters] == [
+        (bad.key, bad.value, NINE_MS) for bad in BAD
+    ]
+    assert letters[0].headers[:1] == HEADERS
+    listed = forebay("dead-letter", "list", "dl-letters", "--json", bootstrap=bootstrap)
+    assert listed.code == 0, listed.err
+    for place in ("dl-orders", "the value is no JSON of the schema id INT"):
+        assert listed.out.count(place) >= 2, listed.out
+
+
+def test_avro_that_does_not_fit(spark: SparkSession, brokers: Brokers) -> None:
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(buffer, fastavro.parse_schema(schema), {"id": 5})
+    send(brokers.bootstrap, "dl-avro", [Sent(buffer.getvalue()), Sent(b"", b"empty", headers=HEADERS)])
+    rows = brokers.read(spark, "dl-avro", includeHeaders="true")
+    letters = misfits(rows, ValueFormat(format=AVRO, schema=json.dumps(schema)))
+    assert letters is not None
+    (letter,) = letters.collect()
+    about = {header.key: bytes(header.value) for header in letter.headers}
+    assert (bytes(letter.key), about["trace"], about["__dlq.errors.offset"]) == (b"empty", b"7", b"1")
+    assert about["__dlq.errors.message"].startswith(b"the value is no Avro of its schema: EOFError")
+
+
+def test_where_dead_letters_cannot_go(spark: SparkSession, brokers: Brokers, tmp_path: Path) -> None:
+    for letters in ("dl-orders", "dl-twice"):
+        with pytest.raises(PipelineError, match="a topic that the query neither reads nor writes"):
+            sql(spark, brokers, QUERY, "dl-twice", settings(tmp_path, letters))
+    with pytest.raises(NoTopic, match="there is no topic dl-nowhere"):
+        sql(spark, brokers, QUERY, "dl-twice", settings(tmp_path, "dl-nowhere"))
+    with pytest.raises(ConfigError, match="topic, partition, offset is missing"):
+        dead_letters(spark.createDataFrame([(b"", b"")], "key BINARY, value BINARY"), "why")
