@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -14,10 +15,12 @@ from forebay.spark.source.offset_ranges import (
     OffsetRange,
     Offsets,
     Position,
+    RangeGroup,
     TopicPartition,
     backlog,
     from_json,
     ids_in,
+    joined,
     limited,
     made_anew,
     parse_offsets,
@@ -103,3 +106,18 @@ def test_large_ranges_are_cut_first() -> None:
         OffsetRange(A0, 1, 2),
         OffsetRange(A0, 2, 3),
     ]
+
+
+@given(st.lists(st.integers(1, 10_000), max_size=80), st.integers(1, 40), st.integers(0, 3000))
+def test_many_small_ranges_share_tasks(counts: list[int], more_than: int, records_min: int) -> None:
+    ranges = ranges_of(counts)
+    tasks = joined(ranges, more_than=more_than, records_min=records_min)
+    groups = [task.ranges if isinstance(task, RangeGroup) else (task,) for task in tasks]
+    assert [found for group in groups for found in group] == ranges, "each once, in order"
+    if len(ranges) <= more_than or not records_min:
+        assert len(tasks) == len(ranges)
+        return
+    wanted = max(records_min, -(-sum(counts) // more_than))
+    sizes_ = [sum(found.size for found in group) for group in groups]
+    assert all(size <= wanted or len(group) == 1 for size, group in zip(sizes_, groups, strict=True))
+    assert all(one + other > wanted for one, other in pairwise(sizes_)), "neighbours would fit into one"

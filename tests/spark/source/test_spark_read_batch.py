@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -82,6 +83,34 @@ def test_columns_headers_nulls_and_tasks(spark: SparkSession, broker: BrokerProc
     assert [(row.value and bytes(row.value), row.task) for row in rows] == [(b"first", 0), (None, 1)]
     assert [(header.key, header.value) for header in rows[0].headers] == [("a", b"1"), ("b", None)]
     assert rows[1].headers is None
+
+
+def test_many_small_partitions_are_few_tasks(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    """200 partitions, one of them large, and topics by a pattern; as a table and as a stream."""
+    make_topic(broker.bootstrap, f"{topic}-wide", 3000, *[2] * 199)
+    for n in range(3):
+        make_topic(broker.bootstrap, f"{topic}-{n}", 1)
+    options: dict[str, Any] = {
+        "kafka.bootstrap.servers": broker.bootstrap,
+        "startingOffsets": "earliest",
+        "subscribePattern": f"{topic}-.*",
+    }
+    rows = spark.read.format("forebay").options(**options).load()
+    assert rows.count() == 3000 + 398 + 3
+    assert rows.rdd.getNumPartitions() == 3, "those before the large partition, that one, and those after it"
+    for more in ({"minPartitions": 40}, {"minRecordsPerPartition": 0}):
+        assert spark.read.format("forebay").options(**options, **more).load().rdd.getNumPartitions() == 203
+
+    counted: list[tuple[int, int]] = []
+    stream = spark.readStream.format("forebay").options(**options, maxRecordsPerPartition=1500).load()
+    query = stream.writeStream.foreachBatch(
+        lambda batch, _id: counted.append((batch.rdd.getNumPartitions(), batch.count()))
+    )
+    query = query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    query.start().awaitTermination()
+    assert counted == [(4, 3401)], "the large partition is cut into two"
 
 
 def test_an_empty_topic_from_sql(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:

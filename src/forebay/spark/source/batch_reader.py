@@ -19,9 +19,9 @@ from forebay.spark.source.offset_lookup import (
     resolve,
     starting_offsets,
 )
-from forebay.spark.source.offset_ranges import LATEST, OffsetRange, Offsets, TopicPartition, split
+from forebay.spark.source.offset_ranges import LATEST, OffsetRange, Offsets, TopicPartition
 from forebay.spark.source.options import ReadOptions
-from forebay.spark.source.partition_reader import Reading, data_loss
+from forebay.spark.source.partition_reader import Reading, data_loss, tasks_of
 from forebay.spark.wire.connections import Cluster
 
 
@@ -51,9 +51,7 @@ class TopicReader(DataSourceReader):
         self.pushFilters: Any = _PushFilters(self)
 
     def partitions(self) -> Sequence[InputPartition]:
-        options = self._options
-        ranges = split(self._ranges(), tasks_min=options.tasks_min, records_max=options.records_per_task_max)
-        return [InputPartition(wanted) for wanted in ranges]
+        return [InputPartition(task) for task in tasks_of(self._ranges(), self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         wanted = partition.value

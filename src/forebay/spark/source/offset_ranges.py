@@ -177,6 +177,32 @@ def split(ranges: Iterable[OffsetRange], *, tasks_min: int, records_max: int) ->
     return [part for whole, count in _shares(found, tasks_min) for part in _cut(whole, count)]
 
 
+class RangeGroup(NamedTuple):
+    """Small ranges that one task reads, one after the other."""
+
+    ranges: tuple[OffsetRange, ...]
+
+
+def joined(ranges: list[OffsetRange], *, more_than: int, records_min: int) -> list[OffsetRange | RangeGroup]:
+    """The ranges as tasks: where there are more than so many, small neighbours share one.
+
+    A task then has up to `records_min` records, or more if there are more for `more_than` tasks. Like `split`
+    it knows records, not bytes: a batch that is repeated must be cut in the same way.
+    """
+    if len(ranges) <= more_than or not records_min:
+        return list(ranges)
+    wanted = max(records_min, -(-sum(found.size for found in ranges) // max(1, more_than)))
+    tasks: list[list[OffsetRange]] = [[]]
+    size = 0
+    for found in ranges:
+        if tasks[-1] and size + found.size > wanted:
+            tasks.append([])
+            size = 0
+        tasks[-1].append(found)
+        size += found.size
+    return [task[0] if len(task) == 1 else RangeGroup(tuple(task)) for task in tasks]
+
+
 def _shares(ranges: list[OffsetRange], tasks: int) -> list[tuple[OffsetRange, int]]:
     """How many tasks each range becomes: whichever has the largest ones gets one more until they suffice."""
     counts = [1] * len(ranges)

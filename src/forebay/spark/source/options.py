@@ -25,6 +25,10 @@ from forebay.spark.source.offset_ranges import (
 FETCH_BYTES = 8 << 20
 """What a fetch asks for unless kafka.max.partition.fetch.bytes says otherwise: it bounds worker memory."""
 
+JOINED_TASKS = 32
+"""A batch with more ranges than this reads small ones together."""
+JOINED_RECORDS = 1000
+
 FETCH_BYTES_MAX = 1 << 29
 """More than this does not fit where Arrow and the protocol count bytes."""
 
@@ -44,6 +48,7 @@ _SPELLING = {
         "failOnDataLoss",
         "minPartitions",
         "maxRecordsPerPartition",
+        "minRecordsPerPartition",
         "maxOffsetsPerTrigger",
         "minOffsetsPerTrigger",
         "maxTriggerDelay",
@@ -134,6 +139,8 @@ class ReadOptions:
     """Start at the latest offset where no record is as young as the starting timestamp."""
     tasks_min: int = 0
     records_per_task_max: int = 0
+    records_per_task_min: int = JOINED_RECORDS
+    """Small ranges share a task up to this size, where there are more than JOINED_TASKS of them."""
     admission: Admission = Admission()
     include_headers: bool = False
     commit_group: str = ""
@@ -174,6 +181,7 @@ def _options(given: Mapping[str, str], starting: Position, ending: Position) -> 
         == "latest",
         tasks_min=_count(given, "minpartitions"),
         records_per_task_max=_count(given, "maxrecordsperpartition"),
+        records_per_task_min=_joined_records(given),
         admission=_admission(given),
         include_headers=_boolean(given, "includeheaders", False),
         commit_group=_commit_group(given),
@@ -282,6 +290,18 @@ def _admission(given: Mapping[str, str]) -> Admission:
             rows_max=rows_max, rows_min=rows_min, delay_ms_max=_delay_ms(given["maxtriggerdelay"])
         )
     return Admission(rows_max=rows_max, rows_min=rows_min)
+
+
+def _joined_records(given: Mapping[str, str]) -> int:
+    least, most = given.get("minrecordsperpartition"), _count(given, "maxrecordsperpartition")
+    if least is None:
+        return min(JOINED_RECORDS, most) if most else JOINED_RECORDS
+    wanted = _count(given, "minrecordsperpartition", least=0)
+    if most and wanted > most:
+        raise ConfigError(
+            f"minRecordsPerPartition={wanted} is more than maxRecordsPerPartition={most}: no task has both"
+        )
+    return wanted
 
 
 def _commit_group(given: Mapping[str, str]) -> str:

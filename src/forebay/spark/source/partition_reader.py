@@ -15,7 +15,7 @@ for its replicas, are not lost: they fail the task whatever failOnDataLoss says,
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -23,8 +23,8 @@ import pyarrow as pa
 from forebay.errors import ErrorCode, ForebayError, KafkaError, ProtocolError
 from forebay.spark.source.decode import ALL_ROWS, Decoder, Rows
 from forebay.spark.source.offset_lookup import offsets_at
-from forebay.spark.source.offset_ranges import EARLIEST, LATEST, OffsetRange
-from forebay.spark.source.options import Fetching
+from forebay.spark.source.offset_ranges import EARLIEST, LATEST, OffsetRange, RangeGroup, joined, split
+from forebay.spark.source.options import JOINED_TASKS, Fetching, ReadOptions
 from forebay.spark.source.record_batches import Piece, select
 from forebay.spark.wire.connections import BrokerConnection, Cluster, check
 from forebay.spark.worker import freeze_loaded_objects
@@ -54,6 +54,13 @@ def data_loss(fetching: Fetching, what: str) -> None:
     log.warning("%s; going on, because failOnDataLoss=false", what)
 
 
+def tasks_of(ranges: Iterable[OffsetRange], options: ReadOptions) -> list[OffsetRange | RangeGroup]:
+    """Ranges as tasks: large ones cut, and many small ones joined, as the options say."""
+    found = split(ranges, tasks_min=options.tasks_min, records_max=options.records_per_task_max)
+    tasks = joined(found, more_than=JOINED_TASKS, records_min=options.records_per_task_min)
+    return tasks if len(tasks) >= options.tasks_min else list(found)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """How the tasks of a query read: everything that a worker needs, besides its range."""
@@ -62,8 +69,12 @@ class Reading:
     schema: pa.Schema
     rows: Rows = ALL_ROWS
 
-    def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    def read(self, wanted: OffsetRange | RangeGroup) -> Iterator[pa.RecordBatch]:
         freeze_loaded_objects()
+        for part in wanted.ranges if isinstance(wanted, RangeGroup) else (wanted,):
+            yield from self._read(part)
+
+    def _read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         fetches = _Fetches(self.fetching, wanted)
         decoder = Decoder(self.schema, wanted, self.rows)
         try:

@@ -41,11 +41,10 @@ from forebay.spark.source.offset_ranges import (
     ids_in,
     limited,
     made_anew,
-    split,
     to_json,
 )
 from forebay.spark.source.options import ReadOptions
-from forebay.spark.source.partition_reader import Reading, data_loss
+from forebay.spark.source.partition_reader import Reading, data_loss, tasks_of
 from forebay.spark.wire.connections import Cluster
 
 if TYPE_CHECKING:
@@ -134,8 +133,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         until = self._of_same_topics(until, ids_in(end), now)
         begin = self._with_new(begin, until)
         ranges = [self._range(at, begin[at], until[at]) for at in until]
-        tasks = split(ranges, tasks_min=options.tasks_min, records_max=options.records_per_task_max)
-        return [InputPartition(wanted) for wanted in tasks]
+        return [InputPartition(task) for task in tasks_of(ranges, options)]
 
     def commit(self, end: Json) -> None:
         self._finished(from_json(end))
