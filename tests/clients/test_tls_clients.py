@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -21,6 +23,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from forebay.local.certificates import Authority
+from forebay.local.child_broker import ChildBroker
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.sasl_broker import PASSWORDS, sasl_broker
@@ -244,6 +247,7 @@ def test_clients_without_a_certificate_are_refused(
 ) -> None:
     assert _refused(files.librdkafka(address(broker, "MUTUAL")))
     assert "showed no certificate, and ssl.client.auth=required" in _reasons(caplog)
+    assert broker.on_loop(lambda node: node.metrics.tls_handshakes_failed) > 0
 
 
 @pytest.mark.parametrize(
@@ -345,19 +349,33 @@ def test_new_certificates_are_used_without_a_restart(tmp_path: Path) -> None:
     with local_broker(tmp_path / "data", settings) as broker:
         before = _serial(broker.bootstrap, files)
         files.issue("broker", "127.0.0.1")
-        _until_new(broker, files, before)
+        _until_new(broker.bootstrap, files, before)
         renewed = _serial(broker.bootstrap, files)
         Path(files.broker).write_text("what is no certificate")
         broker.on_loop(lambda node: node.tls.reload())
         assert _serial(broker.bootstrap, files) == renewed  # the old one stays
         files.issue("broker", "127.0.0.1")
         broker.on_loop(lambda node: node.tls.reload())
-        _until_new(broker, files, renewed)
+        _until_new(broker.bootstrap, files, renewed)
 
 
-def _until_new(broker: LocalBroker, files: TlsFiles, old: object) -> None:
+def test_a_broker_reads_its_certificates_again_on_sighup(tmp_path: Path) -> None:
+    files = TlsFiles(tmp_path / "tls")
+    settings = {**files.broker_settings(), "forebay.ssl.reload.interval.ms": "3600000"}
+    broker = ChildBroker()
+    bootstrap = broker.start({**settings, "log.dirs": str(tmp_path / "data")})
+    try:
+        before = _serial(bootstrap, files)
+        files.issue("broker", "127.0.0.1")
+        os.kill(broker.pid, signal.SIGHUP)
+        _until_new(bootstrap, files, before)
+    finally:
+        broker.stop()
+
+
+def _until_new(bootstrap: str, files: TlsFiles, old: object) -> None:
     patience = Patience("a new certificate is shown")
-    while _serial(broker.bootstrap, files) == old:
+    while _serial(bootstrap, files) == old:
         patience.check()
         time.sleep(0.02)
 

@@ -52,5 +52,5 @@ class Foundations:
         self.workers = WorkerThreads(self.loop, ports.executor(_UPKEEP_THREADS, "forebay-keep"))
         self.read_pool = ports.executor(_READING_THREADS, "forebay-read")
         self.lease = HeldLease()
-        self.tls = TlsEndpoints(config.tls, self.workers, self.loop)
+        self.tls = TlsEndpoints(config.tls, self.metrics, self.workers, self.loop)
         self.dialing = PeerDialing(self.settings, ports.network, self.tls, ports.entropy)

@@ -121,12 +121,14 @@ class Server:
             return Connection(stream, self, listener, handle)
         secured = endpoint.accept(stream)
         connection = Connection(secured, self, listener, handle)
-        if not listener.protocol.is_sasl:
-            secured.on_secured = partial(self._identify, connection, endpoint, secured)
+        secured.on_secured = partial(self._secured, connection, endpoint, secured)
         return connection
 
-    def _identify(self, connection: Connection, endpoint: TlsEndpoint, secured: TlsStream) -> None:
-        """A client is who its certificate names."""
+    def _secured(self, connection: Connection, endpoint: TlsEndpoint, secured: TlsStream) -> None:
+        """Where no login says who a client is, its certificate does."""
+        self._metrics.tls_handshakes += 1
+        if connection.listener.protocol.is_sasl:
+            return
         user = endpoint.user(secured)
         if user is None:
             connection.close()

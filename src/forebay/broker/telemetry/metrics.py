@@ -28,6 +28,8 @@ class Metrics:
     connections_idle_closed: int = _counter("forebay_connections_idle_closed_total")
     requests_malformed: int = _counter("forebay_requests_malformed_total")
     requests_unserved: int = _counter("forebay_requests_unserved_total")
+    tls_handshakes: int = _counter("forebay_tls_handshakes_total")
+    tls_handshakes_failed: int = _counter("forebay_tls_handshakes_failed_total")
     logins: int = _counter("forebay_logins_total")
     logins_failed: int = _counter("forebay_logins_failed_total")
     logins_timed_out: int = _counter("forebay_logins_timed_out_total")

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from forebay.broker.ports import Stream
+from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.tls.contexts import client_context, server_context
 from forebay.broker.tls.handshakes import HandshakeTurns
 from forebay.broker.tls.stream import PIECE_BYTES, NotTls, TlsStream
@@ -29,10 +30,13 @@ _NOT_TLS = (
 
 
 class TlsEndpoint:
-    def __init__(self, listener: str, config: TlsConfig, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, listener: str, config: TlsConfig, metrics: Metrics, loop: asyncio.AbstractEventLoop
+    ) -> None:
         """Reads files; raises ConfigError that says what is wrong with them."""
         self._listener = listener
         self._config = config
+        self._metrics = metrics
         self._loop = loop
         self._turns = HandshakeTurns(loop, config.handshakes_per_turn)
         self._scratch = memoryview(bytearray(PIECE_BYTES))
@@ -105,6 +109,7 @@ class TlsEndpoint:
         return user
 
     def _tell(self, host: str, error: Exception) -> None:
+        self._metrics.tls_handshakes_failed += 1
         reason = _NOT_TLS if isinstance(error, NotTls) else describe(error)
         now = self._loop.time()
         if self._told.get((host, reason), -_TOLD_AGAIN_S) > now - _TOLD_AGAIN_S:

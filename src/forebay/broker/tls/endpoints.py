@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 
+from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.tls.endpoint import TlsEndpoint
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.config import TlsConfig
@@ -13,10 +14,16 @@ from forebay.config import TlsConfig
 
 class TlsEndpoints:
     def __init__(
-        self, configs: Mapping[str, TlsConfig], workers: WorkerThreads, loop: asyncio.AbstractEventLoop
+        self,
+        configs: Mapping[str, TlsConfig],
+        metrics: Metrics,
+        workers: WorkerThreads,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         """Reads files; raises ConfigError that says what is wrong with them."""
-        self._by_listener = {name: TlsEndpoint(name, config, loop) for name, config in configs.items()}
+        self._by_listener = {
+            name: TlsEndpoint(name, config, metrics, loop) for name, config in configs.items()
+        }
         self._interval_s = min((each.reload_interval_ms for each in configs.values()), default=0) / 1000
         self._workers = workers
         self._wanted = asyncio.Event()
