@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -124,6 +124,9 @@ class BenchCluster(ABC):
         first = {number: part.replicas[0] for number, part in self._partitions(topic).items()}
         wait_until(lambda: self.leaders(topic) == first, f"the first replicas of {topic} to lead")
 
+    def controller(self) -> int:
+        return int(self._admin.list_topics(timeout=READY_S_MAX).controller_id)
+
     def leaders(self, topic: str) -> dict[int, int]:
         """The leader of each partition."""
         return {number: part.leader for number, part in self._partitions(topic).items()}
@@ -143,11 +146,12 @@ class BenchCluster(ABC):
 class ForebayCluster(BenchCluster):
     name = "Forebay"
 
-    def __init__(self, scratch: Path, name: str) -> None:
+    def __init__(self, scratch: Path, name: str, settings: Mapping[str, object] | None = None) -> None:
         self._scratch, self._label = scratch, name
+        self._settings = {**SETTINGS, **(settings or {})}
 
     def _prepare(self) -> None:
-        self._cluster = Cluster(BROKERS, settings=SETTINGS, data_dir=self._scratch / self._label)
+        self._cluster = Cluster(BROKERS, settings=self._settings, data_dir=self._scratch / self._label)
 
     def _open(self) -> None:
         self._cluster.open()

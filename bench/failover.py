@@ -19,13 +19,15 @@ from typing import Any, Self
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message, Producer, TopicPartition
 
 from bench.cluster import LEASE_TTL_S, LIBRARY, ForebayCluster, wait_until
+from bench.coordinated import Coordinated
 from bench.report import Figure
 from bench.server import BenchError
 from bench.suite import Suite
 
 PARTITION_COUNTS = (10, 100, 1000)
-KILL_MARGIN_S = 2.0
-STOP_S_MAX = 1.0
+ROLE_PARTITIONS = 100
+KILL_S_MAX = 1.0
+STOP_S_MAX = 0.3
 IDLE_PARTITIONS = 1000
 IDLE_SETTLE_S = 5.0
 IDLE_S = 10.0
@@ -33,6 +35,13 @@ IDLE_PERCENT_MAX = 2.0
 MESSAGES_PER_S = 500
 LEAD_IN_S = 1.0
 VICTIM = 1
+GROUPS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+ONE_COORDINATOR_EACH = {
+    "offsets.topic.num.partitions": 1,
+    "transaction.state.log.num.partitions": 1,
+    # The same broker is killed more often in a minute than is usual.
+    "forebay.failover.verdicts.per.minute": 60,
+}
 _names = (f"failover-{number}" for number in itertools.count())
 
 
@@ -137,56 +146,74 @@ def _age_s(message: Message) -> float:
 
 def failover_figures(suite: Suite) -> list[Figure]:
     figures: list[Figure] = []
-    with ForebayCluster(suite.scratch, "failover") as cluster:
+    with ForebayCluster(suite.scratch, "failover", ONE_COORDINATOR_EACH) as cluster:
         for count in PARTITION_COUNTS:
             print(f"  failover with {count:,} partitions", flush=True)
             topic = next(_names)
             cluster.create_topic(topic, count)
             if count == IDLE_PARTITIONS:
                 figures.append(_idle_figure(cluster))
-            figures += _stop_figures(count, _waits(cluster, topic, count, cluster.stop))
-            figures += _kill_figures(count, _waits(cluster, topic, count, cluster.kill))
+            stopped = _waits(cluster, topic, count, VICTIM, cluster.stop)
+            figures += _wait_figures("failover after a controlled stop", count, stopped, STOP_S_MAX)
+            killed = _waits(cluster, topic, count, VICTIM, cluster.kill)
+            figures += _wait_figures("failover after a kill", count, killed, KILL_S_MAX)
+            if count == ROLE_PARTITIONS:
+                figures += role_figures(cluster, topic, count)
             cluster.delete_topic(topic)
     return sorted(figures, key=lambda figure: figure.group)
 
 
-def _waits(cluster: ForebayCluster, topic: str, count: int, end: Callable[[int], None]) -> Waits:
+def role_figures(cluster: ForebayCluster, topic: str, count: int) -> list[Figure]:
+    """The same when the broker that is killed has another part to play, too."""
+    figures: list[Figure] = []
+    own = next(_names)
+    cluster.create_topic(own, 1)
+    with Coordinated(cluster.bootstrap_servers, own) as coordinated:
+        roles: dict[str, Callable[[], int]] = {
+            "the controller": cluster.controller,
+            "the group's coordinator": lambda: cluster.leaders(GROUPS)[0],
+            "the transaction's coordinator": lambda: cluster.leaders(TRANSACTIONS)[0],
+        }
+        for role, find in roles.items():
+            print(f"  failover of {role}", flush=True)
+            for each in (own, GROUPS, TRANSACTIONS):
+                cluster.wait_until_in_sync(each, 1)
+            coordinated.begin_anew()
+            waits = _waits(cluster, topic, count, find(), cluster.kill)
+            group = f"failover after a kill of {role}, {count:,} partitions"
+            figures += _wait_figures(group, count, waits, KILL_S_MAX)
+            figures += [
+                _seconds(group, "commit of offsets", coordinated.offsets_s_max, KILL_S_MAX),
+                _seconds(group, "transaction of one message", coordinated.transaction_s_max, KILL_S_MAX),
+                _errors(group, "commits and transactions, errors shown", coordinated.errors),
+            ]
+    return figures
+
+
+def _waits(cluster: ForebayCluster, topic: str, count: int, victim: int, end: Callable[[int], None]) -> Waits:
     """What clients notice when the broker ends that leads a third of the partitions."""
-    led = [number for number, leader in cluster.leaders(topic).items() if leader == VICTIM]
+    led = [number for number, leader in cluster.leaders(topic).items() if leader == victim]
     with Traffic(cluster.bootstrap_servers, topic, led) as traffic:
         time.sleep(LEAD_IN_S)
-        end(VICTIM)
+        end(victim)
         traffic.burst()
         waits = traffic.settle()
-    cluster.start(VICTIM)
+    cluster.start(victim)
     cluster.wait_until_in_sync(topic, count)
     cluster.elect_preferred(topic, count)
     return waits
 
 
-def _kill_figures(count: int, waits: Waits) -> list[Figure]:
-    bound_s = LEASE_TTL_S + KILL_MARGIN_S
-    group = f"failover after a kill (lease of {LEASE_TTL_S:.0f} s)"
+def _wait_figures(group: str, count: int, waits: Waits, at_most: float) -> list[Figure]:
     return [
-        _seconds(group, f"{count:,} partitions, producer", waits.produce_s, bound_s),
-        _seconds(group, f"{count:,} partitions, consumer", waits.consume_s, bound_s),
+        _seconds(group, f"{count:,} partitions, producer", waits.produce_s, at_most),
+        _seconds(group, f"{count:,} partitions, consumer", waits.consume_s, at_most),
+        _errors(group, f"{count:,} partitions, errors shown", waits.errors),
     ]
 
 
-def _stop_figures(count: int, waits: Waits) -> list[Figure]:
-    group = "failover after a controlled stop"
-    return [
-        _seconds(group, f"{count:,} partitions, producer", waits.produce_s, STOP_S_MAX),
-        _seconds(group, f"{count:,} partitions, consumer", waits.consume_s, STOP_S_MAX),
-        Figure(
-            group=group,
-            name=f"{count:,} partitions, errors shown",
-            value=waits.errors,
-            unit="messages",
-            at_most=0.0,
-            judged="value",
-        ),
-    ]
+def _errors(group: str, name: str, count: int) -> Figure:
+    return Figure(group=group, name=name, value=count, unit="messages", at_most=0.0, judged="value")
 
 
 def _seconds(group: str, name: str, value: float, at_most: float) -> Figure:
