@@ -22,8 +22,8 @@ from forebay.broker.coordinators.producer_ids import ProducerIds
 from forebay.broker.coordinators.share_coordinator import ShareStates
 from forebay.broker.coordinators.transactions import Transactions
 from forebay.broker.delays.service import DelayService
+from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.fetch.offsets_by_time import OffsetsByTime
-from forebay.broker.fetch.service import FetchService
 from forebay.broker.fetch.topic_delays import TopicDelays
 from forebay.broker.handlers import (
     add_offsets_to_txn,
@@ -93,8 +93,8 @@ from forebay.broker.moves.copy_appends import CopyAppends
 from forebay.broker.moves.journal import MoveJournal
 from forebay.broker.net.dispatch import API_VERSIONS_KEY, Endpoint
 from forebay.broker.partition.table import PartitionTable
+from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.same_header_requests import remember
-from forebay.broker.produce.service import ProduceService
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.shares.service import ShareService
 from forebay.broker.views.creation import ViewCreation
@@ -114,8 +114,8 @@ def api_table(
     view_creation: ViewCreation,
     addresses: Addresses,
     peers: Peers,
-    produce: ProduceService,
-    fetch: FetchService,
+    produce: ProduceHost,
+    fetch: FetchHost,
     offsets_by_time: OffsetsByTime,
     topic_delays: TopicDelays,
     delays: DelayService,

@@ -25,14 +25,14 @@ from forebay.broker.composition.replication import Replication
 from forebay.broker.composition.shares import Shares
 from forebay.broker.composition.views import view_filling
 from forebay.broker.fetch.cold_reads import ColdReads
-from forebay.broker.fetch.service import FetchService
+from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.net.descriptors import share_descriptors
 from forebay.broker.net.dispatch import Dispatcher, Endpoint
 from forebay.broker.net.server import Server
 from forebay.broker.produce.ack_expiry import AckExpiry
-from forebay.broker.produce.handovers import Handovers
+from forebay.broker.produce.folded_batches import Handovers
+from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.record_checks import Examiner
-from forebay.broker.produce.service import ProduceService
 from forebay.broker.prometheus.exporter import Exporter
 from forebay.broker.prometheus.gauges import Gauges
 from forebay.broker.upkeep.compaction import Compactor
@@ -231,8 +231,8 @@ class Node:
             loop=self.loop,
         )
 
-    def _produce_service(self) -> ProduceService:
-        return ProduceService(
+    def _produce_service(self) -> ProduceHost:
+        return ProduceHost(
             node_id=self.node_id,
             partitions=self.partitions,
             metadata=self.metadata,
@@ -245,8 +245,8 @@ class Node:
             sync_on_ack=self.config.storage.flush_on_ack,
         )
 
-    def _fetch_service(self) -> FetchService:
-        return FetchService(
+    def _fetch_service(self) -> FetchHost:
+        return FetchHost(
             node_id=self.node_id,
             settings=self._base.settings,
             metadata=self.metadata,

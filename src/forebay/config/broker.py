@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from forebay.config.declared_settings import read_group
 from forebay.config.keys.broker import (
     ALIASES,
     BROKER_KEYS,
@@ -37,7 +38,6 @@ from forebay.config.listeners import (
 )
 from forebay.config.lookup import broker_definition
 from forebay.config.per_listener import ListenerValues, check_listeners_exist
-from forebay.config.settings_group import read_group
 from forebay.config.values import Source, Value
 from forebay.errors import ConfigError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from forebay.config.declared_settings import definitions_of
 from forebay.config.keys.sasl import LISTENER_KEYS
 from forebay.config.keys.tls import TlsConfig
-from forebay.config.settings_group import definitions_of
 from forebay.errors import ConfigError
 
 PREFIX = "listener.name."

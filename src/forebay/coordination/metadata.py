@@ -31,7 +31,7 @@ from forebay.coordination.translate import Writes, changes_of_events, changes_of
 from forebay.core.cluster.image import Change, ClusterImage, PartitionPut
 from forebay.core.cluster.image_text import encode_broker
 from forebay.core.cluster.registration import BrokerRegistration
-from forebay.core.partition.aliases import PRODUCER_IDS_END
+from forebay.core.partition.folds.aliases import PRODUCER_IDS_END
 
 Plan = Callable[[ClusterImage], Sequence[Change]]
 Listener = Callable[[ClusterImage, ClusterImage], None]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import ErrorCode
-from forebay.wire.hashing import partition_for
+from forebay.wire.coordinator_partition import partition_for
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
 from forebay.wire.messages.list_groups import ListGroupsRequest
 from forebay.wire.messages.offset_commit import (

@@ -10,7 +10,7 @@ from typing import Any
 
 from forebay.errors import ErrorCode
 from forebay.wire.batch import build_batch
-from forebay.wire.hashing import partition_for
+from forebay.wire.coordinator_partition import partition_for
 from forebay.wire.messages.describe_groups import DescribeGroupsRequest
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
 from forebay.wire.messages.heartbeat import HeartbeatRequest

@@ -13,7 +13,7 @@ from forebay.broker.produce.transaction_verification import Verdict, Verificatio
 from forebay.core.partition.transaction_verification import Verifications
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import TRANSACTIONAL, EndTxnMarker, read_marker
-from forebay.wire.hashing import partition_for
+from forebay.wire.coordinator_partition import partition_for
 from forebay.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,

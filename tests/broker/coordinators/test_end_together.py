@@ -10,7 +10,7 @@ import pytest
 
 from forebay.errors import ErrorCode
 from forebay.testing import Broker
-from forebay.wire.hashing import partition_for
+from forebay.wire.coordinator_partition import partition_for
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.end_txn import END_TOGETHER, EndTxnRequest, EndTxnResponse, FurtherTxn

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.core.partition.aliases import alias_of
+from forebay.core.partition.folds.aliases import alias_of
 from forebay.errors import ErrorCode
 from forebay.wire.messages.write_txn_markers import (
     WritableTxnMarker,

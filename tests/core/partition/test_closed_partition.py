@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from forebay.core.cluster.topic_folds import GENERATIONS_END
-from forebay.core.partition.aliases import PRODUCER_IDS_END, alias_of, named_by, under_alias
 from forebay.core.partition.batch_rules import AppendPolicy, ClosedPartition, validate
-from forebay.core.partition.closed_partition import (
+from forebay.core.partition.folds.aliases import PRODUCER_IDS_END, alias_of, named_by, under_alias
+from forebay.core.partition.folds.closed_partition import (
     OUT_OF_PLACE,
     PassOn,
     aliased,

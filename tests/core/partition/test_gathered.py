@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.broker.partition.producer_replay import accept_batch
-from forebay.core.partition.aliases import alias_of
+from forebay.core.partition.folds.aliases import alias_of
 from forebay.core.partition.folds.gathered import gathered_from, seeds
 from forebay.core.partition.producer_admission import APPEND, VERIFY, Refused, Repeats, admit
 from forebay.core.partition.producer_table import ProducerTable

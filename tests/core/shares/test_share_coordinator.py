@@ -10,7 +10,7 @@ from forebay.core.shares.coordinator.key import coordinator_key, parse_coordinat
 from forebay.core.shares.coordinator.persisted_state import ShareKey
 from forebay.core.step import RequestInfo, StateRecord
 from forebay.errors import ErrorCode, KafkaError
-from forebay.wire.hashing import partition_for
+from forebay.wire.coordinator_partition import partition_for
 from forebay.wire.messages.write_share_group_state import WriteShareGroupStateRequest, WriteStateData
 from forebay.wire.state.share_state import ShareSnapshotValue, ShareUpdateValue
 from forebay.wire.state.versioned import unpack, version_of

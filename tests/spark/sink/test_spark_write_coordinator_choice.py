@@ -10,7 +10,7 @@ from forebay.spark.sink.transactions.coordinator_choice import StatePartition, s
 from forebay.spark.sink.transactions.participants import Attempt, marked, turn_in
 from forebay.spark.wire.connections import Cluster
 from forebay.testing import Broker
-from forebay.wire.hashing import partition_for
+from forebay.wire.coordinator_partition import partition_for
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 50, 1000])

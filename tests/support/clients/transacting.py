@@ -9,7 +9,7 @@ from typing import Any
 from forebay.clock import SystemClock
 from forebay.errors import ErrorCode
 from forebay.wire.batch import TRANSACTIONAL, build_batch, split
-from forebay.wire.hashing import partition_for
+from forebay.wire.coordinator_partition import partition_for
 from forebay.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from forebay.wire.messages.end_txn import EndTxnRequest

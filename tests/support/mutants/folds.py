@@ -15,9 +15,8 @@ from forebay.broker.produce import request, transaction_verification
 from forebay.broker.upkeep import growing_topics
 from forebay.core.cluster import fewer_partitions
 from forebay.core.cluster.image import TopicPut
-from forebay.core.partition import closed_partition
 from forebay.core.partition.batch_rules import AppendPolicy
-from forebay.core.partition.folds import gathered
+from forebay.core.partition.folds import closed_partition, gathered
 
 
 def forget_the_numbers_of_closed_partitions(patch: pytest.MonkeyPatch) -> None:

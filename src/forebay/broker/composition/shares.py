@@ -10,7 +10,7 @@ from forebay.broker.composition.local_partitions import LocalPartitions
 from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.moves.appends import MoveAppends
 from forebay.broker.moves.live_mover import MoverHost
-from forebay.broker.produce.handovers import Handovers
+from forebay.broker.produce.folded_batches import Handovers
 from forebay.broker.produce.record_checks import Examiner
 from forebay.broker.shares.dead_letter_watch import DeadLetterWatch
 from forebay.broker.shares.dead_letters.source import DeadLetterHost

@@ -29,8 +29,8 @@ from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import NO_LEADER
 from forebay.core.cluster.more_partitions import marker_stops
 from forebay.core.cluster.topic_folds import Stop
-from forebay.core.partition.aliases import PRODUCER_IDS_END, alias_of
-from forebay.core.partition.closed_partition import takes
+from forebay.core.partition.folds.aliases import PRODUCER_IDS_END, alias_of
+from forebay.core.partition.folds.closed_partition import takes
 from forebay.core.topic_partition import TopicPartition
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.batch import EndTxnMarker

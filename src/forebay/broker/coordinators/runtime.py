@@ -34,8 +34,8 @@ from forebay.core.cluster.image import NO_LEADER
 from forebay.core.step import Effect, RequestInfo, Step
 from forebay.errors import ErrorCode, ForebayError, KafkaError
 from forebay.wire.batch import EndTxnMarker
+from forebay.wire.coordinator_partition import partition_for
 from forebay.wire.fields import Request
-from forebay.wire.hashing import partition_for
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from forebay.broker.delays.following import DelayHost, IndexFollower
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged
-from forebay.core.delays.fired import fired_batch, fired_note
+from forebay.core.delays.delivered_batch import fired_batch, fired_note
 from forebay.errors import ErrorCode, KafkaError, StorageError, known_code
 from forebay.wire.batch import read_header
 from forebay.wire.state.delay_notes import Waiting

@@ -23,7 +23,7 @@ from forebay.broker.delays.following import DelayHost, IndexFollower
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.waiting_messages import WaitingMessages
-from forebay.core.delays.patience import Patience
+from forebay.core.delays.backoff import Backoff
 from forebay.errors import ErrorCode, KafkaError
 from forebay.storage.delays.index import IndexState
 from forebay.wire.state.delay_notes import NoMore, Waiting, build_note
@@ -121,7 +121,7 @@ class LiveDelays:
         watch = _Watch(self.wake)
         self._partition.waits[watch] = None
         self._waiting.on_carry = self.wake
-        patience = Patience()
+        backoff = Backoff()
         try:
             while not self._closing.done():
                 began_s = self._host.loop.time()
@@ -129,7 +129,7 @@ class LiveDelays:
                     await self._serve()
                 except Exception as error:
                     self._host.background.failed("following delays", error, partition=str(self._partition))
-                    pause_s = patience.pause_s(self._host.loop.time() - began_s)
+                    pause_s = backoff.pause_s(self._host.loop.time() - began_s)
                     await asyncio.wait((self._closing,), timeout=pause_s)
         finally:
             self._partition.waits.pop(watch, None)

@@ -19,8 +19,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.fetch.partition_reads import NO_RECORDS, Fetch, diverging
-from forebay.broker.fetch.service import FetchService
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.leader_epoch_checks import check_leader_epoch
@@ -50,7 +50,7 @@ class ReplicaFetch(Fetch):
 
     def __init__(
         self,
-        service: FetchService,
+        service: FetchHost,
         request: FetchRequest,
         session: FetchContext,
         listener: str,

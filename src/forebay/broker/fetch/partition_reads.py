@@ -10,7 +10,7 @@ import logging
 from abc import ABC, abstractmethod
 
 from forebay.broker.fetch.cold_reads import Outcomes
-from forebay.broker.fetch.service import FetchService
+from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.partition.partition import Partition
 from forebay.core.cluster.image import NO_LEADER
@@ -51,7 +51,7 @@ class Fetch(ABC):
     )
 
     def __init__(
-        self, service: FetchService, request: FetchRequest, session: FetchContext, listener: str
+        self, service: FetchHost, request: FetchRequest, session: FetchContext, listener: str
     ) -> None:
         """`listener` names what the client came by."""
         self._service = service

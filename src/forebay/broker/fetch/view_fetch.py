@@ -18,7 +18,7 @@ from functools import partial
 
 from forebay.broker.cluster.peers import is_broker
 from forebay.broker.fetch.consumer_fetch import ConsumerFetch, aborted_between
-from forebay.broker.fetch.service import FetchService
+from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.fetch.view_read import ViewRead
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
@@ -55,7 +55,7 @@ class ViewFetch(ConsumerFetch):
 
     def __init__(
         self,
-        service: FetchService,
+        service: FetchHost,
         request: FetchRequest,
         session: FetchContext,
         listener: str,

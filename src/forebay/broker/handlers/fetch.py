@@ -8,8 +8,8 @@ those of followers in `fetch/follower_fetch.py`.
 from __future__ import annotations
 
 from forebay.broker.fetch.consumer_fetch import ConsumerFetch, ViewNamed
+from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.fetch.follower_fetch import ReplicaFetch, replica_id
-from forebay.broker.fetch.service import FetchService
 from forebay.broker.fetch.view_fetch import ViewFetch
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
@@ -19,7 +19,7 @@ from forebay.wire.messages.fetch import FetchRequest, FetchResponse
 TOPIC_IDS_FROM = 13
 
 
-def handle(service: FetchService, context: RequestContext, request: FetchRequest) -> FetchResponse | Reply:
+def handle(service: FetchHost, context: RequestContext, request: FetchRequest) -> FetchResponse | Reply:
     service.metrics.fetch_requests += 1
     by_id = context.api_version >= TOPIC_IDS_FROM
     follower = replica_id(request)

@@ -8,18 +8,18 @@ from forebay.broker.cluster.peers import Peers
 from forebay.broker.handlers.produce import record_errors
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.request import AppendRequest
-from forebay.broker.produce.service import ProduceService
 from forebay.broker.produce.transactional_request import TransactionalRequest
 from forebay.broker.produce.write_cycle import Appended
-from forebay.core.partition.closed_partition import NOTHING_BEFORE, Before, PassOn
+from forebay.core.partition.folds.closed_partition import NOTHING_BEFORE, Before, PassOn
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.folded_produce import FoldedProduceRequest, FoldedProduceResponse
 from forebay.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 
 def handle(
-    service: ProduceService, peers: Peers, context: RequestContext, request: FoldedProduceRequest
+    service: ProduceHost, peers: Peers, context: RequestContext, request: FoldedProduceRequest
 ) -> Reply | FoldedProduceResponse | None:
     try:
         peers.check_sender(context.client_id)

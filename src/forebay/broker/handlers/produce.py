@@ -8,8 +8,8 @@ from functools import partial
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.produce.next_leaders import with_next_leaders
+from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.request import AppendRequest
-from forebay.broker.produce.service import ProduceService
 from forebay.broker.produce.transactional_request import TransactionalRequest
 from forebay.broker.produce.write_cycle import Appended
 from forebay.wire.messages.produce import (
@@ -21,7 +21,7 @@ from forebay.wire.messages.produce import (
 )
 
 
-def handle(service: ProduceService, context: RequestContext, request: ProduceRequest) -> Reply | None:
+def handle(service: ProduceHost, context: RequestContext, request: ProduceRequest) -> Reply | None:
     service.metrics.produce_requests += 1
     context.connection.produces = True
     version, encode = context.api_version, partial(_response, service, context)
@@ -31,7 +31,7 @@ def handle(service: ProduceService, context: RequestContext, request: ProduceReq
 
 
 def _response(
-    service: ProduceService, context: RequestContext, request: ProduceRequest, results: Sequence[Appended]
+    service: ProduceHost, context: RequestContext, request: ProduceRequest, results: Sequence[Appended]
 ) -> ProduceResponse:
     left = iter(results)
     response = ProduceResponse(

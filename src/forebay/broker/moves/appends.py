@@ -13,14 +13,14 @@ from forebay.broker.partition.append_refusals import not_enough_replicas
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.passed_on_batches import PassedOn, append_passed_on, pass_on, pass_on_removed
 from forebay.broker.partition.table import PartitionTable
-from forebay.broker.produce.commits import committed
-from forebay.broker.produce.handovers import Handovers, folded_request
+from forebay.broker.produce.commit_wait import committed
+from forebay.broker.produce.folded_batches import Handovers, folded_request
 from forebay.broker.produce.record_checks import Examiner, Outcome
 from forebay.broker.produce.write_cycle import ACKS_ALL, WriteCycle
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import NO_LEADER
 from forebay.core.partition.batch_rules import AppendPolicy
-from forebay.core.partition.closed_partition import OUT_OF_PLACE, PassOn
+from forebay.core.partition.folds.closed_partition import OUT_OF_PLACE, PassOn
 from forebay.core.partition.record_rules import Examined, Unexamined
 from forebay.errors import ErrorCode, KafkaError, known_code
 from forebay.wire.messages.produce import (

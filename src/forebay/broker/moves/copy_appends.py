@@ -13,7 +13,7 @@ from forebay.broker.cluster.peers import Peers
 from forebay.broker.partition.append_refusals import not_enough_replicas, refusal, require_known_producers
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
-from forebay.broker.produce.commits import committed
+from forebay.broker.produce.commit_wait import committed
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import NO_LEADER

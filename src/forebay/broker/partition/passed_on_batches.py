@@ -10,8 +10,14 @@ from forebay.broker.partition.partition import Partition
 from forebay.config.keys.broker import StorageConfig
 from forebay.core.cluster.image import TopicImage
 from forebay.core.cluster.topic_folds import Stop
-from forebay.core.partition.aliases import named_by, under_alias
-from forebay.core.partition.closed_partition import PassOn, assumed_state, decide_closed, takes, whole_header
+from forebay.core.partition.folds.aliases import named_by, under_alias
+from forebay.core.partition.folds.closed_partition import (
+    PassOn,
+    assumed_state,
+    decide_closed,
+    takes,
+    whole_header,
+)
 from forebay.core.partition.producer_admission import VERIFY, Refused, admit
 from forebay.core.partition.producer_table import ProducerState
 from forebay.core.partition.record_rules import Examined

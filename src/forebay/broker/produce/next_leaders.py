@@ -5,7 +5,7 @@ A client that is told needs no metadata before it sends again: it goes on in the
 
 from __future__ import annotations
 
-from forebay.broker.produce.service import ProduceService
+from forebay.broker.produce.produce_host import ProduceHost
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState
 from forebay.core.cluster.registration import addresses_by
 from forebay.errors import ErrorCode
@@ -19,7 +19,7 @@ from forebay.wire.messages.produce import (
 _LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-def with_next_leaders(service: ProduceService, response: ProduceResponse, listener: str) -> ProduceResponse:
+def with_next_leaders(service: ProduceHost, response: ProduceResponse, listener: str) -> ProduceResponse:
     """The response to a client that came by this listener, with all that this broker knows of other leaders.
 
     A partition that this broker leads, or believes to lead, is left out: its error has another reason.

@@ -6,7 +6,8 @@ read, for the thread that reads them (`record_checks.py`). Such a wait is not pi
 read any further, so that the batches behind it stay behind it.
 
 A batch for a folded partition goes on to the one that takes it, under the alias of its producer: at once if
-that is led here, else at its leader (`handovers.py`). The answer names the partition that the client named.
+that is led here, else at its leader (`folded_batches.py`). The answer names the partition that the client
+named.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from forebay.broker.partition.passed_on_batches import (
     pass_on,
     pass_on_removed,
 )
-from forebay.broker.produce.handovers import folded_request, take_answer
+from forebay.broker.produce.folded_batches import folded_request, take_answer
+from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.record_checks import Outcome
-from forebay.broker.produce.service import ProduceService
 from forebay.broker.produce.transaction_verification import Admission, find_partition, folded_meanwhile
 from forebay.broker.produce.write_cycle import ACKS_ALL, Appended, Unacknowledged
 from forebay.core.cluster.image import NO_LEADER
 from forebay.core.cluster.topics import INTERNAL_TOPICS
-from forebay.core.partition.closed_partition import OUT_OF_PLACE, PassOn
+from forebay.core.partition.folds.closed_partition import OUT_OF_PLACE, PassOn
 from forebay.core.partition.producer_admission import LATER_STATE_MAY_ADMIT
 from forebay.core.partition.record_rules import Examined, Unexamined, with_records_named
 from forebay.errors import ErrorCode, KafkaError
@@ -91,7 +92,7 @@ class AppendRequest:
 
     def __init__(
         self,
-        service: ProduceService,
+        service: ProduceHost,
         context: RequestContext,
         request: ProduceRequest,
         encode: Encode,

@@ -21,7 +21,7 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.next_leaders import with_next_leaders
-from forebay.broker.produce.service import ProduceService
+from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.write_cycle import ACKS_ALL, NUMBERS, Appended, Unacknowledged
 from forebay.core.cluster.topics import INTERNAL_TOPICS
 from forebay.errors import KafkaError
@@ -71,7 +71,7 @@ class RepeatedProduce:
 
     def __init__(
         self,
-        service: ProduceService,
+        service: ProduceHost,
         context: RequestContext,
         request: ProduceRequest,
         head: bytes,
@@ -209,7 +209,7 @@ def _finder(partitions: PartitionTable, topic: TopicProduceData) -> Callable[[in
 
 
 def remember(
-    service: ProduceService, context: RequestContext, request: ProduceRequest, frame: memoryview
+    service: ProduceHost, context: RequestContext, request: ProduceRequest, frame: memoryview
 ) -> None:
     """Remember a request. The second one with the same prefix makes the connection's fast path."""
     connection = context.connection

@@ -19,8 +19,8 @@ from forebay.broker.partition.append_refusals import filled_by_view
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.passed_on_batches import begins_transaction, check_passes_on, known_producer
 from forebay.broker.partition.table import PartitionTable
-from forebay.core.partition.aliases import named_by
-from forebay.core.partition.closed_partition import PassOn, aliased, decide_closed
+from forebay.core.partition.folds.aliases import named_by
+from forebay.core.partition.folds.closed_partition import PassOn, aliased, decide_closed
 from forebay.core.partition.producer_admission import Refused
 from forebay.core.partition.transaction_verification import Verifications
 from forebay.core.topic_partition import TopicPartition

@@ -6,10 +6,10 @@ import logging
 
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.request import AppendRequest, Encode
-from forebay.broker.produce.service import ProduceService
 from forebay.broker.produce.transaction_verification import Admission, verify
-from forebay.core.partition.closed_partition import PassOn
+from forebay.core.partition.folds.closed_partition import PassOn
 from forebay.wire.messages.produce import ProduceRequest
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ class TransactionalRequest:
 
     def __init__(
         self,
-        service: ProduceService,
+        service: ProduceHost,
         context: RequestContext,
         request: ProduceRequest,
         encode: Encode,

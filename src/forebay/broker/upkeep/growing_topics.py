@@ -20,15 +20,15 @@ from typing import Any, NamedTuple
 from forebay.broker.cluster.peers import Peers
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
-from forebay.broker.produce.commits import committed
+from forebay.broker.produce.commit_wait import committed
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import StoreError
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, TopicImage
 from forebay.core.cluster.more_partitions import gathered_by, growth_of, is_same_growth, settle
-from forebay.core.partition.aliases import alias_of, named_by
 from forebay.core.partition.batch_rules import place
-from forebay.core.partition.closed_partition import takes
+from forebay.core.partition.folds.aliases import alias_of, named_by
+from forebay.core.partition.folds.closed_partition import takes
 from forebay.core.partition.folds.gathered import (
     Gathered,
     GatheredBatch,

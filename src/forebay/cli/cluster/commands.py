@@ -57,8 +57,8 @@ def moving_options(command: Any) -> Any:
 @client_options
 def describe(as_json: bool, client: Client) -> None:
     """Show brokers, their share of the work, and partitions that are not as they should be."""
+    from forebay.cli.cluster.cluster_state import read_image
     from forebay.cli.cluster.failovers import failover_json, print_failovers, read_failovers
-    from forebay.cli.cluster.view import read_image
     from forebay.cli.wire import WireConnection
 
     with WireConnection.open(client) as connection:
@@ -124,7 +124,7 @@ def drain(
 
 
 def _take_back(client: Client, node: int) -> None:
-    from forebay.cli.cluster.view import mark_drained
+    from forebay.cli.cluster.cluster_state import mark_drained
     from forebay.cli.wire import WireConnection
 
     with WireConnection.open(client) as connection:
@@ -141,8 +141,8 @@ def _move(
     as_json: bool,
     drained: int | None = None,
 ) -> Sequence[Move]:
+    from forebay.cli.cluster.cluster_state import mark_drained, read_image
     from forebay.cli.cluster.moving import carry_out
-    from forebay.cli.cluster.view import mark_drained, read_image
     from forebay.cli.wire import WireConnection
 
     with WireConnection.open(client) as connection:
@@ -168,7 +168,7 @@ def _move(
 def _description(image: ClusterImage) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from forebay.cli.cluster.view import broker_loads, moving, states, under_replicated
+    from forebay.cli.cluster.cluster_state import broker_loads, moving, states, under_replicated
 
     return {
         "cluster_id": image.cluster_id,
@@ -194,7 +194,7 @@ def _partition_json(topic: str, state: PartitionState) -> dict[str, Any]:
 
 
 def _print_description(image: ClusterImage) -> None:
-    from forebay.cli.cluster.view import broker_loads, moving, states, under_replicated
+    from forebay.cli.cluster.cluster_state import broker_loads, moving, states, under_replicated
 
     everything = list(states(image))
     leaderless = sum(state.leader < 0 for _, state in everything)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import click
 
 from forebay.cli.client import CommandError
-from forebay.cli.cluster.view import Place, moves_under_way
+from forebay.cli.cluster.cluster_state import Place, moves_under_way
 from forebay.cli.wire import WireConnection, check, error_text
 from forebay.core.cluster.replicas.balancing import Move
 from forebay.errors import ErrorCode

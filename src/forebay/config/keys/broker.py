@@ -7,6 +7,7 @@ size of the cluster instead of being 1.
 
 from __future__ import annotations
 
+from forebay.config.declared_settings import definitions_of, settings_group
 from forebay.config.keys.cleaner import COMPACTION_KEYS, CleanerConfig
 from forebay.config.keys.cluster import CLUSTER_KEYS
 from forebay.config.keys.controller import DRAINED_KEY, ControllerConfig, not_zero
@@ -24,7 +25,6 @@ from forebay.config.listeners import (
     validate_metrics_listener,
     validate_protocol_map,
 )
-from forebay.config.settings_group import definitions_of, settings_group
 from forebay.config.values import (
     INT_MAX,
     LONG_MAX,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sys import float_info
 
-from forebay.config.settings_group import settings_group
+from forebay.config.declared_settings import settings_group
 from forebay.config.values import LONG_MAX, bool_key, double_key, long_key
 
 

@@ -6,7 +6,7 @@ cluster where they can be changed at run time.
 
 from __future__ import annotations
 
-from forebay.config.settings_group import settings_group
+from forebay.config.declared_settings import settings_group
 from forebay.config.values import Value, bool_key, int_key, list_key, long_key
 
 DRAINED = "forebay.drained.brokers"

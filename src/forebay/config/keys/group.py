@@ -9,9 +9,9 @@ each is a log of its own; the count is fixed when the topic is created.
 
 from __future__ import annotations
 
+from forebay.config.declared_settings import settings_group, subgroup
 from forebay.config.keys.group_bound import bound_key
 from forebay.config.keys.share import ShareGroupsConfig
-from forebay.config.settings_group import settings_group, subgroup
 from forebay.config.values import INT_MAX, Value, int_key, list_key, long_key
 
 ASSIGNORS = ("uniform", "range")

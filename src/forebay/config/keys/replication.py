@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from forebay.config.settings_group import read_group, settings_group
+from forebay.config.declared_settings import read_group, settings_group
 from forebay.config.values import bool_key, int_key, long_key, text_key
 from forebay.errors import ConfigError
 

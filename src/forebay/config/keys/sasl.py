@@ -5,7 +5,7 @@ Each may be set for one listener alone: `listener.name.<name>.sasl.enabled.mecha
 
 from __future__ import annotations
 
-from forebay.config.settings_group import settings_group
+from forebay.config.declared_settings import settings_group
 from forebay.config.values import INT_MAX, Secret, Value, int_key, list_key, long_key, password_key, text_key
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")

@@ -6,7 +6,7 @@ is created.
 
 from __future__ import annotations
 
-from forebay.config.settings_group import settings_group
+from forebay.config.declared_settings import settings_group
 from forebay.config.values import int_key
 
 

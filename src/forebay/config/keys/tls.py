@@ -5,8 +5,8 @@ They have Kafka's names. Certificates and keys are PEM, in files or in the setti
 
 from __future__ import annotations
 
+from forebay.config.declared_settings import settings_group
 from forebay.config.principal_mapping import validate_rules
-from forebay.config.settings_group import settings_group
 from forebay.config.values import Secret, Value, int_key, list_key, long_key, password_key, text_key
 from forebay.errors import ConfigError
 

@@ -21,7 +21,7 @@ class Fold(NamedTuple):
     divisor: int
     generation: int = 0
     """Tells this fold from earlier ones of the same partitions: no partition takes for the producer's last
-    batch what an earlier fold has brought to it (`core/partition/aliases.py`)."""
+    batch what an earlier fold has brought to it (`core/partition/folds/aliases.py`)."""
 
 
 class Stop(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from forebay.core.delays.fired import SCHEDULE_ID, SCHEDULED_AT
+from forebay.core.delays.delivered_batch import SCHEDULE_ID, SCHEDULED_AT
 from forebay.core.delays.headers import (
     CANCEL,
     DELIVER_AFTER,

@@ -1,7 +1,7 @@
 """FoldedProduce: a batch that was sent for a folded partition, for the leader of the one that takes it.
 
 Between brokers; not of Kafka. The batch is as it will be stored, under the alias of its producer
-(`core/partition/aliases.py`).
+(`core/partition/folds/aliases.py`).
 """
 
 from __future__ import annotations

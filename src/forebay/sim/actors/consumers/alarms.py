@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from forebay.broker.ports import Address
-from forebay.core.delays.fired import SCHEDULE_ID
+from forebay.core.delays.delivered_batch import SCHEDULE_ID
 from forebay.core.topic_partition import TopicPartition
 from forebay.sim.actors.client import Client, Refused
 from forebay.sim.actors.consumers.readers import Consumer

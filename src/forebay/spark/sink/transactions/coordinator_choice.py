@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from forebay.errors import ErrorCode, ForebayError, KafkaError
 from forebay.spark.wire.connections import TRANSACTION, Cluster
-from forebay.wire.hashing import partition_for
+from forebay.wire.coordinator_partition import partition_for
 from forebay.wire.messages.end_txn import END_TOGETHER
 
 TRANSACTIONS_TOPIC = "__transaction_state"

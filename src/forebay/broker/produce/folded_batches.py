@@ -12,7 +12,7 @@ from typing import TypeAlias
 from forebay.broker.background import Background
 from forebay.broker.cluster.peers import Peers
 from forebay.broker.produce.write_cycle import ACKS_ALL, Appended
-from forebay.core.partition.closed_partition import NOTHING_BEFORE, PassOn
+from forebay.core.partition.folds.closed_partition import NOTHING_BEFORE, PassOn
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.folded_produce import FoldedProduceRequest, FoldedProduceResponse
 from forebay.wire.messages.produce import ProduceRequest

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from forebay.broker.partition.table import PartitionTable
-from forebay.broker.produce.handovers import Handovers
+from forebay.broker.produce.folded_batches import Handovers
 from forebay.broker.produce.record_checks import Examiner
 from forebay.broker.produce.transaction_verification import VerifyTransaction
 from forebay.broker.produce.write_cycle import WriteCycle
@@ -15,7 +15,7 @@ from forebay.coordination.metadata import Metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProduceService:
+class ProduceHost:
     node_id: int
     partitions: PartitionTable
     metadata: Metadata

@@ -23,7 +23,7 @@ from forebay.core.partition.fetch_session import FetchSessions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FetchService:
+class FetchHost:
     node_id: int
     settings: LiveConfig
     metadata: Metadata

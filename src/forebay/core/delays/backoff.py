@@ -6,7 +6,7 @@ _PAUSE_S = 1.0
 _PAUSE_S_MAX = 60.0
 
 
-class Patience:
+class Backoff:
     """Twice as long each time, until it went well for longer than the last pause was."""
 
     __slots__ = ("_last_s",)
