@@ -94,3 +94,20 @@ async def test_the_name_in_the_certificate_is_the_advertised_one(tmp_path: Path,
         own = {"listeners": f"PLAINTEXT://127.0.0.1:0,{here}", "advertised.listeners": here}
         async with local_cluster(tmp_path / "data", {**settings, **own}, brokers=1) as cluster:
             assert await cluster[1].peers.ask(1, DescribeClusterRequest(), timeout_s=20)
+
+
+async def test_a_cluster_changes_from_plain_to_tls_broker_by_broker(tmp_path: Path, files: TlsFiles) -> None:
+    """All brokers have both listeners; one talks to the others by the old one, the others by the new one."""
+
+    def settings_of(node: int) -> Mapping[str, str]:
+        return {"inter.broker.listener.name": "PLAINTEXT" if node == 2 else "INTERNAL"}
+
+    async with local_cluster(tmp_path / "data", _settings(files), settings_of=settings_of) as cluster:
+        assert (await cluster.ask(1, create_topic("t", 6), 7)).topics[0].error_code == ErrorCode.NONE
+        await cluster.knows("t")
+        for index in range(6):
+            request = produce("t", batch(b"value"), partition=index, acks=-1)
+            answer = await cluster.ask(cluster.leader("t", index), request, 9)
+            assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+        for index in range(6):
+            assert set(cluster.state("t", index).isr) == {1, 2, 3}
