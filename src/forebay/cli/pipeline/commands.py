@@ -189,6 +189,7 @@ def replay(
 @pairs_option(
     "--format", "formats", metavar="TOPIC=FORMAT", help="json, text, avro or confluent-avro; may be repeated."
 )
+@click.option("--registry", metavar="URL", help="A schema registry, for confluent-avro: http://HOST:8081.")
 @pairs_option(
     "--watermark",
     "watermarks",
@@ -229,6 +230,7 @@ def sql(
     to: str,
     schemas: list[tuple[str, str]],
     formats: list[tuple[str, str]],
+    registry: str | None,
     watermarks: list[tuple[str, str]],
     key: str | None,
     mode: str,
@@ -256,6 +258,7 @@ def sql(
         return pipelines.SqlSettings(
             schemas=dict(schemas),
             formats=dict(formats),
+            registry=registry,
             watermarks=dict(watermarks),
             key=key,
             mode=mode,

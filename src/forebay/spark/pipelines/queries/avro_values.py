@@ -6,6 +6,7 @@ has a record that holds itself.
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -15,13 +16,12 @@ import pyarrow as pa
 
 from forebay.spark.pipelines.extras import require
 from forebay.spark.pipelines.jobs import PipelineError
+from forebay.spark.registry import FRAME_BYTES, Registry, RegistryError, schema_id_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_FRAME_BYTES = 5
-"""Confluent's framing: a zero byte, and the number of the schema in four more."""
-_CORRUPT = "_corrupt_record"
+CORRUPT = "_corrupt_record"
 _SIMPLE: Mapping[str, pa.DataType] = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -40,29 +40,33 @@ _SIMPLE: Mapping[str, pa.DataType] = {
 }
 
 
-def decode(rows: DataFrame, schema: str, *, framed: bool) -> DataFrame:
-    """The fields of `value` in its place, the other columns behind them."""
+def decode(rows: DataFrame, schema: str, *, framed: bool, registry: str = "") -> DataFrame:
+    """The fields of `value` in its place, the other columns behind them.
+
+    `framed`: values begin with the five bytes of a schema registry. With its address, the schema that a value
+    was written with is asked for; without, it is `schema`.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
     others = [field for field in rows.schema if field.name != "value"]
     fields = columns(schema)
     known = to_arrow_schema(type(rows.schema)(others), timezone="UTC")
-    result = pa.schema([*fields, pa.field(_CORRUPT, pa.string()), *known])
+    result = pa.schema([*fields, pa.field(CORRUPT, pa.string()), *known])
     spark_schema = from_arrow_schema(result)
-    return rows.mapInArrow(decoder(schema, result, framed), spark_schema)
+    return rows.mapInArrow(decoder(schema, result, framed, registry), spark_schema)
 
 
 def columns(schema: str) -> list[pa.Field]:
     """What the fields of a record are in Arrow."""
     fastavro = require("fastavro.schema", "avro")
     try:
-        expanded = fastavro.expand_schema(_parsed(schema))
+        expanded = fastavro.expand_schema(parsed(schema))
     except (ValueError, KeyError, TypeError, fastavro.SchemaParseException) as error:
         raise PipelineError(f"this is no Avro schema: {error}") from None
     return arrow_fields(expanded)
 
 
-def _parsed(schema: str) -> Any:
+def parsed(schema: str) -> Any:
     """Spark has no type for a UUID: it stays the text that it is."""
 
     def without_uuid(part: dict[str, Any]) -> dict[str, Any]:
@@ -109,11 +113,11 @@ def _without_null(union: list[Any]) -> Any:
 
 
 def decoder(
-    schema: str, result: pa.Schema, framed: bool
+    schema: str, result: pa.Schema, framed: bool, registry: str = ""
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        read = _reader(schema, framed)
-        fields = pa.struct(list(result)[: result.get_field_index(_CORRUPT) + 1])
+        read = reader(schema, framed=framed, registry=registry)
+        fields = pa.struct(list(result)[: result.get_field_index(CORRUPT) + 1])
         for batch in batches:
             decoded = [read(value) for value in batch.column("value").to_pylist()]
             arrays = pa.array(decoded, fields).flatten()
@@ -123,19 +127,30 @@ def decoder(
     return run
 
 
-def _reader(schema: str, framed: bool) -> Callable[[bytes | None], dict[str, Any]]:
+def reader(schema: str, *, framed: bool, registry: str = "") -> Callable[[bytes | None], dict[str, Any]]:
+    """Decodes a value; what does not fit has the reason in the field CORRUPT."""
     fastavro = require("fastavro", "avro")
-    parsed = fastavro.parse_schema(_parsed(schema))
+    wanted = fastavro.parse_schema(parsed(schema))
+    known = Registry(registry) if framed and registry else None
+
+    @functools.cache
+    def written_with(schema_id: int) -> Any:
+        assert known is not None
+        return fastavro.parse_schema(parsed(known.schema(schema_id)))
 
     def read(value: bytes | None) -> dict[str, Any]:
         if value is None:
             return {}
         try:
-            stream = io.BytesIO(value[_FRAME_BYTES:] if framed else value)
-            decoded: dict[str, Any] = fastavro.schemaless_reader(stream, parsed, None)
+            stream = io.BytesIO(value[FRAME_BYTES:] if framed else value)
+            writer = wanted if known is None else written_with(schema_id_of(value))
+            reads_as = None if writer is wanted else wanted
+            decoded: dict[str, Any] = fastavro.schemaless_reader(stream, writer, reads_as)
             return decoded
+        except RegistryError:
+            raise  # it is not the value that is wrong
         except Exception as error:
             # Bytes of another schema fail in any way that decoding can.
-            return {_CORRUPT: f"{type(error).__name__}: {error}"}
+            return {CORRUPT: f"{type(error).__name__}: {error}"}
 
     return read

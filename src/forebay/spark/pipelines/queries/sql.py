@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,8 @@ class SqlSettings:
     schemas: Mapping[str, str] = field(default_factory=dict)
     """By topic: Spark's notation, or @FILE with it, or @FILE.avsc."""
     formats: Mapping[str, str] = field(default_factory=dict)
+    registry: str | None = None
+    """The address of a schema registry, for values in confluent-avro."""
     watermarks: Mapping[str, str] = field(default_factory=dict)
     """By topic: '10 seconds' of the message's timestamp, or 'COLUMN 10 seconds'."""
     key: str | None = None
@@ -124,7 +126,7 @@ def check(brokers: Brokers, query: str, to: str, settings: SqlSettings) -> tuple
     _check_names(calls, settings)
     for call in calls:
         brokers.partitions(call.topic)
-        values.value_format(*_given_format(call, settings))
+        _given_format(call, settings)
         _watermark(call, settings)
     brokers.partitions(to)
     if settings.dead_letters is not None:
@@ -175,14 +177,19 @@ def _formats(
 
 
 def _format(spark: SparkSession, brokers: Brokers, call: StreamCall, settings: SqlSettings) -> ValueFormat:
-    given = values.value_format(*_given_format(call, settings))
-    return given or values.infer(spark, brokers, call.topic)
+    return _given_format(call, settings) or values.infer(spark, brokers, call.topic)
 
 
-def _given_format(call: StreamCall, settings: SqlSettings) -> tuple[str | None, str | None]:
-    """The format and the schema, where the query or the command line has them."""
+def _given_format(call: StreamCall, settings: SqlSettings) -> ValueFormat | None:
+    """What the query, the command line or the registry says; None where it has to be found out."""
     format = call.options.get("format", settings.formats.get(call.topic))
-    return format, call.options.get("schema", settings.schemas.get(call.topic))
+    schema = call.options.get("schema", settings.schemas.get(call.topic))
+    registry = call.options.get("registry", settings.registry or "")
+    if format == values.CONFLUENT_AVRO and registry and schema is None:
+        return values.registered(registry, call.options.get("subject", f"{call.topic}-value"))
+    found = values.value_format(format, schema)
+    is_framed = found is not None and found.format == values.CONFLUENT_AVRO
+    return replace(found, registry=registry) if found is not None and is_framed else found
 
 
 def _view(

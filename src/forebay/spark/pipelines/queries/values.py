@@ -15,6 +15,7 @@ from forebay.spark.dead_letters import dead_letters
 from forebay.spark.pipelines.brokers import Brokers
 from forebay.spark.pipelines.jobs import PipelineError
 from forebay.spark.pipelines.queries import avro_values
+from forebay.spark.registry import Registry
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -38,6 +39,8 @@ class ValueFormat:
     format: str
     schema: str = ""
     """JSON: Spark's notation (`id INT, at TIMESTAMP`). Avro: the schema itself, as JSON. Text: none."""
+    registry: str = ""
+    """Confluent's Avro: where the schemas of single values are asked for."""
 
 
 def value_format(format: str | None, schema: str | None) -> ValueFormat | None:
@@ -54,6 +57,12 @@ def value_format(format: str | None, schema: str | None) -> ValueFormat | None:
     if schema is None and format != JSON:
         raise PipelineError(f"values in {format} need a schema: name its file with schema @FILE.avsc")
     return ValueFormat(format=format, schema=schema) if schema is not None else None
+
+
+def registered(registry: str, subject: str) -> ValueFormat:
+    """Confluent's Avro, by the latest schema of a subject."""
+    schema = Registry(registry).latest(subject).schema
+    return ValueFormat(format=CONFLUENT_AVRO, schema=schema, registry=registry)
 
 
 def _content(path: Path) -> str:
@@ -84,8 +93,12 @@ def decode(rows: DataFrame, values: ValueFormat) -> DataFrame:
         return rows.selectExpr("CAST(value AS STRING) AS value", *_meta())
     if values.format == JSON:
         return _from_json(rows, values.schema)
+    return _from_avro(rows.selectExpr("value", *_meta()), values)
+
+
+def _from_avro(rows: DataFrame, values: ValueFormat) -> DataFrame:
     framed = values.format == CONFLUENT_AVRO
-    return avro_values.decode(rows.selectExpr("value", *_meta()), values.schema, framed=framed)
+    return avro_values.decode(rows, values.schema, framed=framed, registry=values.registry)
 
 
 def misfits(rows: DataFrame, values: ValueFormat) -> DataFrame | None:
@@ -101,8 +114,8 @@ def misfits(rows: DataFrame, values: ValueFormat) -> DataFrame | None:
         return dead_letters(found, f"the value is no JSON of the schema {values.schema}")
     # The decoder takes the column value away.
     kept = rows.withColumn(_FIELDS, F.struct(*rows.columns)).select("value", _FIELDS)
-    decoded = avro_values.decode(kept, values.schema, framed=values.format == CONFLUENT_AVRO)
-    found = decoded.where(f"{CORRUPT} IS NOT NULL").select(f"{_FIELDS}.*", F.col(CORRUPT).alias(_REASON))
+    found = _from_avro(kept, values)
+    found = found.where(f"{CORRUPT} IS NOT NULL").select(f"{_FIELDS}.*", F.col(CORRUPT).alias(_REASON))
     return dead_letters(found, F.concat(F.lit("the value is no Avro of its schema: "), F.col(_REASON)))
 
 
