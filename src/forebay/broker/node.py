@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from forebay.broker.api_table import api_table
 from forebay.broker.authentication.gate import LoginGate
+from forebay.broker.authorization.guarded_endpoints import guard_endpoints
 from forebay.broker.cluster.addresses import Addresses
 from forebay.broker.cluster.controller import Controller
 from forebay.broker.cluster.membership import Membership
@@ -182,7 +183,7 @@ class Node:
         config = self.config
         storage = config.storage
         shares = share_descriptors(storage.open_files_max, storage.delay_indexes_open_max)
-        dispatcher = Dispatcher(self._api_table(), self.background)
+        dispatcher = Dispatcher(self._guarded_apis(), self.background)
         self.login_gate = LoginGate(self.logins, dispatcher.handle, self.loop)
         self.server = Server(
             config.socket,
@@ -196,6 +197,9 @@ class Node:
             is_broker=is_from_broker,
             other_brokers=lambda: len(self.image.brokers.keys() - {self.node_id}),
         )
+
+    def _guarded_apis(self) -> dict[int, Endpoint]:
+        return guard_endpoints(self._api_table(), self._base.authorization)
 
     def _api_table(self) -> dict[int, Endpoint]:
         base = self._base
@@ -259,6 +263,7 @@ class Node:
             throttle=self.replication.throttles.giving,
             lease=self.lease,
             filters=self.filters,
+            authorization=self._base.authorization,
             flush=self.local.flush,
             background=self.background,
             metrics=self.metrics,
@@ -335,12 +340,17 @@ class Node:
         self.server.closed.listen(self.shares.connection_closed)
         self.server.opened.listen(self.login_gate.opened)
         self.server.closed.listen(self.logins.forget)
+        if self._base.authorization is not None:
+            self._base.authorization.changed.listen(self.server.forget_fast_paths)
+            self._base.authorization.changed.listen(self.partitions.release_long_polls)
 
     def follow_metadata(self) -> None:
-        """The order in which parts are given a new image. Settings come first, then whether this broker may
-        lead at all. Then the partitions take their roles, before the coordinators look at what is led here;
-        the controller decides last."""
+        """The order in which parts are given a new image. Settings and access rules come first, then whether
+        this broker may lead at all. Then the partitions take their roles, before the coordinators look at
+        what is led here; the controller decides last."""
         self.metadata.listen(self._follow_settings)
+        if self._base.authorization is not None:
+            self.metadata.listen(self._base.authorization.follow)
         self.metadata.listen(self.membership.follow)
         self.metadata.listen(self.peers.follow)
         self.metadata.listen(self.assignment.follow)

@@ -32,6 +32,7 @@ VERBS = {
     "config": "forebay.cli.config:config",
     "user": "forebay.cli.user.commands:user",
     "certs": "forebay.cli.certs:certs",
+    "acl": "forebay.cli.acl.commands:acl",
     "cluster": "forebay.cli.cluster.commands:cluster",
     "pipeline": "forebay.cli.pipeline.commands:pipeline",
     "log": "forebay.cli.log:log",

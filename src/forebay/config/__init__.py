@@ -10,7 +10,13 @@ from forebay.config.describe import (
     describe_group,
     describe_topic,
 )
-from forebay.config.group_settings import GroupSettings, ShareGroupSettings, check_group_overrides
+from forebay.config.group_settings import (
+    DEAD_LETTER_TOPIC,
+    GroupSettings,
+    ShareGroupSettings,
+    check_group_overrides,
+)
+from forebay.config.keys.authorization import AuthorizationConfig
 from forebay.config.keys.broker import SocketConfig
 from forebay.config.keys.cluster import ClusterConfig
 from forebay.config.keys.controller import DRAINED, ControllerConfig
@@ -44,6 +50,8 @@ __all__ = [
     "SaslConfig",
     "ControllerConfig",
     "DRAINED",
+    "DEAD_LETTER_TOPIC",
+    "AuthorizationConfig",
     "GroupsConfig",
     "ShareGroupsConfig",
     "ShareCoordinatorConfig",

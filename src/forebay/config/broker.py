@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.config.declared_settings import read_group
+from forebay.config.keys.authorization import AuthorizationConfig
 from forebay.config.keys.broker import (
     ALIASES,
     BROKER_KEYS,
@@ -83,6 +84,7 @@ class BrokerConfig:
     transactions: TransactionsConfig
     share_coordinator: ShareCoordinatorConfig
     replication: ReplicationConfig
+    authorization: AuthorizationConfig
 
     def get(self, name: str) -> Value:
         return self.values[broker_definition(name).name]
@@ -168,6 +170,7 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
         transactions=read_group(TransactionsConfig, values),
         share_coordinator=read_group(ShareCoordinatorConfig, values),
         replication=replication_config(values),
+        authorization=read_group(AuthorizationConfig, values),
     )
     _check_logins(config)
     return config

@@ -6,6 +6,7 @@
   controller              under a lease; controller epoch = create revision
   topics/<name>           topic id and assignment
   views/<name>            source and query of a view
+  acls/<id>               an access rule; the id follows from the rule
   state/<topic id>/<p>    leader, epoch, in-sync replicas, from a partition's first change on
   configs/topics/<name>   settings of a topic
   configs/brokers/<id>    settings of a broker, or of all under "default"
@@ -73,6 +74,9 @@ class Keys:
 
     def view(self, name: str) -> str:
         return f"{self.root}views/{name}"
+
+    def acl(self, acl_id: str) -> str:
+        return f"{self.root}acls/{acl_id}"
 
     def states(self, topic_id: bytes) -> str:
         """The beginning of all state keys of a topic."""

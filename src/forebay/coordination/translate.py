@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from forebay.coordination.keys import Keys
 from forebay.coordination.store import Compare, Delete, Event, EventKind, KeyValue, Put
+from forebay.core.acls.text import decode_acl, encode_acl
 from forebay.core.cluster import image_text
+from forebay.core.cluster.acl_image import AclDeleted, AclPut
 from forebay.core.cluster.image import (
     NO_CONTROLLER,
     BrokerDeleted,
@@ -54,6 +56,8 @@ def _put_change(keys: Keys, item: KeyValue) -> Change | None:
             return ViewPut(view=image_text.decode_view(name, item.value, item.mod_revision))
         case ("users", part):
             return UserPut(user=decode_user(keys.user_name(part), item.value, item.mod_revision))
+        case ("acls", acl_id):
+            return AclPut(id=acl_id, acl=decode_acl(item.key, item.value))
         case ("state", topic_id, index):
             return PartitionPut(
                 topic_id=image_text.parse_topic_id(topic_id),
@@ -81,6 +85,8 @@ def _delete_change(keys: Keys, key: str) -> Change | None:
             return ViewDeleted(name=name)
         case ("users", part):
             return UserDeleted(name=keys.user_name(part))
+        case ("acls", acl_id):
+            return AclDeleted(id=acl_id)
         case ("configs", kind, part) if kind in _OWNERS:
             return ConfigPut(owner=_OWNERS[kind], name=keys.config_name(part), overrides={})
         case ("brokers", broker_id):
@@ -150,6 +156,11 @@ class Writes:
                 self._put(keys.user(user.name), encode_user(user), self._user_revision(user.name))
             case UserDeleted(name=name):
                 self._delete(keys.user(name), self._user_revision(name))
+            case AclPut(id=acl_id, acl=acl):
+                # A rule is never altered, so it does no harm to write one again that another has written.
+                self.puts.append(Put(key=keys.acl(acl_id), value=encode_acl(acl)))
+            case AclDeleted(id=acl_id):
+                self.deletes.append(Delete(key=keys.acl(acl_id)))
             case BrokerPut() | BrokerDeleted() | ControllerPut():
                 raise AssertionError("a broker registers and is elected by itself, under its lease")
 

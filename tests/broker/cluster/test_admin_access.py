@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from forebay.core.cluster.access import NOT_ASKED, ON_CLUSTER, ON_GROUP, ON_TOPIC
+from forebay.core.acls.operations import NOT_ASKED, ON_CLUSTER, ON_GROUP, ON_TOPIC
 from forebay.core.cluster.config_changes import AlterOp
 from forebay.core.cluster.resources import ResourceType as Kind
 from forebay.errors import ErrorCode

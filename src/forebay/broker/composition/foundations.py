@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from forebay.broker.authorization.authorization import Authorization
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.held_lease import HeldLease
@@ -46,6 +47,11 @@ class Foundations:
         self.loop = asyncio.get_running_loop()
         self.settings = LiveConfig(config, node_id)
         self.settings.apply(metadata.image)
+        self.authorization = (
+            Authorization(config.authorization, self.settings, metadata.image)
+            if config.authorization.is_enabled
+            else None
+        )
         self.metrics = Metrics()
         self.background = Background(self.metrics)
         self.stalls = StallWatch(self.metrics, lease_ttl_ms=config.cluster.lease_ttl_ms)

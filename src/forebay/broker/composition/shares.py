@@ -91,6 +91,7 @@ class Shares:
             sessions=sessions,
             shares=table,
             cold_reads=cold_reads,
+            authorization=base.authorization,
             lease=base.lease,
             metrics=base.metrics,
             time=base.time,

@@ -10,6 +10,7 @@ its rack is sent to an in-sync replica there (KIP-392).
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.fetch.partition_reads import NO_RECORDS, Fetch, diverging
@@ -38,7 +39,7 @@ class ViewNamed(Exception):
 class ConsumerFetch(Fetch):
     """One request of a consumer: read, and read again when its wait is over."""
 
-    __slots__ = ("_any_replica", "_committed", "_early", "_seen")
+    __slots__ = ("_any_replica", "_committed", "_early", "_may_read", "_seen")
 
     def __init__(
         self,
@@ -53,9 +54,11 @@ class ConsumerFetch(Fetch):
         self._any_replica = version >= ANY_REPLICA_FROM
         self._seen: dict[Partition, int] = {}
         self._early = False
+        self._may_read: Callable[[str], bool] | None = None
 
     def start(self, context: RequestContext) -> FetchResponse | Reply:
         """Raises ViewNamed; then nothing has happened."""
+        self._look_up_access(context)
         urgent = self._read()
         request = self._request
         enough = self._size >= request.min_bytes or request.max_wait_ms <= 0 or self._is_full()
@@ -84,9 +87,17 @@ class ConsumerFetch(Fetch):
         reply.on_abandoned = wait.finish
         return reply
 
+    def _look_up_access(self, context: RequestContext) -> None:
+        if self._service.authorization is not None:
+            self._may_read = self._service.authorization.reader(context)
+
     def refuse(self) -> FetchResponse:
         """Others may lead by now. Clients look for them only when each partition says so."""
-        error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has lost touch with its cluster")
+        return self.refuse_all(
+            KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has lost touch with its cluster")
+        )
+
+    def refuse_all(self, error: KafkaError) -> FetchResponse:
         self._size = 0
         self._found = [(target, self._failed(target, error), 0) for target in self._session.targets]
         return self._response()
@@ -131,6 +142,8 @@ class ConsumerFetch(Fetch):
 
     def _read_target(self, target: FetchTarget, left: int) -> tuple[PartitionData, int]:
         wanted = target.request
+        if self._may_read is not None:
+            self._check_access(target, self._may_read)
         partition = self._partition(target)
         check_leader_epoch(partition, wanted.current_leader_epoch)
         committed, stable = self._committed, partition.last_stable_offset
@@ -163,6 +176,15 @@ class ConsumerFetch(Fetch):
             data.aborted_transactions = aborted_between(partition.log, wanted.fetch_offset, found.next_offset)
         data.records = found.range
         return data, found.range.length
+
+    def _check_access(self, target: FetchTarget, may_read: Callable[[str], bool]) -> None:
+        """The name in the request decides: who may read a view need not be allowed to read its source."""
+        topic, image = target.topic, self._service.metadata.image
+        name = (
+            topic if isinstance(topic, str) else image.topic_names.get(topic) or image.view_names.get(topic)
+        )
+        if name is not None and not may_read(name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the client may not read {name!r}")
 
     def _partition(self, target: FetchTarget) -> Partition:
         table, index = self._service.partitions, target.request.partition

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from forebay.broker.authorization.authorization import Authorization
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.held_lease import HeldLease
@@ -37,6 +38,8 @@ class FetchHost:
     """How fast followers that are not in sync may be filled from here."""
     lease: HeldLease
     filters: ViewFilters
+    authorization: Authorization | None
+    """None: everybody may read everything."""
     flush: GroupCommit
     background: Background
     metrics: Metrics

@@ -73,6 +73,7 @@ class ViewFetch(ConsumerFetch):
         """Whether a broker asks, which fills a materialized view."""
 
     def start(self, context: RequestContext) -> Reply:
+        self._look_up_access(context)
         self._is_copied = is_broker(context.client_id)
         reply = context.defer()
         self._service.background.spawn(self._answer(reply), "answering a fetch of a view")

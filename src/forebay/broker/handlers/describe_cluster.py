@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay.broker.cluster.addresses import Addresses
 from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.access import ON_CLUSTER, operations
+from forebay.core.acls.operations import ON_CLUSTER, operations
 from forebay.errors import ErrorCode
 from forebay.wire.messages import describe_cluster as wire
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.access import ON_TOPIC
+from forebay.core.acls.operations import ON_TOPIC
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState, TopicImage
 from forebay.core.cluster.more_partitions import growth_of
 from forebay.core.cluster.topic_folds import Gone

@@ -13,7 +13,7 @@ from forebay.broker.fetch.follower_fetch import ReplicaFetch, replica_id
 from forebay.broker.fetch.view_fetch import ViewFetch
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
-from forebay.errors import ErrorCode
+from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages.fetch import FetchRequest, FetchResponse
 
 TOPIC_IDS_FROM = 13
@@ -23,8 +23,9 @@ def handle(service: FetchHost, context: RequestContext, request: FetchRequest) -
     service.metrics.fetch_requests += 1
     by_id = context.api_version >= TOPIC_IDS_FROM
     follower = replica_id(request)
+    is_refused = follower >= 0 and _may_not_follow(service, context)
     session = service.sessions.resolve(
-        request, by_id=by_id, now_ms=service.time.uptime_ms(), privileged=follower >= 0
+        request, by_id=by_id, now_ms=service.time.uptime_ms(), privileged=follower >= 0 and not is_refused
     )
     if session.error_code:
         return FetchResponse(error_code=session.error_code)
@@ -38,6 +39,13 @@ def handle(service: FetchHost, context: RequestContext, request: FetchRequest) -
             return fetch.start(context)
         except ViewNamed:
             return ViewFetch(service, request, session, listener, context.api_version).start(context)
+    if is_refused:
+        error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the client may not replicate")
+        return ConsumerFetch(service, request, session, listener, context.api_version).refuse_all(error)
     if not certain:
         return FetchResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return ReplicaFetch(service, request, session, listener, follower).start(context)
+
+
+def _may_not_follow(service: FetchHost, context: RequestContext) -> bool:
+    return service.authorization is not None and service.authorization.refuses_follower(context)

@@ -11,7 +11,7 @@ from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
 from forebay.coordination.metadata import Metadata
-from forebay.core.cluster.access import ON_CLUSTER, ON_TOPIC, operations
+from forebay.core.acls.operations import ON_CLUSTER, ON_TOPIC, operations
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState, TopicImage
 from forebay.core.cluster.topics import INTERNAL_TOPICS
 from forebay.core.views.catalog import readable_topic, readable_topic_by_id, readable_topics

@@ -17,10 +17,10 @@ import math
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import Protocol
+from typing import Any, Protocol
 
 from forebay.broker.net.buffers import BufferPool
-from forebay.broker.net.deferred_replies import Reply
+from forebay.broker.net.deferred_replies import CompletedReply, Reply
 from forebay.broker.net.sending import memory, send_bytes, send_range
 from forebay.broker.ports import Stream
 from forebay.config import Listener
@@ -307,9 +307,21 @@ class Connection:
         """Count a response that is ready before its turn."""
         self._held_bytes += memory(parts)
 
-    def defer(self, api_key: int, version: int, correlation_id: int, *, pipelined: bool = False) -> Reply:
-        """Hold the place of a response that comes later."""
-        reply = Reply(self, (api_key, version, correlation_id), pipelined=pipelined)
+    def defer(
+        self,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        *,
+        pipelined: bool = False,
+        complete: Callable[[Any], Any] | None = None,
+    ) -> Reply:
+        """Hold the place of a response that comes later; `complete` makes it whole."""
+        key = (api_key, version, correlation_id)
+        if complete is None:
+            reply = Reply(self, key, pipelined=pipelined)
+        else:
+            reply = CompletedReply(self, key, complete, pipelined=pipelined)
         if self.replies is None:
             self.replies = deque()
         self.replies.append(reply)

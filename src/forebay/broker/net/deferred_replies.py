@@ -69,3 +69,30 @@ class Reply:
     def abort(self) -> None:
         """No response can be given: the protocol's only way to say so is to close the connection."""
         self._connection.close()
+
+
+class CompletedReply(Reply):
+    """A reply whose response is made whole before it is sent: its handler saw a part of the request."""
+
+    __slots__ = ("_complete",)
+
+    def __init__(
+        self,
+        connection: RepliesInOrder,
+        key: tuple[int, int, int],
+        complete: Callable[[Any], Any],
+        *,
+        pipelined: bool,
+    ) -> None:
+        super().__init__(connection, key, pipelined=pipelined)
+        self._complete = complete
+
+    def resolve(self, response: Any) -> None:
+        super().resolve(self._complete(response))
+
+    def resolve_soon(self, response: Any) -> None:
+        super().resolve_soon(self._complete(response))
+
+    def give_up(self) -> None:
+        """There is no response that could say what was refused: the end of the connection says so."""
+        self._connection.close()

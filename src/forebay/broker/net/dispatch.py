@@ -46,6 +46,8 @@ class RequestContext(NamedTuple):
     api_version: int
     correlation_id: int
     client_id: str | None
+    complete: Callable[[Any], Any] | None = None
+    """Makes the response whole, if the handler is given only a part of the request."""
 
     @property
     def info(self) -> RequestInfo:
@@ -53,7 +55,13 @@ class RequestContext(NamedTuple):
         return RequestInfo(self.api_version, self.client_id or "", self.connection.peer[0])
 
     def defer(self, *, pipelined: bool = False) -> Reply:
-        return self.connection.defer(self.api_key, self.api_version, self.correlation_id, pipelined=pipelined)
+        return self.connection.defer(
+            self.api_key,
+            self.api_version,
+            self.correlation_id,
+            pipelined=pipelined,
+            complete=self.complete,
+        )
 
 
 class Dispatcher:

@@ -184,6 +184,11 @@ class Server:
         for connection in connections:
             connection.drain()
 
+    def forget_fast_paths(self) -> None:
+        """The access rules have changed: requests that were allowed before are to be looked at again."""
+        for connection in self.connections:
+            connection.memo = connection.last_prefix = None
+
     def malformed(self) -> None:
         self._metrics.requests_malformed += 1
 

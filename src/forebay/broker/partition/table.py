@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from forebay.broker.partition.long_polls import release
 from forebay.broker.partition.partition import Partition
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import TopicImage
@@ -113,6 +114,11 @@ class PartitionTable:
     def all(self) -> list[Partition]:
         """The partitions that may be used at this moment."""
         return list(self.usable.values())
+
+    def release_long_polls(self) -> None:
+        """Have the fetches that wait answered with what there is: the next ones are looked at anew."""
+        for partition in self.all():
+            release(partition)
 
     def __len__(self) -> int:
         """How many partitions are open here, those with lent logs included."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from forebay.broker.authorization.authorization import Authorization
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.held_lease import HeldLease
 from forebay.broker.fetch.cold_reads import ColdReads
@@ -26,6 +27,8 @@ class ShareService:
     sessions: ShareSessions
     shares: ShareTable
     cold_reads: ColdReads
+    authorization: Authorization | None
+    """None: everybody may read everything."""
     lease: HeldLease
     metrics: Metrics
     time: BrokerTime

@@ -39,6 +39,8 @@ class ShareCall(ABC):
         self._context = context
         self._seen = seen
         self._is_renew_request = is_renew_request
+        access = service.authorization
+        self._may_read = None if access is None else access.reader(context)
         self._acknowledged: dict[SessionPartition, KafkaError | None] = {}
         """What to answer to the acknowledgements of each partition."""
         self._pending: dict[object, Written] = {}
@@ -57,12 +59,22 @@ class ShareCall(ABC):
         for at, batches in self._seen.acknowledgements.items():
             self._acknowledged[at] = None
             try:
+                self._check_access(at)
                 share = self._service.shares.get(self._seen.key.group_id, at)
                 self._acknowledge(share, at, batches)
             except KafkaError as error:
                 self._acknowledged[at] = error
         if self._seen.is_final:
             self._service.shares.session_ended(self._seen.key)
+
+    def _check_access(self, at: SessionPartition) -> None:
+        """Raises KafkaError for a partition whose topic the client may not read, or may not any more."""
+        if self._may_read is None:
+            return
+        image = self._service.metadata.image
+        name = image.topic_names.get(at.topic_id) or image.view_names.get(at.topic_id)
+        if name is not None and not self._may_read(name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the client may not read {name!r}")
 
     def _acknowledge(
         self, share: LiveShare, at: SessionPartition, batches: Sequence[AcknowledgementBatch]

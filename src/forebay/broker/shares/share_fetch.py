@@ -136,6 +136,7 @@ class ShareFetch(ShareCall):
 
     def _share(self, at: SessionPartition) -> LiveShare:
         """Raises KafkaError, also when the share that this request waited for has failed."""
+        self._check_access(at)
         share = self._shares.get(at)
         if share is not None and share.failure is not None:
             raise share.failure

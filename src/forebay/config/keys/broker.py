@@ -8,6 +8,7 @@ size of the cluster instead of being 1.
 from __future__ import annotations
 
 from forebay.config.declared_settings import definitions_of, settings_group
+from forebay.config.keys.authorization import AuthorizationConfig
 from forebay.config.keys.cleaner import COMPACTION_KEYS, CleanerConfig
 from forebay.config.keys.cluster import CLUSTER_KEYS
 from forebay.config.keys.controller import DRAINED_KEY, ControllerConfig, not_zero
@@ -379,6 +380,7 @@ BROKER_KEYS: dict[str, Definition] = {
         *definitions_of(ReplicationConfig),
         DRAINED_KEY,
         *definitions_of(ControllerConfig),
+        *definitions_of(AuthorizationConfig),
         *IGNORED_BROKER_KEYS,
     )
 }

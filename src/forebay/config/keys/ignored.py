@@ -4,8 +4,8 @@ Tools and provisioning scripts made for Kafka set, read and delete them, often i
 that matter. To refuse one would refuse them all. `Definition.documentation` says that they have no effect.
 
 Two kinds are left out on purpose, and refused. Settings that Kafka itself reads only at its start cannot be
-altered there either. Settings of security that nothing heeds (of sasl.*, authorizers) would promise a
-protection that is not there.
+altered there either. Settings of security that nothing heeds (of sasl.*) would promise a protection that is
+not there.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from forebay.core.acls.bindings import AclBinding
+from forebay.core.cluster.acl_image import AclDeleted, AclPut, AclsDraft
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.topic_folds import Folding, Stop
 from forebay.core.cluster.user_image import UserDeleted, UserImage, UserPut, UsersDraft
@@ -203,6 +205,8 @@ Change = (
     | ViewDeleted
     | UserPut
     | UserDeleted
+    | AclPut
+    | AclDeleted
 )
 
 
@@ -224,6 +228,8 @@ class ClusterImage:
     """View id to name, of both."""
     users: Mapping[str, UserImage] = field(default_factory=dict)
     """Those who may log in, by name."""
+    acls: Mapping[str, AclBinding] = field(default_factory=dict)
+    """By their ids (`core/acls/text.py`)."""
     controller: int = NO_CONTROLLER
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
@@ -279,6 +285,7 @@ class _Draft:
         self._topics: dict[str, TopicImage] | None = None
         self._names: dict[bytes, str] | None = None
         self._configs: dict[ConfigOwner, dict[str, ConfigImage]] = {}
+        self._acls = AclsDraft(image.acls)
         self._partitions: dict[str, list[PartitionState]] = {}
 
     def apply(self, change: Change) -> None:
@@ -303,6 +310,8 @@ class _Draft:
                 self._views.apply(change)
             case UserPut() | UserDeleted():
                 self._users.apply(change)
+            case AclPut() | AclDeleted():
+                self._acls.apply(change)
 
     def finish(self, revision: int) -> ClusterImage:
         for name, states in self._partitions.items():
@@ -322,6 +331,7 @@ class _Draft:
             fills=self._views.fills,
             view_names=self._views.names,
             users=self._users.users,
+            acls=self._acls.acls,
             controller=self._controller,
         )
 

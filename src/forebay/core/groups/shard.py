@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from forebay.config import GroupsConfig
-from forebay.core.cluster.access import ON_GROUP, operations
+from forebay.core.acls.operations import ON_GROUP, operations
 from forebay.core.groups.assigned_partitions import TopicPartition
 from forebay.core.groups.classic.requests import ClassicGroup
 from forebay.core.groups.consumer.heartbeat import ConsumerGroup, check_heartbeat, refusal

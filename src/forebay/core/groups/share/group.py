@@ -183,7 +183,7 @@ class ShareBase(Group):
         return draft.records
 
     def described(self, allowed: int) -> DescribedGroup:
-        """`allowed`: the operations to tell of, see `core.cluster.access`."""
+        """`allowed`: the operations to tell of, see `core.acls.operations`."""
         return DescribedGroup(
             group_id=self.group_id,
             group_state=self.state_name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from forebay.core.cluster.access import ON_GROUP, operations
+from forebay.core.acls.operations import ON_GROUP, operations
 from forebay.core.groups.assigned_partitions import TopicPartition
 from forebay.core.groups.group import Context, Group
 from forebay.core.groups.share.effects import DeleteShares, ShareSummary, SummarizeShares

@@ -1,0 +1,82 @@
+"""The access rules in force on this broker, as the cluster image has them.
+
+A change of the rules counts from the moment that the image shows it. Whatever was decided before is forgotten
+then; `changed` lets others forget what they remember of it: the fast paths of connections, and the fetches
+that wait for data.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from forebay.broker.authorization.audit import log_refusal
+from forebay.broker.cluster.peers import is_broker
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.signals import Signal
+from forebay.config import AuthorizationConfig
+from forebay.core.acls.authorizer import Authorizer
+from forebay.core.acls.bindings import CLUSTER_NAME, Operation
+from forebay.core.cluster.image import ClusterImage
+from forebay.core.guards.guard import CLUSTER, TOPIC, Access, Resource
+
+log = logging.getLogger(__name__)
+
+
+class Authorization:
+    def __init__(self, config: AuthorizationConfig, settings: LiveConfig, image: ClusterImage) -> None:
+        self._authorizer = Authorizer(super_users=config.super_users, allow_if_no_acl=config.allow_if_no_acl)
+        self._authorizer.replace(image.acls)
+        if not config.super_users and not config.allow_if_no_acl and not image.acls:
+            log.warning("nobody may do anything: there are no ACLs, and no super.users who could add some")
+        self._settings = settings
+        self._image = image
+        self.changed: Signal[[]] = Signal()
+        """There are other rules now."""
+
+    def follow(self, _before: ClusterImage, after: ClusterImage) -> None:
+        before, self._image = self._image.acls, after
+        if after.acls is not before and after.acls != before:
+            self._authorizer.replace(after.acls)
+            self.changed.send()
+
+    def access(self, context: RequestContext) -> Access:
+        """What the sender of a request may do."""
+        connection = context.connection
+        return Access(
+            self._authorizer,
+            connection.principal,
+            connection.peer[0],
+            self._image,
+            is_broker=is_broker(context.client_id),
+            creates_topics=self._settings.current.topics.auto_create,
+        )
+
+    def reader(self, context: RequestContext) -> Callable[[str], bool]:
+        """Whether the client may read a topic. Fetches ask for each partition that they read."""
+        connection, allows = context.connection, self._authorizer.allows
+        principal, host = connection.principal, connection.peer[0]
+
+        def may_read(topic: str) -> bool:
+            if allows(principal, host, Operation.READ, TOPIC, topic):
+                return True
+            if is_broker(context.client_id) and self.may_act_as_broker(context):
+                return True
+            log_refusal(context, [Resource(Operation.READ, TOPIC, topic)])
+            return False
+
+        return may_read
+
+    def may_act_as_broker(self, context: RequestContext) -> bool:
+        connection = context.connection
+        return self._authorizer.allows(
+            connection.principal, connection.peer[0], Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME
+        )
+
+    def refuses_follower(self, context: RequestContext) -> bool:
+        """Whether the sender of a follower's fetch may not replicate."""
+        if self.may_act_as_broker(context):
+            return False
+        log_refusal(context, [Resource(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)])
+        return True

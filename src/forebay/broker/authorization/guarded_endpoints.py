@@ -1,0 +1,97 @@
+"""The layer between dispatch and handlers: endpoints behind their guards, and the audit of administration.
+
+Without an authorizer only that audit is left, and every other endpoint is served as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from forebay.broker.authorization.audit import log_administration, log_refusal
+from forebay.broker.authorization.authorization import Authorization
+from forebay.broker.net.deferred_replies import Reply
+from forebay.broker.net.dispatch import Endpoint, RequestContext
+from forebay.core.guards.guard import Guard, Refused, unguarded
+from forebay.core.guards.table import RULES
+
+Complete = Callable[[Any], Any]
+
+
+def guard_endpoints(
+    endpoints: Mapping[int, Endpoint], authorization: Authorization | None
+) -> dict[int, Endpoint]:
+    """The same APIs, none of which can be used past its guard. An API without a rule is a mistake of ours."""
+    return {key: _guarded(endpoint, authorization) for key, endpoint in endpoints.items()}
+
+
+def _guarded(endpoint: Endpoint, authorization: Authorization | None) -> Endpoint:
+    rule = RULES[endpoint.api_key]
+    if authorization is not None and rule.guard is not unguarded:
+        guarded = _Guarded(endpoint, rule.guard, authorization)
+        remember = None if endpoint.remember is None else guarded.remember
+        endpoint = endpoint._replace(handle=guarded.handle, remember=remember)
+    if rule.is_administrative:
+        endpoint = endpoint._replace(handle=_Audited(endpoint.handle).handle)
+    return endpoint
+
+
+class _Guarded:
+    def __init__(self, endpoint: Endpoint, guard: Guard, authorization: Authorization) -> None:
+        self._handle = endpoint.handle
+        self._remember = endpoint.remember
+        self._guard = guard
+        self._authorization = authorization
+
+    def handle(self, context: RequestContext, request: Any) -> Any:
+        access = self._authorization.access(context)
+        verdict = self._guard(access, context.api_version, request)
+        if verdict is None:
+            return self._handle(context, request)
+        if access.refused:
+            log_refusal(context, access.refused)
+        if isinstance(verdict, Refused):
+            if verdict.response is None:
+                context.connection.close()
+            return verdict.response
+        complete = _then(verdict.complete, context.complete)
+        outcome = self._handle(context._replace(complete=complete), verdict.request)
+        if outcome is None:  # a part was refused, and nothing but the end of the connection can say so
+            context.connection.close()
+            return None
+        if isinstance(outcome, Reply):
+            return outcome
+        if asyncio.iscoroutine(outcome):
+            return _completed(outcome, verdict.complete)
+        return verdict.complete(outcome)
+
+    def remember(self, context: RequestContext, request: Any, frame: memoryview) -> None:
+        """Only what is allowed as a whole gets a fast path, which asks nobody."""
+        assert self._remember is not None
+        access = self._authorization.access(context)
+        if self._guard(access, context.api_version, request) is None:
+            self._remember(context, request, frame)
+
+
+def _then(first: Complete, second: Complete | None) -> Complete:
+    return first if second is None else lambda response: second(first(response))
+
+
+async def _completed(outcome: Awaitable[Any], complete: Callable[[Any], Any]) -> Any:
+    return complete(await outcome)
+
+
+class _Audited:
+    def __init__(self, handle: Callable[[RequestContext, Any], Any]) -> None:
+        self._handle = handle
+
+    def handle(self, context: RequestContext, request: Any) -> Any:
+        def observe(response: Any) -> Any:
+            log_administration(context, request, response)
+            return response
+
+        outcome = self._handle(context._replace(complete=observe), request)
+        if isinstance(outcome, Reply):
+            return outcome
+        return _completed(outcome, observe) if asyncio.iscoroutine(outcome) else observe(outcome)

@@ -1,0 +1,1 @@
+"""Access rules at the command line."""

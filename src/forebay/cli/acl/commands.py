@@ -1,0 +1,262 @@
+"""`forebay acl add|list|delete|test`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from forebay.cli.acl.acl_admin import AclAdmin
+from forebay.cli.acl.explanation import explain
+from forebay.cli.client import Client, CommandError, client_options
+from forebay.cli.output import json_option, print_json, print_table
+from forebay.core.acls.bindings import (
+    CLUSTER_NAME,
+    WILDCARD,
+    AclBinding,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    check_binding,
+)
+from forebay.core.acls.filters import AclFilter
+from forebay.core.acls.operations import OPERATIONS
+from forebay.errors import KafkaError
+
+RESOURCES = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional-id": ResourceType.TRANSACTIONAL_ID,
+    "cluster": ResourceType.CLUSTER,
+}
+_WORDS = {
+    operation.name.lower().replace("_", "-"): operation
+    for operation in Operation
+    if Operation.ANY < operation <= Operation.IDEMPOTENT_WRITE
+}
+"""Those that librdkafka knows."""
+
+
+@click.group()
+def acl() -> None:
+    """Say who may do what with which topics, groups and transactional ids, and with the cluster.
+
+    A rule allows or denies a principal, such as User:ada, an operation. What is denied is denied, whatever
+    else is allowed; what no rule allows is denied too. The broker needs authorizer.class.name.
+    """
+
+
+def _operations(_ctx: click.Context, _parameter: click.Parameter, value: str) -> list[Operation]:
+    found = []
+    for word in value.lower().replace("_", "-").split(","):
+        if word not in _WORDS:
+            raise click.BadParameter(f"{word!r} is no operation: use {', '.join(_WORDS)}")
+        found.append(_WORDS[word])
+    return found
+
+
+def _rule_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--host", default=WILDCARD, metavar="IP", help="From there only; also 10.0.0.0/8."),
+        click.option("--prefix", is_flag=True, help="All whose names begin with NAME."),
+        click.option("--deny", is_flag=True, help="Deny it, instead of allowing it."),
+        click.argument("name", required=False),
+        click.argument("resource", type=click.Choice(list(RESOURCES))),
+        click.argument("operations", metavar="OPERATION[,OPERATION]...", callback=_operations),
+        click.argument("principal"),
+    ):
+        command = option(command)
+    return command
+
+
+def _rules(
+    principal: str,
+    operations: list[Operation],
+    resource: str,
+    name: str | None,
+    *,
+    deny: bool,
+    prefix: bool,
+    host: str,
+) -> list[AclBinding]:
+    """The rules that a command line means; click reports what cannot be one."""
+    kind = RESOURCES[resource]
+    found = [
+        AclBinding(
+            kind,
+            PatternType.PREFIXED if prefix else PatternType.LITERAL,
+            _named(kind, name),
+            principal,
+            host,
+            operation,
+            Permission.DENY if deny else Permission.ALLOW,
+        )
+        for operation in operations
+    ]
+    for each in found:
+        try:
+            check_binding(each)
+        except KafkaError as error:
+            raise click.UsageError(error.message) from None
+        known = (Operation.ALL, *OPERATIONS[kind])
+        if each.operation not in known:
+            words = ", ".join(word for word, operation in _WORDS.items() if operation in known)
+            raise click.UsageError(f"a {resource} has no operation {_word(each.operation)}: use {words}")
+    return found
+
+
+def _named(kind: ResourceType, name: str | None) -> str:
+    if kind is ResourceType.CLUSTER:
+        if name not in (None, CLUSTER_NAME):
+            raise click.UsageError("there is one cluster: leave its name out")
+        return CLUSTER_NAME
+    if name is None:
+        raise click.UsageError("which one? Give a NAME, or '*' for all")
+    return name
+
+
+@acl.command()
+@_rule_arguments
+@client_options
+def add(
+    principal: str,
+    operations: list[Operation],
+    resource: str,
+    name: str | None,
+    deny: bool,
+    prefix: bool,
+    host: str,
+    client: Client,
+) -> None:
+    """Allow PRINCIPAL operations on a RESOURCE, or deny them. User:* means everybody.
+
+    \b
+      forebay acl add User:ada read,write topic orders
+      forebay acl add User:ada read group billing
+      forebay acl add User:etl all topic etl- --prefix
+      forebay acl add User:broker cluster-action cluster
+      forebay acl add 'User:*' write topic audit --deny
+    """
+    rules = _rules(principal, operations, resource, name, deny=deny, prefix=prefix, host=host)
+    AclAdmin(client).create(rules)
+    for each in rules:
+        click.echo(str(each))
+
+
+@acl.command(name="list")
+@click.option("--principal", metavar="User:NAME", help="Rules for this principal only.")
+@click.option("--resource", type=click.Choice(list(RESOURCES)), help="Rules for this kind of resource only.")
+@click.option("--name", help="Rules that would apply to the resource of this name, prefixes and * included.")
+@json_option
+@client_options
+def list_(
+    principal: str | None, resource: str | None, name: str | None, as_json: bool, client: Client
+) -> None:
+    """List the rules."""
+    found = AclAdmin(client).describe(_filter(principal, resource, name))
+    if as_json:
+        print_json([_facts(each) for each in found])
+        return
+    rows = [tuple(_facts(each).values()) for each in found]
+    print_table(("PRINCIPAL", "PERMISSION", "OPERATION", "RESOURCE", "NAME", "PATTERN", "HOST"), rows)
+
+
+def _filter(principal: str | None, resource: str | None, name: str | None) -> AclFilter:
+    return AclFilter(
+        resource_type=ResourceType.ANY if resource is None else RESOURCES[resource],
+        name=name,
+        pattern=PatternType.ANY if name is None else PatternType.MATCH,
+        principal=principal,
+    )
+
+
+def _word(operation: Operation) -> str:
+    return operation.name.lower().replace("_", "-")
+
+
+def _facts(each: AclBinding) -> dict[str, str]:
+    return {
+        "principal": each.principal,
+        "permission": each.permission.name.lower(),
+        "operation": _word(each.operation),
+        "resource": each.resource_type.name.lower().replace("_", "-"),
+        "name": each.name,
+        "pattern": each.pattern.name.lower(),
+        "host": each.host,
+    }
+
+
+@acl.command()
+@_rule_arguments
+@client_options
+def delete(
+    principal: str,
+    operations: list[Operation],
+    resource: str,
+    name: str | None,
+    deny: bool,
+    prefix: bool,
+    host: str,
+    client: Client,
+) -> None:
+    """Delete rules, which are written as for `add`.
+
+    \b
+      forebay acl delete User:ada write topic orders
+    """
+    rules = _rules(principal, operations, resource, name, deny=deny, prefix=prefix, host=host)
+    deleted = AclAdmin(client).delete([_exactly(each) for each in rules])
+    for each in deleted:
+        click.echo(f"deleted: {each}")
+    missing = [each for each in rules if each not in deleted]
+    if missing:
+        raise CommandError("\n".join(f"there is no such rule: {each}" for each in missing))
+
+
+def _exactly(rule: AclBinding) -> AclFilter:
+    return AclFilter(
+        resource_type=rule.resource_type,
+        pattern=rule.pattern,
+        name=rule.name,
+        principal=rule.principal,
+        host=rule.host,
+        operation=rule.operation,
+        permission=rule.permission,
+    )
+
+
+@acl.command()
+@click.argument("principal")
+@click.argument("operations", metavar="OPERATION", callback=_operations)
+@click.argument("resource", type=click.Choice(list(RESOURCES)))
+@click.argument("name", required=False)
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="IP", help="Where the client is.")
+@json_option
+@client_options
+@click.pass_context
+def test(
+    context: click.Context,
+    principal: str,
+    operations: list[Operation],
+    resource: str,
+    name: str | None,
+    host: str,
+    as_json: bool,
+    client: Client,
+) -> None:
+    """Say whether PRINCIPAL may do something, and by which rule. The exit code is 0 if so, and 1 if not.
+
+    \b
+      forebay acl test User:ada read topic orders
+    """
+    kind = RESOURCES[resource]
+    if len(operations) != 1 or operations[0] is Operation.ALL:
+        raise click.UsageError("ask about one operation at a time")
+    answer = explain(AclAdmin(client), principal, host, operations[0], kind, _named(kind, name))
+    if as_json:
+        print_json({"allowed": answer.allowed, "because": answer.because})
+    else:
+        click.echo(f"{'yes' if answer.allowed else 'no'}: {answer.because}")
+    context.exit(0 if answer.allowed else 1)

@@ -1,0 +1,62 @@
+"""The settings of authorization, with Kafka's names. Give every broker of a cluster the same."""
+
+from __future__ import annotations
+
+from forebay.config.declared_settings import settings_group
+from forebay.config.values import Value, bool_key, text_key
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+AUTHORIZER = "authorizer.class.name"
+SUPER_USERS = "super.users"
+ALLOW_IF_NO_ACL = "allow.everyone.if.no.acl.found"
+_NAMES = ("", "acl", STANDARD_AUTHORIZER)
+
+
+def _validate_authorizer(value: Value) -> None:
+    if value not in _NAMES:
+        raise ValueError(f"{value!r} is not known here, use {STANDARD_AUTHORIZER} or acl, or leave it empty")
+
+
+def _validate_super_users(value: Value) -> None:
+    parse_principals(str(value))
+
+
+def parse_principals(text: str) -> frozenset[str]:
+    """Principals are separated by semicolons, because the names of certificates have commas."""
+    found = [part.strip() for part in text.split(";") if part.strip()]
+    for principal in found:
+        kind, _, name = principal.partition(":")
+        if not kind or not name:
+            raise ValueError(f"{principal!r} is no principal, use User:ada;User:broker")
+    return frozenset(found)
+
+
+@settings_group
+class AuthorizationConfig:
+    authorizer: str = text_key(
+        AUTHORIZER,
+        "",
+        f"Whether ACLs decide who may do what: {STANDARD_AUTHORIZER}, or acl for short. Empty: everybody"
+        " may do everything, and there are no ACLs.",
+        validate=_validate_authorizer,
+    )
+    super_users_text: str = text_key(
+        SUPER_USERS,
+        "",
+        "Principals that may do everything, such as User:admin;User:broker. The brokers' own has to be among"
+        " them, or to have an ACL that allows ClusterAction.",
+        validate=_validate_super_users,
+    )
+    allow_if_no_acl: bool = bool_key(
+        ALLOW_IF_NO_ACL,
+        False,
+        "Whether everybody may do everything with a resource that no ACL is about.",
+    )
+
+    @property
+    def is_enabled(self) -> bool:
+        return bool(self.authorizer)
+
+    @property
+    def super_users(self) -> frozenset[str]:
+        return parse_principals(self.super_users_text)

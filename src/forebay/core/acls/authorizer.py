@@ -1,0 +1,84 @@
+"""Whether a principal may do something: the rules, the super users, and what is known already.
+
+A decision is kept until the rules change, so a request that was decided before costs one look-up. How many
+are kept is bounded, because clients choose the names that they ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from forebay.core.acls.bindings import AclBinding, Operation, ResourceType
+from forebay.core.acls.index import AclIndex
+from forebay.core.acls.operations import operations_where
+
+_DECISIONS_MAX = 20_000
+_NAME_LENGTH_KEPT = 300
+"""Names may be very long. What was decided about such a one is not kept."""
+
+
+class Authorizer:
+    def __init__(self, *, super_users: frozenset[str] = frozenset(), allow_if_no_acl: bool = False) -> None:
+        self.super_users = super_users
+        self.allow_if_no_acl = allow_if_no_acl
+        self._acls: Mapping[str, AclBinding] = {}
+        self._index = AclIndex()
+        self._decisions: dict[tuple[str, str, Operation, ResourceType, str], bool] = {}
+        self._some: dict[tuple[str, str, Operation, ResourceType], bool] = {}
+
+    def replace(self, acls: Mapping[str, AclBinding]) -> None:
+        """From now on these are the rules, by their ids. The rule of an id never changes."""
+        before, self._acls = self._acls, acls
+        for acl_id in before.keys() - acls.keys():
+            self._index.remove(before[acl_id])
+        for acl_id in acls.keys() - before.keys():
+            self._index.add(acls[acl_id])
+        self._decisions.clear()
+        self._some.clear()
+
+    def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Whether it is allowed. On the hot path."""
+        known = self._decisions.get((principal, host, operation, kind, name))
+        return self._decide(principal, host, operation, kind, name) if known is None else known
+
+    def _decide(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
+        if principal in self.super_users:
+            allowed = True
+        else:
+            by_rules = self._index.decide(principal, host, operation, kind, name)
+            allowed = self.allow_if_no_acl if by_rules is None else by_rules
+        if len(name) <= _NAME_LENGTH_KEPT:
+            if len(self._decisions) >= _DECISIONS_MAX:
+                self._decisions.clear()
+            self._decisions[(principal, host, operation, kind, name)] = allowed
+        return allowed
+
+    def deciding(
+        self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str
+    ) -> AclBinding | None:
+        """The rule that denies or allows it, for people who ask why."""
+        return self._index.deciding(principal, host, operation, kind, name)
+
+    def allows_some(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
+        """Whether there is some resource of the type with which it is allowed."""
+        if principal in self.super_users:
+            return True
+        key = (principal, host, operation, kind)
+        if key not in self._some:
+            if len(self._some) >= _DECISIONS_MAX:
+                self._some.clear()
+            by_rules = self._index.allows_some(principal, host, operation, kind)
+            self._some[key] = self.allow_if_no_acl if by_rules is None else by_rules
+        return self._some[key]
+
+    def allows_all_with(
+        self, principal: str, host: str, operation: Operation, kind: ResourceType, prefix: str
+    ) -> bool:
+        """Whether it is allowed with every resource whose name begins so."""
+        if principal in self.super_users:
+            return True
+        return self._index.allows_all_with(principal, host, operation, kind, prefix)
+
+    def operations(self, principal: str, host: str, kind: ResourceType, name: str) -> int:
+        """The bit field of what is allowed with a resource."""
+        return operations_where(kind, lambda operation: self.allows(principal, host, operation, kind, name))

@@ -1,0 +1,197 @@
+"""All rules, found by the resource and the principal that they are about.
+
+A resource is matched by the rules of its own name, by those of `*`, and by those of every prefix of its name.
+Names are looked up in a dictionary. Prefixes too: one look-up for each length that a stored prefix has, of
+which there are few. Under each pattern the rules are kept by principal, so that a topic with the rules of ten
+thousand users costs a user no more than one with his own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from ipaddress import ip_address, ip_network
+
+from forebay.core.acls.bindings import (
+    EVERYONE,
+    WILDCARD,
+    AclBinding,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+
+_READABLE_BY = frozenset(
+    {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.ALL}
+)
+_ALLOWED_BY: dict[Operation, frozenset[Operation]] = {
+    Operation.DESCRIBE: _READABLE_BY,
+    Operation.DESCRIBE_CONFIGS: frozenset(
+        {Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.ALL}
+    ),
+}
+"""Operations that others imply. Only what is allowed implies more: a denied READ leaves DESCRIBE."""
+
+Rules = dict[str, dict[AclBinding, None]]
+"""The rules of one pattern, by principal."""
+
+
+class AclIndex:
+    def __init__(self, acls: Iterable[AclBinding] = ()) -> None:
+        self._patterns: dict[tuple[ResourceType, PatternType, str], Rules] = {}
+        self._lengths: dict[ResourceType, Counter[int]] = {kind: Counter() for kind in ResourceType}
+        """How many prefixes of each length there are."""
+        for acl in acls:
+            self.add(acl)
+
+    def add(self, acl: AclBinding) -> None:
+        key = (acl.resource_type, acl.pattern, acl.name)
+        rules = self._patterns.get(key)
+        if rules is None:
+            rules = self._patterns[key] = {}
+            if acl.pattern is PatternType.PREFIXED:
+                self._lengths[acl.resource_type][len(acl.name)] += 1
+        rules.setdefault(acl.principal, {})[acl] = None
+
+    def remove(self, acl: AclBinding) -> None:
+        key = (acl.resource_type, acl.pattern, acl.name)
+        rules = self._patterns[key]
+        del rules[acl.principal][acl]
+        if not rules[acl.principal]:
+            del rules[acl.principal]
+        if not rules:
+            del self._patterns[key]
+            if acl.pattern is PatternType.PREFIXED:
+                lengths = self._lengths[acl.resource_type]
+                lengths[len(acl.name)] -= 1
+                if not lengths[len(acl.name)]:
+                    del lengths[len(acl.name)]
+
+    # -- one resource ----------------------------------------------------------------------------------
+
+    def decide(
+        self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str
+    ) -> bool | None:
+        """Whether the rules allow it; None if there is no rule about the resource at all."""
+        about = list(self._about(kind, name))
+        if not about:
+            return None
+        rules = [acl for each in about for acl in _of(each, principal)]
+        if any(_denies(acl, host, operation) for acl in rules):
+            return False
+        return any(_allows(acl, host, operation) for acl in rules)
+
+    def deciding(
+        self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str
+    ) -> AclBinding | None:
+        """The rule by which it is denied or allowed; None if no rule is about it."""
+        rules = [acl for each in self._about(kind, name) for acl in _of(each, principal)]
+        for concerns in (_denies, _allows):
+            for acl in rules:
+                if concerns(acl, host, operation):
+                    return acl
+        return None
+
+    def _about(self, kind: ResourceType, name: str) -> Iterator[Rules]:
+        patterns = self._patterns
+        for literal in dict.fromkeys((name, WILDCARD)):
+            found = patterns.get((kind, PatternType.LITERAL, literal))
+            if found is not None:
+                yield found
+        for length in self._lengths[kind]:
+            found = patterns.get((kind, PatternType.PREFIXED, name[:length]))
+            if found is not None and length <= len(name):
+                yield found
+
+    # -- many resources --------------------------------------------------------------------------------
+
+    def allows_some(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool | None:
+        """Whether there is a name with which the operation is allowed; None: only where there are no rules.
+
+        A rule that allows counts unless one that denies covers all of its names.
+        """
+        rules = list(self._of_kind(kind, principal))
+        denied = [acl for acl in rules if _denies(acl, host, operation)]
+        if any(_is_everything(acl) for acl in denied):
+            return False
+        allowed = (acl for acl in rules if _allows(acl, host, operation))
+        return True if any(not _is_covered(acl, denied) for acl in allowed) else None
+
+    def allows_all_with(
+        self, principal: str, host: str, operation: Operation, kind: ResourceType, prefix: str
+    ) -> bool:
+        """Whether the operation is allowed with every name that begins so."""
+        rules = list(self._of_kind(kind, principal))
+        if any(_denies(acl, host, operation) and _meets(acl, prefix) for acl in rules):
+            return False
+        return any(_allows(acl, host, operation) and _covers(acl, prefix) for acl in rules)
+
+    def _of_kind(self, kind: ResourceType, principal: str) -> Iterator[AclBinding]:
+        for (of_kind, _, _), rules in self._patterns.items():
+            if of_kind is kind:
+                yield from _of(rules, principal)
+
+
+def _of(rules: Rules, principal: str) -> Iterator[AclBinding]:
+    yield from rules.get(principal, ())
+    if principal != EVERYONE:
+        yield from rules.get(EVERYONE, ())
+
+
+def _denies(acl: AclBinding, host: str, operation: Operation) -> bool:
+    if acl.permission is not Permission.DENY or acl.operation not in (operation, Operation.ALL):
+        return False
+    return host_matches(acl.host, host)
+
+
+def _allows(acl: AclBinding, host: str, operation: Operation) -> bool:
+    if acl.permission is not Permission.ALLOW:
+        return False
+    by = _ALLOWED_BY.get(operation)
+    if acl.operation not in ((operation, Operation.ALL) if by is None else by):
+        return False
+    return host_matches(acl.host, host)
+
+
+def _is_everything(acl: AclBinding) -> bool:
+    return acl.pattern is PatternType.LITERAL and acl.name == WILDCARD
+
+
+def _is_covered(acl: AclBinding, denied: list[AclBinding]) -> bool:
+    """Whether rules that deny are about every name that this one is about."""
+    if _is_everything(acl):
+        return False
+    if acl.pattern is PatternType.LITERAL and any(deny.name == acl.name for deny in denied):
+        return True
+    return any(deny.pattern is PatternType.PREFIXED and acl.name.startswith(deny.name) for deny in denied)
+
+
+def _covers(acl: AclBinding, prefix: str) -> bool:
+    """Whether a rule is about all names that begin so."""
+    if acl.pattern is PatternType.PREFIXED:
+        return prefix.startswith(acl.name)
+    return acl.name == WILDCARD
+
+
+def _meets(acl: AclBinding, prefix: str) -> bool:
+    """Whether a rule is about some name that begins so."""
+    return _covers(acl, prefix) or acl.name.startswith(prefix)
+
+
+@lru_cache(maxsize=4096)
+def host_matches(rule: str, host: str) -> bool:
+    """Whether a rule for this host is about a client at this address."""
+    if rule in (WILDCARD, host):
+        return True
+    try:
+        address = ip_address(host)
+        mapped = getattr(address, "ipv4_mapped", None)  # an IPv4 client of a socket that takes both
+        addresses = (address, mapped) if mapped else (address,)
+        if "/" in rule:
+            network = ip_network(rule)
+            return any(each.version == network.version and each in network for each in addresses)
+        return ip_address(rule) in addresses
+    except ValueError:
+        return False

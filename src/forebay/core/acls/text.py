@@ -1,0 +1,51 @@
+"""How ACLs are stored: a short id that follows from the rule, and the rule as JSON.
+
+The same rule has the same id, so to add it twice is to add it once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from forebay.core.acls.bindings import AclBinding, Operation, PatternType, Permission, ResourceType
+from forebay.errors import ProtocolError
+
+_FORMAT = 1
+
+
+def acl_id(acl: AclBinding) -> str:
+    return hashlib.sha256(encode_acl(acl)).hexdigest()[:32]
+
+
+def encode_acl(acl: AclBinding) -> bytes:
+    stored = {
+        "format": _FORMAT,
+        "type": acl.resource_type.name,
+        "pattern": acl.pattern.name,
+        "name": acl.name,
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": acl.operation.name,
+        "permission": acl.permission.name,
+    }
+    return json.dumps(stored, sort_keys=True).encode()
+
+
+def decode_acl(key: str, data: bytes) -> AclBinding:
+    """A rule that cannot be read may be one that denies: it is never passed over."""
+    try:
+        stored = json.loads(data)
+        if stored["format"] != _FORMAT:
+            raise ProtocolError(f"the stored ACL {key} was made by a later version of Forebay")
+        return AclBinding(
+            ResourceType[stored["type"]],
+            PatternType[stored["pattern"]],
+            str(stored["name"]),
+            str(stored["principal"]),
+            str(stored["host"]),
+            Operation[stored["operation"]],
+            Permission[stored["permission"]],
+        )
+    except (ValueError, KeyError, TypeError):
+        raise ProtocolError(f"the stored ACL {key} cannot be read: {data[:200]!r}") from None

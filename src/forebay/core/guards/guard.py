@@ -1,0 +1,242 @@
+"""What a guard is: it looks at a request before its handler does.
+
+A guard returns
+  - None: the client may have all that it asks for;
+  - Refused, with the response: the handler never sees the request;
+  - Narrowed, with the part of the request that is allowed, and how to make the response to it whole.
+
+So a handler knows nothing of access, and what is denied changes nothing. Guards are pure. The table of all
+is in `table.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from forebay.core.acls.authorizer import Authorizer
+from forebay.core.acls.bindings import CLUSTER_NAME, Operation, ResourceType
+from forebay.core.cluster.image import ClusterImage
+from forebay.errors import ErrorCode
+from forebay.wire.fields import ZERO_UUID, Struct
+
+S = TypeVar("S", bound=Struct)
+
+TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+TRANSACTION = ResourceType.TRANSACTIONAL_ID
+
+DENIED = {
+    TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    TRANSACTION: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+"""What a client is answered that may not do something with a resource of a type."""
+
+_BROKERS_WORK = frozenset(
+    {
+        (TOPIC, Operation.READ),
+        (TOPIC, Operation.WRITE),
+        (TOPIC, Operation.DESCRIBE),
+        (GROUP, Operation.DESCRIBE),
+    }
+)
+"""What brokers ask of each other with the requests of clients: to fill views, to write dead letters."""
+
+
+class Resource(NamedTuple):
+    operation: Operation
+    kind: ResourceType
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} {self.kind.name}:{self.name}"
+
+
+class Access:
+    """What the sender of one request may do."""
+
+    __slots__ = ("_authorizer", "_host", "_is_broker", "_principal", "creates_topics", "image", "refused")
+
+    def __init__(
+        self,
+        authorizer: Authorizer,
+        principal: str,
+        host: str,
+        image: ClusterImage,
+        *,
+        is_broker: bool = False,
+        creates_topics: bool = False,
+    ) -> None:
+        """`is_broker`: it says that it is a broker, which it has to prove by ClusterAction. `creates_topics`:
+        whether topics are created when they are first asked for."""
+        self._authorizer = authorizer
+        self._principal = principal
+        self._host = host
+        self._is_broker = is_broker
+        self.image = image
+        self.creates_topics = creates_topics
+        self.refused: list[Resource] = []
+        """What was refused, for the audit log."""
+
+    def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        allowed = self._authorizer.allows(self._principal, self._host, operation, kind, name)
+        if not allowed and self._is_broker and (kind, operation) in _BROKERS_WORK:
+            return self.may(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
+        return allowed
+
+    def refuses(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """The opposite, for what the client is told of: the audit log has it."""
+        if self.may(operation, kind, name):
+            return False
+        self.refused.append(Resource(operation, kind, name))
+        return True
+
+    def refuses_cluster(self, operation: Operation) -> bool:
+        return self.refuses(operation, CLUSTER, CLUSTER_NAME)
+
+    def may_some(self, operation: Operation, kind: ResourceType) -> bool:
+        return self._authorizer.allows_some(self._principal, self._host, operation, kind)
+
+    def refuses_prefix(self, operation: Operation, kind: ResourceType, prefix: str) -> bool:
+        """Whether it may not be done with all names that begin so."""
+        if self._authorizer.allows_all_with(self._principal, self._host, operation, kind, prefix):
+            return False
+        self.refused.append(Resource(operation, kind, f"{prefix}*"))
+        return True
+
+    def operations(self, kind: ResourceType, name: str) -> int:
+        return self._authorizer.operations(self._principal, self._host, kind, name)
+
+    def cluster_operations(self) -> int:
+        """As Kafka does: who may not describe the cluster is told of no operation."""
+        if not self.may(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME):
+            return 0
+        return self.operations(CLUSTER, CLUSTER_NAME)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The name of a topic or view; None if there is none of this id, which the handler says then."""
+        image = self.image
+        return image.topic_names.get(topic_id) or image.view_names.get(topic_id)
+
+    def named(self, topic: Any) -> str | None:
+        """The name of a topic that a request names by its name, or by its id."""
+        return self.topic_name(topic.topic_id) if topic.topic_id != ZERO_UUID else topic.name
+
+    def refuses_topic(self, operation: Operation, topic: Any) -> bool:
+        name = self.named(topic)
+        return name is not None and self.refuses(operation, TOPIC, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    response: Any
+    """None: the protocol has no response, and the connection is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    request: Any
+    complete: Callable[[Any], Any]
+    """Makes the response of the handler whole: adds what was denied, takes away what may not be seen."""
+
+
+Verdict = Refused | Narrowed | None
+Guard = Callable[[Access, int, Any], Verdict]
+"""Of what a client may do, the version of a request, and the request."""
+
+
+def changed(struct: S, **values: Any) -> S:
+    """A copy with other values in some fields."""
+    fields = {name: getattr(struct, name) for name in struct.FIELDS}
+    return type(struct)(**(fields | values))
+
+
+def split(items: Iterable[Any], is_refused: Callable[[Any], bool]) -> tuple[list[Any], list[Any]]:
+    """The items that are left, and those that are refused."""
+    left: list[Any] = []
+    refused: list[Any] = []
+    for item in items:
+        (refused if is_refused(item) else left).append(item)
+    return left, refused
+
+
+def unguarded(_access: Access, _version: int, _request: Any) -> Verdict:
+    """For APIs that anybody may use, and those whose handlers look at each partition of a session."""
+    return None
+
+
+def whole(
+    operation: Operation,
+    kind: ResourceType,
+    name_of: Callable[[Any], str],
+    refuse: Callable[[Any, ErrorCode], Any],
+) -> Guard:
+    """One resource decides about the request as a whole."""
+
+    def guard(access: Access, _version: int, request: Any) -> Verdict:
+        if access.refuses(operation, kind, name_of(request)):
+            return Refused(refuse(request, DENIED[kind]))
+        return None
+
+    return guard
+
+
+def on_cluster(operation: Operation, refuse: Callable[[Any, ErrorCode], Any]) -> Guard:
+    return whole(operation, CLUSTER, lambda _: CLUSTER_NAME, refuse)
+
+
+def on_group(operation: Operation, refuse: Callable[[Any, ErrorCode], Any]) -> Guard:
+    return whole(operation, GROUP, lambda request: request.group_id or "", refuse)
+
+
+def each(
+    *,
+    items: str,
+    results: str,
+    response: type[Struct],
+    is_refused: Callable[[Access, Any], bool],
+    denied: Callable[[Any], Any],
+) -> Guard:
+    """Every item of a list by itself: the refused ones are answered beside the others."""
+
+    def guard(access: Access, _version: int, request: Any) -> Verdict:
+        left, refused = split(getattr(request, items), lambda item: is_refused(access, item))
+        if not refused:
+            return None
+        answers = [denied(item) for item in refused]
+        if not left:
+            return Refused(response(**{results: answers}))
+        return Narrowed(changed(request, **{items: left}), adding(results, answers))
+
+    return guard
+
+
+def adding(results: str, answers: list[Any]) -> Callable[[Any], Any]:
+    """Puts answers behind those of the handler."""
+    return lambda response: changed(response, **{results: [*getattr(response, results), *answers]})
+
+
+def with_code(response: type[Struct]) -> Callable[[Any, ErrorCode], Any]:
+    """A response that is nothing but an error."""
+
+    def refuse(_request: Any, code: ErrorCode) -> Any:
+        if "error_message" in response.FIELDS:
+            return response(error_code=code, error_message=explanation(code))
+        return response(error_code=code)
+
+    return refuse
+
+
+def explanation(code: ErrorCode) -> str:
+    """What stands in the message beside a code."""
+    return _EXPLANATIONS[code]
+
+
+_EXPLANATIONS = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional id authorization failed.",
+}

@@ -1,0 +1,152 @@
+"""Guards of requests about records: Produce, ListOffsets, DeleteRecords and others that name partitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forebay.core.acls.bindings import CLUSTER_NAME, Operation
+from forebay.core.guards.guard import (
+    CLUSTER,
+    TOPIC,
+    TRANSACTION,
+    Access,
+    Guard,
+    Narrowed,
+    Refused,
+    Verdict,
+    adding,
+    changed,
+    each,
+    explanation,
+    split,
+    whole,
+    with_code,
+)
+from forebay.errors import ErrorCode
+from forebay.wire.messages import delete_records as deletion
+from forebay.wire.messages import describe_producers as producers
+from forebay.wire.messages import list_offsets as listing
+from forebay.wire.messages import offset_for_leader_epoch as epochs
+from forebay.wire.messages import produce as producing
+from forebay.wire.messages.alter_delays import AlterDelaysResponse
+from forebay.wire.messages.describe_delays import DescribeDelaysResponse
+
+_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def produce(access: Access, _version: int, request: producing.ProduceRequest) -> Verdict:
+    """On the hot path: mostly one topic, which is allowed."""
+    transaction = request.transactional_id
+    if transaction is not None and access.refuses(Operation.WRITE, TRANSACTION, transaction):
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return _unwritten(request, [_not_written(topic, code) for topic in request.topic_data])
+    if not any(access.refuses_topic(Operation.WRITE, topic) for topic in request.topic_data):
+        return None
+    left, refused = split(request.topic_data, lambda topic: _may_not_write(access, topic))
+    answers = [_not_written(topic, _DENIED) for topic in refused]
+    if not left:
+        return _unwritten(request, answers)
+    return Narrowed(changed(request, topic_data=left), adding("responses", answers))
+
+
+def _may_not_write(access: Access, topic: Any) -> bool:
+    name = access.named(topic)
+    return name is not None and not access.may(Operation.WRITE, TOPIC, name)
+
+
+def _unwritten(request: producing.ProduceRequest, answers: list[Any]) -> Refused:
+    """A producer that wants no acknowledgement learns of it by the end of its connection."""
+    return Refused(None if request.acks == 0 else producing.ProduceResponse(responses=answers))
+
+
+def _not_written(topic: producing.TopicProduceData, code: ErrorCode) -> producing.TopicProduceResponse:
+    return producing.TopicProduceResponse(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partition_responses=[
+            producing.PartitionProduceResponse(
+                index=data.index, error_code=code, error_message=explanation(code), base_offset=-1
+            )
+            for data in topic.partition_data
+        ],
+    )
+
+
+def _refuses(operation: Operation, attribute: str) -> Any:
+    return lambda access, topic: access.refuses(operation, TOPIC, getattr(topic, attribute))
+
+
+list_offsets: Guard = each(
+    items="topics",
+    results="topics",
+    response=listing.ListOffsetsResponse,
+    is_refused=_refuses(Operation.DESCRIBE, "name"),
+    denied=lambda topic: listing.ListOffsetsTopicResponse(
+        name=topic.name,
+        partitions=[
+            listing.ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=_DENIED)
+            for wanted in topic.partitions
+        ],
+    ),
+)
+
+delete_records: Guard = each(
+    items="topics",
+    results="topics",
+    response=deletion.DeleteRecordsResponse,
+    is_refused=_refuses(Operation.DELETE, "name"),
+    denied=lambda topic: deletion.DeleteRecordsTopicResult(
+        name=topic.name,
+        partitions=[
+            deletion.DeleteRecordsPartitionResult(
+                partition_index=wanted.partition_index, low_watermark=-1, error_code=_DENIED
+            )
+            for wanted in topic.partitions
+        ],
+    ),
+)
+
+describe_producers: Guard = each(
+    items="topics",
+    results="topics",
+    response=producers.DescribeProducersResponse,
+    is_refused=_refuses(Operation.READ, "name"),
+    denied=lambda topic: producers.TopicResponse(
+        name=topic.name,
+        partitions=[
+            producers.PartitionResponse(
+                partition_index=index, error_code=_DENIED, error_message=explanation(_DENIED)
+            )
+            for index in topic.partition_indexes
+        ],
+    ),
+)
+
+_epochs_of_topics: Guard = each(
+    items="topics",
+    results="topics",
+    response=epochs.OffsetForLeaderEpochResponse,
+    is_refused=_refuses(Operation.DESCRIBE, "topic"),
+    denied=lambda topic: epochs.OffsetForLeaderTopicResult(
+        topic=topic.topic,
+        partitions=[
+            epochs.EpochEndOffset(partition=wanted.partition, error_code=_DENIED)
+            for wanted in topic.partitions
+        ],
+    ),
+)
+
+
+def offset_for_leader_epoch(access: Access, version: int, request: Any) -> Verdict:
+    """Followers ask by ClusterAction, consumers by what they may see of the topic."""
+    if access.may(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
+        return None
+    return _epochs_of_topics(access, version, request)
+
+
+describe_delays: Guard = whole(
+    Operation.READ, TOPIC, lambda request: request.topic, with_code(DescribeDelaysResponse)
+)
+alter_delays: Guard = whole(
+    Operation.WRITE, TOPIC, lambda request: request.topic, with_code(AlterDelaysResponse)
+)

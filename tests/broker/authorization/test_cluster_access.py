@@ -1,0 +1,92 @@
+"""Brokers need ClusterAction of each other: to replicate, and to write where others lead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forebay.core.acls.bindings import (
+    CLUSTER_NAME,
+    AclBinding,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from forebay.core.acls.text import acl_id
+from forebay.core.cluster.acl_image import AclDeleted, AclPut
+from forebay.errors import ErrorCode
+from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from support.clients.wire_client import CREATE_TOPICS, PRODUCE, batch, create_topic, only_partition, produce
+from support.waiting import Patience
+
+BROKERS = "User:ANONYMOUS"
+"""Brokers that have not logged in, and the client of this test."""
+SETTINGS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "replica.lag.time.max.ms": "60000",
+    "replica.fetch.wait.max.ms": "50",
+    "replica.fetch.backoff.ms": "50",
+}
+
+
+def rule(operation: Operation, kind: ResourceType, name: str) -> AclBinding:
+    return AclBinding(kind, PatternType.LITERAL, name, BROKERS, "127.0.0.0/8", operation, Permission.ALLOW)
+
+
+ACTION = rule(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+async def add(cluster: LocalCluster, *acls: AclBinding) -> None:
+    await cluster[1].metadata.change_all([AclPut(id=acl_id(acl), acl=acl) for acl in acls])
+
+
+def refused_fetches(caplog: pytest.LogCaptureFixture) -> list[object]:
+    return [record for record in caplog.records if vars(record).get("api") == "Fetch"]
+
+
+async def test_brokers_replicate_once_they_may(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with local_cluster(tmp_path, SETTINGS, brokers=2) as cluster:
+        await add(
+            cluster,
+            rule(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME),
+            rule(Operation.WRITE, ResourceType.TOPIC, "t"),
+        )
+        (made,) = (await cluster.ask(1, create_topic("t"), CREATE_TOPICS)).topics
+        assert made.error_code == ErrorCode.NONE
+        leader = cluster.leader("t")
+        answer = await cluster.ask(leader, produce("t", batch(b"v"), acks=1), PRODUCE)
+        assert only_partition(answer).error_code == ErrorCode.NONE
+        partition = cluster[leader].partitions.get("t", 0)
+        asked = len(refused_fetches(caplog))
+        await eventually(lambda: len(refused_fetches(caplog)) > asked)
+        assert partition.high_watermark == 0, "no follower may have it"
+        await add(cluster, ACTION)
+        await eventually(lambda: partition.high_watermark == 1)
+        answer = await cluster.ask(leader, produce("t", batch(b"w"), acks=-1), PRODUCE)
+        assert only_partition(answer).error_code == ErrorCode.NONE
+
+
+async def test_a_rule_counts_on_every_broker_and_ends_on_every_broker(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, SETTINGS, brokers=2) as cluster:
+        await add(cluster, ACTION, rule(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME))
+        (made,) = (await cluster.ask(1, create_topic("t"), CREATE_TOPICS)).topics
+        assert made.error_code == ErrorCode.NONE
+        leader = cluster.leader("t")
+        writing = rule(Operation.WRITE, ResourceType.TOPIC, "t")
+
+        async def becomes(code: ErrorCode) -> None:
+            patience = Patience(f"a producer is answered {code.name}")
+            while True:
+                answer = await cluster.ask(leader, produce("t", batch(b"v"), acks=1), PRODUCE)
+                if only_partition(answer).error_code == code:
+                    return
+                patience.check(answer)
+
+        await becomes(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        other = cluster[3 - leader].metadata  # the rule is made at the other broker
+        await other.change_all([AclPut(id=acl_id(writing), acl=writing)])
+        await becomes(ErrorCode.NONE)
+        await other.change_all([AclDeleted(id=acl_id(writing))])
+        await becomes(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
