@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,10 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from support.brokers.forebay_command import forebay
 from support.brokers.local_broker import LocalBroker
 from support.brokers.sasl_broker import PASSWORDS, sasl_broker
+from support.brokers.tls_files import TlsFiles
 from support.clients.kafka_clients import CLIENTS, DEADLINE_SECONDS, kafka_python, need
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
@@ -26,6 +29,18 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     with sasl_broker(tmp_path_factory.mktemp("sasl") / "data") as broker:
         admin = AdminClient(librdkafka(broker.bootstrap, "SCRAM-SHA-512"))
         admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result(DEADLINE_SECONDS)
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
+    return TlsFiles(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def tls_broker(tmp_path_factory: pytest.TempPathFactory, tls: TlsFiles) -> Iterator[LocalBroker]:
+    settings = {**tls.broker_settings(), "listeners": "SASL_SSL://127.0.0.1:0"}
+    with sasl_broker(tmp_path_factory.mktemp("sasl-tls") / "data", settings) as broker:
         yield broker
 
 
@@ -131,6 +146,49 @@ def test_kcat(broker: LocalBroker, mechanism: str, tmp_path: Path) -> None:
         check=False,
     )
     assert f'topic "{TOPIC}"' in listed.stdout, listed.stderr
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_librdkafka_with_tls(tls_broker: LocalBroker, tls: TlsFiles, mechanism: str) -> None:
+    config = librdkafka(tls_broker.bootstrap, mechanism)
+    config |= {"security.protocol": "SASL_SSL", "ssl.ca.location": tls.ca}
+    before = tls_broker.on_loop(lambda node: node.metrics.logins)
+    admin = AdminClient(config)
+    assert admin.list_topics(timeout=DEADLINE_SECONDS).brokers
+    assert tls_broker.on_loop(lambda node: node.metrics.logins) > before
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python_with_tls(tls_broker: LocalBroker, tls: TlsFiles, mechanism: str) -> None:
+    settings = arguments(tls_broker.bootstrap, mechanism)
+    settings |= {"security_protocol": "SASL_SSL", "ssl_cafile": tls.ca}
+    producer = kafka_python.KafkaProducer(**settings)
+    try:
+        assert producer.send(TOPIC, b"x").get(DEADLINE_SECONDS).offset >= 0
+    finally:
+        producer.close()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_aiokafka_with_tls(tls_broker: LocalBroker, tls: TlsFiles, mechanism: str) -> None:
+    settings = arguments(tls_broker.bootstrap, mechanism)
+    context = ssl.create_default_context(cafile=tls.ca)
+    settings |= {"security_protocol": "SASL_SSL", "ssl_context": context}
+    async with aiokafka.AIOKafkaProducer(**settings) as producer:
+        await producer.client.fetch_all_metadata()
+
+
+def test_our_own_commands_with_tls(tls_broker: LocalBroker, tls: TlsFiles, tmp_path: Path) -> None:
+    config = librdkafka(tls_broker.bootstrap, "SCRAM-SHA-256")
+    config |= {"security.protocol": "SASL_SSL", "ssl.ca.location": tls.ca}
+    file = tmp_path / "client.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+    created = forebay(
+        "topic", "create", "d", "--config", "forebay.delay.enable=true", "--command-config", str(file)
+    )
+    assert created.code == 0, created.err
+    waiting = forebay("delay", "list", "d", "--json", "--command-config", str(file))
+    assert waiting.code == 0, waiting.err
 
 
 def test_a_client_without_a_login_is_not_served(broker: LocalBroker) -> None:

@@ -21,6 +21,7 @@ from forebay.config.keys.broker import SocketConfig
 from forebay.config.keys.cluster import ClusterConfig
 from forebay.config.keys.controller import DRAINED, ControllerConfig
 from forebay.config.keys.group import GroupsConfig
+from forebay.config.keys.oauth import OAuthConfig
 from forebay.config.keys.replication import ReplicationConfig
 from forebay.config.keys.sasl import SaslConfig
 from forebay.config.keys.share import ShareGroupsConfig
@@ -48,6 +49,7 @@ __all__ = [
     "BrokerConfig",
     "SocketConfig",
     "SaslConfig",
+    "OAuthConfig",
     "ControllerConfig",
     "DRAINED",
     "DEAD_LETTER_TOPIC",

@@ -25,6 +25,8 @@ from forebay.config.keys.cleaner import CleanerConfig
 from forebay.config.keys.cluster import ClusterConfig, cluster_config
 from forebay.config.keys.controller import ControllerConfig
 from forebay.config.keys.group import GroupsConfig
+from forebay.config.keys.oauth import MECHANISM as OAUTHBEARER
+from forebay.config.keys.oauth import OAuthConfig, check_oauth
 from forebay.config.keys.replication import ReplicationConfig, replication_config
 from forebay.config.keys.sasl import SaslConfig
 from forebay.config.keys.share_coordinator import ShareCoordinatorConfig
@@ -75,6 +77,7 @@ class BrokerConfig:
     cluster: ClusterConfig
     socket: SocketConfig
     sasl: SaslConfig
+    oauth: OAuthConfig
     fetch: FetchConfig
     topics: TopicDefaults
     storage: StorageConfig
@@ -161,6 +164,7 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
         cluster=cluster_config(values),
         socket=read_group(SocketConfig, values),
         sasl=read_group(SaslConfig, values),
+        oauth=read_group(OAuthConfig, values),
         fetch=read_group(FetchConfig, values),
         topics=read_group(TopicDefaults, values),
         storage=read_group(StorageConfig, values),
@@ -181,6 +185,8 @@ def _check_logins(config: BrokerConfig) -> None:
     others, sasl = config.node.listeners.inter_broker, config.sasl
     for listener in config.node.listeners.all:
         _check_plain(config, listener)
+        if listener.protocol.is_sasl and OAUTHBEARER in config.sasl_of(listener.name).mechanisms:
+            check_oauth(config.oauth)
     if not others.protocol.is_sasl:
         return
     if not sasl.broker_user or not sasl.broker_password:
@@ -197,11 +203,12 @@ def _check_logins(config: BrokerConfig) -> None:
 
 def _check_plain(config: BrokerConfig, listener: Listener) -> None:
     exposed = listener.protocol is SecurityProtocol.SASL_PLAINTEXT and not listener.is_loopback
-    insecure = config.values["forebay.allow.insecure"]
-    if exposed and not insecure and "PLAIN" in config.sasl_of(listener.name).mechanisms:
+    readable = {"PLAIN", OAUTHBEARER} & set(config.sasl_of(listener.name).mechanisms)
+    if exposed and readable and not config.values["forebay.allow.insecure"]:
         raise ConfigError(
-            f"clients of {listener} would send passwords without encryption: leave PLAIN out of its "
-            "sasl.enabled.mechanisms, use TLS, or set forebay.allow.insecure=true"
+            f"clients of {listener} would send passwords or tokens without encryption: leave "
+            f"{' and '.join(sorted(readable))} out of its sasl.enabled.mechanisms, use TLS, or set "
+            "forebay.allow.insecure=true"
         )
 
 

@@ -21,6 +21,7 @@ from forebay.wire.messages.metadata import MetadataRequest
 from forebay.wire.sasl.client import Login, new_login
 from forebay.wire.sasl.scram import ScramMechanism
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
+from support.brokers.tls_files import TlsFiles
 from support.clients.wire_client import batch, create_topic, produce
 
 PASSWORD = "a broker's secret"
@@ -66,6 +67,17 @@ async def test_brokers_replicate_after_they_have_logged_in(tmp_path: Path) -> No
         assert "User:broker" in {
             each.principal for node in cluster.nodes for each in cluster[node].server.connections
         }
+
+
+async def test_brokers_log_in_over_tls(tmp_path: Path) -> None:
+    tls = TlsFiles(tmp_path).broker_settings()
+    settings = {**tls, **SETTINGS, "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BROKERS:SASL_SSL"}
+    async with local_cluster(tmp_path, settings, brokers=3) as cluster:
+        await add_user(cluster)
+        await cluster.ask(1, create_topic("t", 1), 7)
+        await cluster.knows("t")
+        assert await produced(cluster, b"x") == ErrorCode.NONE
+        assert len(cluster.state("t").isr) == 3
 
 
 async def test_brokers_wait_for_their_user(tmp_path: Path) -> None:

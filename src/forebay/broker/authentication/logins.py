@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from forebay.broker.authentication.password_checks import PasswordChecks
+from forebay.broker.authentication.token_checks import TokenChecks
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.connection import Connection
@@ -19,7 +20,17 @@ from forebay.broker.telemetry.metrics import Metrics
 from forebay.config import SaslConfig
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.user_image import ScramCredential
-from forebay.core.security.sasl.exchange import Accepted, Challenge, CheckPassword, Exchange, Rejected, Step
+from forebay.core.security.sasl.bearer import BearerExchange
+from forebay.core.security.sasl.exchange import (
+    Accepted,
+    Challenge,
+    CheckPassword,
+    CheckToken,
+    Exchange,
+    Rejected,
+    Step,
+    Verdict,
+)
 from forebay.core.security.sasl.login_session import LoginSession, Phase
 from forebay.core.security.sasl.plain import PlainExchange
 from forebay.core.security.sasl.scram_exchange import ScramExchange
@@ -30,6 +41,7 @@ from forebay.wire.sasl.scram import BY_NAME, ScramMechanism
 log = logging.getLogger(__name__)
 
 _USER_CHARS_LOGGED = 100
+OAUTHBEARER = "OAUTHBEARER"
 
 
 class Login:
@@ -57,6 +69,7 @@ class Logins:
         metrics: Metrics,
         time: BrokerTime,
         passwords: PasswordChecks,
+        tokens: TokenChecks,
         entropy: Callable[[int], bytes],
         secret: bytes,
     ) -> None:
@@ -66,6 +79,7 @@ class Logins:
         self._metrics = metrics
         self._time = time
         self._passwords = passwords
+        self._tokens = tokens
         self._entropy = entropy
         self._secret = secret
         self._logins: dict[Connection, Login] = {}
@@ -98,6 +112,7 @@ class Logins:
     def close(self) -> None:
         """Blocks until the checks under way have ended."""
         self._passwords.close()
+        self._tokens.close()
 
     # -- steps -----------------------------------------------------------------------------------------
 
@@ -117,8 +132,8 @@ class Logins:
         """What the client is answered; checks have been carried out."""
         session, now_ms = login.session, self._time.now_ms
         step = session.authenticate(data, now_ms())
-        if isinstance(step, CheckPassword):
-            verdict = await self._passwords.verdict(step, lambda: not login.connection.closed)
+        if isinstance(step, CheckPassword | CheckToken):
+            verdict = await self._checked(step, lambda: not login.connection.closed)
             if login.connection.closed:
                 return Rejected(reason="the client did not wait")
             step = session.resolve(verdict, now_ms())
@@ -128,6 +143,11 @@ class Logins:
             self._note_failed(login, step)
         self.stepped.send(login, step)
         return step
+
+    async def _checked(self, asked: CheckPassword | CheckToken, is_wanted: Callable[[], bool]) -> Verdict:
+        if isinstance(asked, CheckToken):
+            return await self._tokens.verdict(asked, is_wanted)
+        return await self._passwords.verdict(asked, is_wanted)
 
     def timed_out(self, login: Login) -> None:
         self._metrics.logins_timed_out += 1
@@ -174,8 +194,7 @@ class Logins:
             mechanism = BY_NAME[name]
             find = partial(self._find, mechanism)
             return partial(ScramExchange, mechanism, find, entropy=self._entropy, secret=self._secret)
-        assert name == "PLAIN"
-        return PlainExchange
+        return BearerExchange if name == OAUTHBEARER else PlainExchange
 
     def _find(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
         found = self._metadata.image.users.get(user)

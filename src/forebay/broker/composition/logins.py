@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from forebay.broker.authentication.logins import Logins
 from forebay.broker.authentication.password_checks import PasswordChecks
+from forebay.broker.authentication.token_checks import TokenChecks
 from forebay.broker.composition.foundations import Foundations
 from forebay.broker.worker_threads import LazyThreads
 
-_CHECKING_THREADS = 1
-
 
 def logins(base: Foundations) -> Logins:
-    threads = LazyThreads(base.loop, lambda: base.ports.executor(_CHECKING_THREADS, "forebay-login"))
+    def threads(name: str) -> LazyThreads:
+        return LazyThreads(base.loop, lambda: base.ports.executor(1, name))
+
     return Logins(
         settings=base.settings,
         metadata=base.metadata,
         metrics=base.metrics,
         time=base.time,
-        passwords=PasswordChecks(base.metadata, threads, secret=base.login_secret),
+        passwords=PasswordChecks(base.metadata, threads("forebay-login"), secret=base.login_secret),
+        tokens=TokenChecks(
+            base.settings.current.oauth,
+            time=base.time,
+            background=base.background,
+            threads=threads("forebay-tokens"),
+            fetching=threads("forebay-jwks"),
+        ),
         entropy=base.ports.entropy,
         secret=base.login_secret,
     )

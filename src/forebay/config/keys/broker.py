@@ -14,6 +14,7 @@ from forebay.config.keys.cluster import CLUSTER_KEYS
 from forebay.config.keys.controller import DRAINED_KEY, ControllerConfig, not_zero
 from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.ignored import IGNORED_BROKER_KEYS
+from forebay.config.keys.oauth import OAuthConfig
 from forebay.config.keys.replication import ReplicationConfig
 from forebay.config.keys.sasl import SaslConfig
 from forebay.config.keys.share_coordinator import ShareCoordinatorConfig
@@ -368,6 +369,7 @@ BROKER_KEYS: dict[str, Definition] = {
         *CLUSTER_KEYS,
         *definitions_of(SocketConfig),
         *definitions_of(SaslConfig),
+        *definitions_of(OAuthConfig),
         *definitions_of(FetchConfig),
         *definitions_of(TopicDefaults),
         *_TOPIC_KEYS,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from forebay.config.declared_settings import settings_group
 from forebay.config.values import INT_MAX, Secret, Value, int_key, list_key, long_key, password_key, text_key
 
-MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
+BROKER_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
+MECHANISMS = (*BROKER_MECHANISMS, "OAUTHBEARER")
 
 
 def _not_empty(value: Value) -> None:
@@ -57,7 +58,7 @@ class SaslConfig:
         "sasl.mechanism.inter.broker.protocol",
         "SCRAM-SHA-512",
         "How brokers log in at each other, where they talk by a SASL listener.",
-        choices=MECHANISMS,
+        choices=BROKER_MECHANISMS,
     )
     broker_user: str | None = text_key(
         "forebay.sasl.username", None, "The user that this broker logs in as at other brokers."

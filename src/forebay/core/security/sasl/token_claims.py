@@ -1,0 +1,72 @@
+"""What a token says, and whether it is accepted, once its signature has been checked."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from forebay.core.security.sasl.exchange import Accepted, Rejected, Verdict
+
+ALGORITHMS = (
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
+)  # fmt: skip
+"""Signatures by a private key, and no others. `none` is no signature. HS256 is made with a shared key, which
+could be the public one if that were taken for it."""
+USER_CHARS_MAX = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRules:
+    audience: tuple[str, ...]
+    """Empty: whatever a token is for."""
+    issuer: str | None
+    """None: from anybody who has the keys."""
+    user_claim: str
+    clock_skew_s: int
+
+
+def key_id(token: str) -> tuple[str, str | None] | None:
+    """The algorithm and the key's id that a token names; None if it could not be accepted anyway."""
+    try:
+        first = token.split(".")[0]
+        header = json.loads(urlsafe_b64decode(first + "=" * (-len(first) % 4)))
+        algorithm, kid = header["alg"], header.get("kid")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    known = algorithm in ALGORITHMS and (kid is None or isinstance(kid, str)) and token.count(".") == 2
+    return (algorithm, kid) if known else None
+
+
+def judge(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> Verdict:
+    user: Any = claims.get(rules.user_claim)
+    expires_s: Any = claims.get("exp")
+    skew_ms = rules.clock_skew_s * 1000
+    if not isinstance(user, str) or not user or len(user) > USER_CHARS_MAX or not user.isprintable():
+        return Rejected(reason=f"the token has no claim {rules.user_claim} that could be a user")
+    if not _is_time(expires_s):
+        return Rejected(reason="the token does not say when it expires", user=user)
+    if expires_s * 1000 + skew_ms <= now_ms:
+        return Rejected(reason="the token has expired", user=user)
+    for name in ("nbf", "iat"):
+        begins_s = claims.get(name)
+        if begins_s is not None and (not _is_time(begins_s) or begins_s * 1000 - skew_ms > now_ms):
+            return Rejected(reason=f"the token is not valid yet ({name})", user=user)
+    if rules.issuer is not None and claims.get("iss") != rules.issuer:
+        return Rejected(reason="the token is from another issuer", user=user)
+    if rules.audience and not _audience(claims) & set(rules.audience):
+        return Rejected(reason="the token is for another audience", user=user)
+    # The clock of the issuer may be behind: such a token is good for the skew at most.
+    return Accepted(user=user, expires_ms=max(int(expires_s * 1000), now_ms + min(skew_ms, 1000)))
+
+
+def _audience(claims: Mapping[str, Any]) -> set[str]:
+    audience = claims.get("aud")
+    found = audience if isinstance(audience, list) else [audience]
+    return {each for each in found if isinstance(each, str)}
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
