@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from forebay.config.settings_group import settings_group
+from forebay.config.declared_settings import settings_group
 from forebay.config.values import Value, bool_key, int_key, list_key, long_key, text_key
 from forebay.errors import ConfigError
 
