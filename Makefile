@@ -36,7 +36,7 @@ test: $(STAMP) ## run all tests on all cores; ARGS="-k name" picks some, WORKERS
 	@$(BIN)/python -m compileall -q -j 0 src tests/support # once, not once in each worker
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
-chaos: $(STAMP) ## random clients on a broker that is killed, and on a cluster to which everything happens, for CHAOS_SECONDS each; CHAOS_SEEDS stories and all mutants
+chaos: $(STAMP) ## random clients on a broker that is killed, and on a cluster to which everything happens, for CHAOS_SECONDS each; a kill a minute for CHAOS_KILLING_SECONDS; CHAOS_SEEDS stories and all mutants
 	@$(BIN)/python -m pytest -q -m chaos $(ARGS)
 
 compat: $(STAMP) ## Spark's Kafka connector, Kafka's own tools and franz-go on our broker, where Maven and Go's proxy are reachable
