@@ -16,9 +16,20 @@ from forebay.core.acls.bindings import (
 )
 from forebay.core.acls.text import acl_id
 from forebay.core.cluster.acl_image import AclDeleted, AclPut
+from forebay.core.security.users import Upsertion, UserAlteration, alter_user
 from forebay.errors import ErrorCode
+from forebay.wire.messages.fetch import ReplicaState
+from forebay.wire.sasl.scram import ScramMechanism
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
-from support.clients.wire_client import CREATE_TOPICS, PRODUCE, batch, create_topic, only_partition, produce
+from support.clients.wire_client import (
+    CREATE_TOPICS,
+    PRODUCE,
+    batch,
+    create_topic,
+    fetch,
+    only_partition,
+    produce,
+)
 from support.waiting import Patience
 
 BROKERS = "User:ANONYMOUS"
@@ -90,3 +101,39 @@ async def test_a_rule_counts_on_every_broker_and_ends_on_every_broker(tmp_path: 
         await becomes(ErrorCode.NONE)
         await other.change_all([AclDeleted(id=acl_id(writing))])
         await becomes(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+async def test_brokers_that_log_in_are_super_users_and_clients_are_not(tmp_path: Path) -> None:
+    settings = SETTINGS | {
+        "listeners": "CLIENTS://127.0.0.1:0,BROKERS://127.0.0.1:0",
+        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BROKERS:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "BROKERS",
+        "forebay.sasl.username": "broker",
+        "forebay.sasl.password": "secret",
+        "super.users": "User:broker",
+    }
+    mechanism = ScramMechanism.SHA_512
+    user = Upsertion(
+        mechanism=mechanism.code,
+        iterations=4096,
+        salt=b"salt",
+        salted_password=mechanism.salted_password("secret", b"salt", 4096),
+    )
+    async with local_cluster(tmp_path, settings, brokers=2) as cluster:
+        alteration = UserAlteration(name="broker", deletions=(), upsertions=(user,))
+        await cluster[1].metadata.change(lambda image: alter_user(image, alteration))
+        await add(
+            cluster,
+            rule(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME),
+            rule(Operation.WRITE, ResourceType.TOPIC, "t"),
+        )
+        (made,) = (await cluster.ask(1, create_topic("t"), CREATE_TOPICS)).topics
+        assert made.error_code == ErrorCode.NONE
+        await cluster.in_sync("t")
+        leader = cluster.leader("t")
+        answer = await cluster.ask(leader, produce("t", batch(b"v"), acks=-1), PRODUCE)
+        assert only_partition(answer).error_code == ErrorCode.NONE
+        follower = fetch("t")
+        follower.replica_state = ReplicaState(replica_id=3 - leader, replica_epoch=1)
+        refused = await cluster.ask(leader, follower, 15)
+        assert only_partition(refused).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
