@@ -63,6 +63,7 @@ from forebay.broker.handlers import (
     folded_produce,
     folded_producers,
     group_request,
+    hand_over_numbers,
     incremental_alter_configs,
     init_producer_id,
     list_config_resources,
@@ -97,6 +98,7 @@ from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.same_header_requests import remember
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.shares.service import ShareService
+from forebay.broker.upkeep.number_handover import NumberHandover
 from forebay.broker.views.creation import ViewCreation
 from forebay.coordination.metadata import Metadata
 from forebay.core.groups.shard import GroupShard
@@ -125,6 +127,7 @@ def api_table(
     shares: ShareService,
     moves: MoveJournal,
     copies: CopyAppends,
+    numbers: NumberHandover,
     producer_ids: ProducerIds,
     marker_appends: MarkerAppends,
     failovers: FailoverTimes,
@@ -214,6 +217,7 @@ def api_table(
         Endpoint(OWN_KEYS_FROM + 11, 0, 0, partial(folded_produce.handle, produce, peers)),
         Endpoint(OWN_KEYS_FROM + 12, 0, 0, partial(folded_producers.handle, partitions, peers)),
         Endpoint(OWN_KEYS_FROM + 13, 0, 0, partial(append_copies.handle, copies, peers, background)),
+        Endpoint(OWN_KEYS_FROM + 14, 0, 0, partial(hand_over_numbers.handle, numbers, peers, background)),
         Endpoint(OWN_KEYS_FROM + 20, 0, 0, partial(describe_failovers.handle, failovers, background)),
     )
     table.update((endpoint.api_key, endpoint) for endpoint in endpoints)

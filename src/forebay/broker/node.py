@@ -18,7 +18,7 @@ from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.composition.coordinators import Coordinators
 from forebay.broker.composition.delays import delay_service
 from forebay.broker.composition.failover import Failover
-from forebay.broker.composition.fold_copies import copy_appends, fold_copies
+from forebay.broker.composition.fold_copies import copy_appends, fold_copies, number_handover
 from forebay.broker.composition.foundations import Foundations
 from forebay.broker.composition.local_partitions import LocalPartitions
 from forebay.broker.composition.logins import logins
@@ -95,6 +95,7 @@ class Node:
         self.shares, self.dead_letter_watch = shares.service, shares.dead_letter_watch
         self.copy_appends = copy_appends(base, local, self.peers)
         self.fold_copies = fold_copies(base, local, self.copy_appends, shares)
+        self.number_handover = number_handover(base, local, self.peers)
         self.logins = logins(base)
         self._build_server()
         self._build_upkeep()
@@ -223,6 +224,7 @@ class Node:
             shares=self.shares,
             moves=self.move_journal,
             copies=self.copy_appends,
+            numbers=self.number_handover,
             producer_ids=self.coordinators.producer_ids,
             marker_appends=self.coordinators.marker_appends,
             failovers=self.failover.times,
@@ -296,6 +298,7 @@ class Node:
                 base.settings,
                 self.time,
                 self.fold_copies,
+                self.number_handover,
                 node_id=self.node_id,
             ),
             isr=self.replication.isr,

@@ -16,6 +16,7 @@ from forebay.sim.actors.dialects import (
     CONFLUENT,
     DIALECTS,
     JAVA,
+    LIBRDKAFKA,
     MODERN,
     POLITE,
     RUDE,
@@ -66,6 +67,8 @@ class Plot:
     deposing_pause_s: float = 4.0
     resizes: Sequence[int] | None = None
     """How many partitions the topic that is folded gets, one number after the other."""
+    empties: bool = False
+    """Whether what its closed partitions hold is deleted, so that they disappear."""
     short_alarms: bool = False
     """Whether retention deletes messages that have waited for their time, and producers share their keys."""
 
@@ -146,6 +149,20 @@ PLOTS: dict[str, Plot] = {
         settings=_TWO,
         deposing_pause_s=2.0,
         resizes=(FOLDED_TO, len(FOLDED), FOLDED_TO, len(FOLDED)),
+    ),
+    # They are folded and emptied, and disappear, while producers go on and groups commit. Nobody is away for
+    # longer than empty partitions stay: what is sent again later is not recognised.
+    "gone-partitions": Plot(
+        cast=("folds", "deposer", "elector"),
+        faults=("kill", "pause", "slow_link", "reset"),
+        fault_s=(0.3, 3.0),
+        settings=_TWO | {"forebay.fold.grace.ms": "3000", "log.retention.check.interval.ms": "500"},
+        transactional=(
+            (TransactionalProducer, (LIBRDKAFKA,), POLITE),
+            (ContinuingProducer, (LIBRDKAFKA,), RUDE),
+        ),
+        deposing_pause_s=2.0,
+        empties=True,
     ),
     # Partitions of a compacted topic are folded: what they hold is copied, while producers go on.
     "copied-partitions": Plot(

@@ -225,7 +225,7 @@ class Simulation:
         self._live(_PEACE_S)
         self.faults.set_clocks()
         self._wait("every partition has a member", _HEAL_S_MAX, lambda: not self.workload.unshared())
-        if self.workload.delayed or self.workload.has_alarms:
+        if self.workload.delayed or self.workload.has_alarms or self._plot.empties:
             self.faults.set_clocks_right()
         self.workload.stop()
         self._wait("every client has finished", _HEAL_S_MAX, lambda: self.workload.done)
@@ -277,11 +277,14 @@ class Simulation:
         if self.world.breach is not None:
             return
         self.invariants.check()
-        found, shown = Found(), Found()
+        found, shown, removed = Found(), Found(), self.model.folds.removed
+        found.stored.update(removed.stored)
+        found.visible.update(removed.visible)
+        left = [at for at in (*ALL, *self.workload.own_partitions) if at not in removed.positions]
         readers = [
             self.workload.add(
                 "last-reader",
-                partial(LastReader, found=found, partitions=[*ALL, *self.workload.own_partitions]),
+                partial(LastReader, found=found, partitions=left),
             ),
             self.workload.add(
                 "last-view-reader", partial(LastReader, found=shown, partitions=self.workload.shown)

@@ -10,7 +10,7 @@ from random import Random
 from forebay.broker.ports import Address
 from forebay.core.topic_partition import TopicPartition
 from forebay.sim.actors.actor import Actor
-from forebay.sim.actors.administrators import Deleter, Elector, Folder, Mover, SettingsChanger, TopicKeeper
+from forebay.sim.actors.administrators import Deleter, Elector, Mover, SettingsChanger, TopicKeeper
 from forebay.sim.actors.client import Client
 from forebay.sim.actors.consumers.alarms import AlarmReader
 from forebay.sim.actors.consumers.delayed import DelayedReader
@@ -18,7 +18,18 @@ from forebay.sim.actors.consumers.member_protocols import ClassicMember, Consume
 from forebay.sim.actors.consumers.members import Member
 from forebay.sim.actors.consumers.readers import Consumer, OffsetKeeper, Transformer
 from forebay.sim.actors.consumers.views import FillReader, ViewReader
-from forebay.sim.actors.dialects import CONFLUENT, DIALECTS, JAVA, MODERN, POLITE, RUDE, Dialect, Manners
+from forebay.sim.actors.dialects import (
+    CONFLUENT,
+    DIALECTS,
+    JAVA,
+    LIBRDKAFKA,
+    MODERN,
+    POLITE,
+    RUDE,
+    Dialect,
+    Manners,
+)
+from forebay.sim.actors.folding import Emptier, Folder
 from forebay.sim.actors.hostile import Hostile
 from forebay.sim.actors.producers import keyed
 from forebay.sim.actors.producers.alarms import AlarmSetter, AlarmTransactions
@@ -299,16 +310,22 @@ class Workload:
 
     def _add_folds(self, chance: Random) -> None:
         kind = chance.choice((IdempotentProducer, PipeliningProducer))
-        self._add("folded-a", kind, self.folded, chance.choice(DIALECTS), _manners(chance))
-        self._add("folded-b", PipeliningProducer, self.folded[1:], chance.choice(DIALECTS), RUDE)
-        if self._plot.resizes is not None:
+        # Others lower the count, and send nothing more to partitions that are gone.
+        dialects = (LIBRDKAFKA,) if self._plot.empties else DIALECTS
+        self._add("folded-a", kind, self.folded, chance.choice(dialects), _manners(chance))
+        self._add("folded-b", PipeliningProducer, self.folded[1:], chance.choice(dialects), RUDE)
+        if self._plot.resizes is not None or self._plot.empties:
             closing = self.folded[FOLDED_TO:]
-            self._add("folded-late", LatePipeliningProducer, closing, chance.choice(DIALECTS), RUDE)
+            self._add("folded-late", LatePipeliningProducer, closing, chance.choice(dialects), RUDE)
             self._add_transactions("closing-tx", closing, chance)
-        self._add("folded-c", Producer, self.folded, chance.choice(DIALECTS), _manners(chance))
+        self._add("folded-c", Producer, self.folded, chance.choice(dialects), _manners(chance))
         self._add_transactions("folded-tx", self.folded, chance)
         reader = partial(Consumer, partitions=self.folded, committed=chance.random() < 0.5)
         self.add("folded-reader", reader, chance.choice(DIALECTS))
+        if self._plot.empties:
+            self.add("folded-keeper", partial(OffsetKeeper, partitions=self.folded), chance.choice(DIALECTS))
+            self.add("emptier", partial(Emptier, topic=self.folded[0][0], counts=()))
+            return
         counts = self._plot.resizes or self._world.chance("resizes").choice(_RESIZES)
         self.add("folder", partial(Folder, topic=self.folded[0][0], counts=counts))
 

@@ -13,7 +13,7 @@ import pytest
 from forebay.broker.node import Node
 from forebay.errors import ErrorCode
 from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from forebay.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.wire_client import (
     EARLIEST,
@@ -71,7 +71,8 @@ def values(client: WireClient, partition: int) -> list[bytes | None]:
 
 
 def count_of(client: WireClient) -> int:
-    (topic,) = client.call(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), 12).topics
+    """Not by the metadata, which shows producers what is gone."""
+    (topic,) = client.call(DescribeTopicPartitionsRequest(topics=[TopicRequest(name=TOPIC)]), 0).topics
     return len(topic.partitions)
 
 
@@ -255,7 +256,6 @@ def test_a_closed_partition_goes_when_it_is_empty(tmp_path: Path) -> None:
         assert send(client, 3, numbered(3)) == (0, 0)
         assert count_of(reader) == 4
         eventually(lambda: count_of(reader) == 2)
-        assert count_of(client) == 4, "it may have more messages for them"
         end = offset_at(client, TOPIC, LATEST, 1)
         assert send(client, 3, numbered(5))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert send(client, 3, numbered(4)) == (0, end)
@@ -299,10 +299,10 @@ def test_a_second_fold_takes_over_what_the_first_has_moved(tmp_path: Path) -> No
         assert fold(client, 4, drop_after_ms=0) == (0, None)
         eventually(lambda: count_of(client) == 4)
         for sequence in range(1, 3):
-            assert send(client, 7, numbered(sequence)) == (0, sequence - 1)
+            assert send(client, 7, numbered(sequence)) == (0, sequence), "behind what tells its number"
         assert fold(client, 2) == (0, None)
         assert send(client, 7, numbered(4))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert send(client, 7, numbered(2)) == (0, 1), "it is in the log of 3"
+        assert send(client, 7, numbered(2)) == (0, 2), "it is in the log of 3"
         assert send(client, 7, numbered(3)) == (0, 0)
         assert values(client, 1) == [b"0:0.3"]
         eventually(lambda: count_of(client) == 4)

@@ -11,6 +11,11 @@ from forebay.broker.handlers import metadata
 from forebay.errors import ErrorCode
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from forebay.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from forebay.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
 from forebay.wire.messages.init_producer_id import InitProducerIdRequest
@@ -28,7 +33,7 @@ from forebay.wire.messages.txn_offset_commit import (
 )
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.replicated import until
-from support.clients.wire_client import WireClient, append, batch, create, read
+from support.clients.wire_client import WireClient, append, batch, create, read, read_all
 
 JAVA = "apache-kafka-java"
 SETTINGS = {"forebay.fold.grace.ms": "0", "log.retention.check.interval.ms": "50"}
@@ -181,3 +186,24 @@ def test_groups_commit_for_partitions_that_are_gone(broker: LocalBroker, topic: 
         assert commit(client, topic, 1, 2, 3, 4) == [0, 0, 0, unknown]
         assert commit_in_transaction(client, topic, 1, 2, 3, 4) == [0, 0, 0, unknown]
         assert committed(client, topic, 4) == [7, 7, -1, -1]
+
+
+def test_the_numbers_of_producers_outlive_their_partition(broker: LocalBroker, topic: str) -> None:
+    """The partition that takes over has got nothing of this producer yet, and must not begin anywhere."""
+
+    def send(sequence: int) -> int:
+        data = batch(b"%d" % sequence, producer_id=4711, producer_epoch=0, base_sequence=sequence)
+        code: int = append(client, topic, data, partition=3).error_code
+        return code
+
+    with WireClient(broker.bootstrap) as client:
+        create(client, topic, 4)
+        assert [send(sequence) for sequence in range(3)] == [0, 0, 0]
+        partition = DeleteRecordsPartition(partition_index=3, offset=-1)
+        wanted = DeleteRecordsTopic(name=topic, partitions=[partition])
+        (deleted,) = client.call(DeleteRecordsRequest(topics=[wanted], timeout_ms=60_000), 2).topics
+        assert deleted.partitions[0].error_code == 0
+        fold(client, topic, 2)
+        assert send(4) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "another comes before it"
+        assert [send(sequence) for sequence in (1, 2, 3, 4, 3)] == [0, 0, 0, 0, 0]
+        assert [value for _, value in read_all(client, topic, 1)] == [b"3", b"4"], "nothing twice"

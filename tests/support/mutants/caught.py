@@ -70,9 +70,12 @@ from support.mutants.folds import (
     gather_only_the_last_batch,
     give_folded_batches_no_alias,
     let_markers_hide_the_numbers_of_closed_partitions,
+    let_partitions_go_without_the_numbers_of_their_producers,
     number_folds_alike,
     open_partitions_without_the_numbers_of_their_producers,
     pass_on_before_all_is_committed,
+    refuse_commits_for_partitions_that_are_gone,
+    take_away_partitions_that_are_not_empty,
     take_batches_in_closed_partitions,
     take_markers_of_coordinators_that_know_nothing_of_the_fold,
     take_markers_of_coordinators_that_know_nothing_of_the_growth,
@@ -158,6 +161,8 @@ MUTANTS: dict[Mutant, str] = {
     forget_repeats_in_closed_logs: "folded-partitions",
     give_folded_batches_no_alias: "folded-partitions",
     end_transactions_only_where_they_were_named: "folded-partitions",
+    refuse_commits_for_partitions_that_are_gone: "gone-partitions",
+    take_away_partitions_that_are_not_empty: "gone-partitions",
     open_partitions_without_the_numbers_of_their_producers: "growing-partitions",
     gather_only_the_last_batch: "growing-partitions",
     number_folds_alike: "growing-partitions",
@@ -177,6 +182,8 @@ BEGIN_WITH: dict[Mutant, int] = {
 """Of the stories of its plot the one that showed it when this was written, to be quick; the others follow."""
 
 CAUGHT_BY_TESTS: dict[Mutant, str] = {
+    let_partitions_go_without_the_numbers_of_their_producers: "broker/produce/test_gone_partitions.py::"
+    "test_the_numbers_of_producers_outlive_their_partition",
     refuse_for_good_without_asking_followers: "broker/produce/test_refusals_replicated.py::"
     "test_a_deposed_leader_that_hears_nothing_refuses_nothing_for_good",
     no_sync_before_being_left_alone: "broker/replication/test_lone_leader.py::"

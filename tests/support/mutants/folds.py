@@ -12,9 +12,10 @@ from forebay.broker.coordinators import markers
 from forebay.broker.handlers import folded_producers
 from forebay.broker.partition import passed_on_batches, topic_policy
 from forebay.broker.produce import request, transaction_verification
-from forebay.broker.upkeep import growing_topics
+from forebay.broker.upkeep import folded_partitions, growing_topics, number_handover
 from forebay.core.cluster import fewer_partitions
 from forebay.core.cluster.image import TopicPut
+from forebay.core.groups.group import Context
 from forebay.core.partition.batch_rules import AppendPolicy
 from forebay.core.partition.folds import closed_partition, gathered
 
@@ -78,7 +79,7 @@ def take_markers_of_coordinators_that_know_nothing_of_the_fold(patch: pytest.Mon
 
 def open_partitions_without_the_numbers_of_their_producers(patch: pytest.MonkeyPatch) -> None:
     """A partition that takes messages again knows what it knew when it was closed."""
-    patch.setattr(growing_topics, "seeds", lambda _own, _gathered: [])
+    patch.setattr(growing_topics, "seeds", lambda *_: [])
 
 
 def gather_only_the_last_batch(patch: pytest.MonkeyPatch) -> None:
@@ -126,3 +127,26 @@ def number_folds_alike(patch: pytest.MonkeyPatch) -> None:
         return [replace(change, record=replace(change.record, folding=alike))]
 
     patch.setattr(fewer_partitions, "fold_topic", fold_topic)
+
+
+def refuse_commits_for_partitions_that_are_gone(patch: pytest.MonkeyPatch) -> None:
+    """Members of groups repeat them, and do nothing else."""
+    patch.setattr(Context, "has_lost_partition", lambda *_: False)
+
+
+def take_away_partitions_that_are_not_empty(patch: pytest.MonkeyPatch) -> None:
+    """They go with what nobody has read."""
+    patch.setattr(
+        folded_partitions.FoldedPartitions,
+        "_is_over",
+        lambda _self, partition: partition.is_leader,
+    )
+
+
+def let_partitions_go_without_the_numbers_of_their_producers(patch: pytest.MonkeyPatch) -> None:
+    """The partition that takes over begins with any batch."""
+
+    async def hand_over(*_: object) -> None:
+        """Nothing."""
+
+    patch.setattr(number_handover.NumberHandover, "hand_over", hand_over)

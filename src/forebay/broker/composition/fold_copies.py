@@ -1,4 +1,4 @@
-"""Copying folded partitions of compacted topics: the movers on this broker, and what it takes of others."""
+"""What folded partitions hand to others: the records of compacted topics, and the numbers of producers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from forebay.broker.composition.shares import Shares
 from forebay.broker.moves.copy_appends import CopyAppends
 from forebay.broker.moves.copy_source import CopyHost
 from forebay.broker.moves.fold_copies import FoldCopies
+from forebay.broker.upkeep.number_handover import NumberHandover
 
 
 def copy_appends(base: Foundations, local: LocalPartitions, peers: Peers) -> CopyAppends:
@@ -29,3 +30,15 @@ def fold_copies(
         node_id=base.node_id,
     )
     return FoldCopies(local.table, host)
+
+
+def number_handover(base: Foundations, local: LocalPartitions, peers: Peers) -> NumberHandover:
+    return NumberHandover(
+        base.metadata,
+        local.table,
+        peers,
+        local.write_cycle,
+        base.loop,
+        now_ms=base.time.now_ms,
+        node_id=base.node_id,
+    )

@@ -11,9 +11,11 @@ from forebay.broker.moves.fold_copies import FoldCopies
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.passed_on_batches import is_settled
 from forebay.broker.partition.table import PartitionTable
+from forebay.broker.upkeep.number_handover import NumberHandover
 from forebay.coordination.metadata import Metadata
-from forebay.coordination.store import StoreError
 from forebay.core.cluster.fewer_partitions import remove_closed
+from forebay.core.cluster.image import PartitionDeleted
+from forebay.errors import KafkaError
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +28,7 @@ class FoldedPartitions:
         settings: LiveConfig,
         time: BrokerTime,
         copies: FoldCopies,
+        numbers: NumberHandover,
         *,
         node_id: int,
     ) -> None:
@@ -34,6 +37,7 @@ class FoldedPartitions:
         self._settings = settings
         self._time = time
         self._copies = copies
+        self._numbers = numbers
         self._node_id = node_id
 
     async def remove_over(self) -> None:
@@ -65,12 +69,17 @@ class FoldedPartitions:
 
     async def _remove(self, topic_id: bytes, ends: dict[int, int]) -> None:
         topic = self._metadata.image.topic_by_id(topic_id)
-        plan = partial(remove_closed, topic_id=topic_id, over=ends, node_id=self._node_id)
-        if topic is None or not plan(self._metadata.image):
+        remove = partial(remove_closed, topic_id=topic_id, node_id=self._node_id)
+        changes = remove(self._metadata.image, over=ends)
+        going = [each.state.index for each in changes if isinstance(each, PartitionDeleted)]
+        if topic is None or not going:
             return
         try:
-            image = await self._metadata.change(plan)
-        except StoreError as error:
+            for index in going:
+                await self._numbers.hand_over(topic, self._partitions.get(topic.name, index))
+            # No others, whatever the metadata says by now: their numbers were not handed over.
+            image = await self._metadata.change(partial(remove, over={index: ends[index] for index in going}))
+        except KafkaError as error:
             log.info("folded partitions stay for now", extra={"topic": topic.name, "reason": error.message})
             return
         left = image.topic_by_id(topic_id)

@@ -22,26 +22,21 @@ from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.commit_wait import committed
 from forebay.broker.produce.write_cycle import WriteCycle
+from forebay.broker.upkeep.folded_numbers import append_seeds, received, to_send
 from forebay.coordination.metadata import Metadata
 from forebay.coordination.store import StoreError
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, TopicImage
 from forebay.core.cluster.more_partitions import gathered_by, growth_of, is_same_growth, settle
-from forebay.core.partition.batch_rules import place
 from forebay.core.partition.folds.aliases import alias_of, named_by
 from forebay.core.partition.folds.closed_partition import takes
 from forebay.core.partition.folds.gathered import (
     Gathered,
-    GatheredBatch,
     awaits_marker,
     gathered_from,
     seeds,
 )
-from forebay.core.partition.producer_table import NO_CRC
 from forebay.errors import ErrorCode, KafkaError, known_code
-from forebay.wire.batch import read_header
 from forebay.wire.messages.folded_producers import (
-    FoldedBatch,
-    FoldedProducer,
     FoldedProducersRequest,
     FoldedProducersResponse,
     WantedNumbers,
@@ -82,7 +77,7 @@ def tell(partitions: PartitionTable, request: FoldedProducersRequest) -> FoldedP
     if any(state is not None and state.end_offset > partition.high_watermark for state in states):
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"not all of {partition} is committed yet")
     return FoldedProducersResponse(
-        is_last=len(found) <= _PRODUCERS_PER_ANSWER, producers=[_to_send(each) for each in told]
+        is_last=len(found) <= _PRODUCERS_PER_ANSWER, producers=[to_send(each) for each in told]
     )
 
 
@@ -216,21 +211,14 @@ class GrowingTopics:
         return is_same_growth(self._metadata.image.topic_by_id(topic.topic_id), topic)
 
     def _seed(self, partition: Partition, found: list[Gathered]) -> None:
-        log_, producers = partition.log, partition.producers
         for each in found:
-            own = producers.find(each.producer_id)
+            own = partition.producers.find(each.producer_id)
             if awaits_marker(own, each):
                 raise KafkaError(
                     ErrorCode.CONCURRENT_TRANSACTIONS,
                     f"a transaction of producer {each.producer_id} has not ended in {partition} yet",
                 )
-            for batch in seeds(own, each, self._now_ms()):
-                view = memoryview(batch)
-                header = place(view, read_header(view), log_.end_offset, partition.leader_epoch)
-                log_.append(view, header)
-                producers.accept(header._replace(crc=NO_CRC))
-                self._write_cycle.queued(partition, header.size)
-        self._write_cycle.finish_soon()
+            append_seeds(self._write_cycle, partition, seeds(own, each, self._now_ms()))
 
     async def _ask_all(
         self, topic: TopicImage, source: int, wanted: Mapping[tuple[int, int | None], int | None]
@@ -251,7 +239,7 @@ class GrowingTopics:
             for producer in answer.producers:
                 named = named_by(producer.producer_id, source)
                 home = wanted[named.partition, named.generation]
-                found.append(_received(producer, alias_of(producer.producer_id, source, home)))
+                found.append(received(producer, alias_of(producer.producer_id, source, home)))
             if answer.is_last or not answer.producers:
                 return found
             request.after = answer.producers[-1].producer_id
@@ -280,32 +268,3 @@ class GrowingTopics:
             return False
         await self._committed(partition)
         return partition.leader_epoch == leader_epoch
-
-
-def _to_send(gathered: Gathered) -> FoldedProducer:
-    return FoldedProducer(
-        producer_id=gathered.producer_id,
-        producer_epoch=gathered.producer_epoch,
-        next_sequence=gathered.next_sequence,
-        batches=[
-            FoldedBatch(
-                base_sequence=batch.base_sequence,
-                last_sequence=batch.last_sequence,
-                timestamp=batch.timestamp,
-                in_transaction=batch.in_transaction,
-            )
-            for batch in gathered.batches
-        ],
-    )
-
-
-def _received(producer: FoldedProducer, producer_id: int) -> Gathered:
-    return Gathered(
-        producer_id,
-        producer.producer_epoch,
-        producer.next_sequence,
-        tuple(
-            GatheredBatch(batch.base_sequence, batch.last_sequence, batch.timestamp, batch.in_transaction)
-            for batch in producer.batches
-        ),
-    )

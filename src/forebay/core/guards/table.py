@@ -25,6 +25,7 @@ from forebay.wire.messages import (
     describe_user_scram_credentials,
     folded_produce,
     folded_producers,
+    hand_over_numbers,
     list_config_resources,
     list_partition_reassignments,
     move_journal,
@@ -325,6 +326,11 @@ RULES: dict[int, Rule] = {
     ),
     OWN_KEYS_FROM + 13: Rule(
         _ACTION, "31", on_cluster(Operation.CLUSTER_ACTION, with_code(append_copies.AppendCopiesResponse))
+    ),
+    OWN_KEYS_FROM + 14: Rule(
+        _ACTION,
+        "31",
+        on_cluster(Operation.CLUSTER_ACTION, with_code(hand_over_numbers.HandOverNumbersResponse)),
     ),
     OWN_KEYS_FROM + 20: Rule(
         _DESCRIBE,

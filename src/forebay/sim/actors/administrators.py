@@ -5,7 +5,6 @@ and change settings, while others work.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from forebay.broker.ports import Address
 from forebay.core.topic_partition import TopicPartition
@@ -49,8 +48,6 @@ _REASSIGN_VERSION = 0
 _REPLICAS_MIN = 2
 _MOVING_PAUSE_S = 3.0
 _FAVOURITE_CHANCE = 0.4
-_FOLDING_S = (2.0, 20.0)
-_NOT_OVER = "try again in a while"
 
 
 async def reassign(actor: Actor, at: TopicPartition, target: list[int] | None) -> None:
@@ -73,6 +70,20 @@ async def elect(actor: Actor, at: TopicPartition, *, unclean: bool) -> None:
     check(response.error_code)
     code = ErrorCode(response.replica_election_results[0].partition_result[0].error_code)
     actor.world.note("admin", f"elect for {at[0]}-{at[1]}, kind {kind}: {code.name}")
+    if code is ErrorCode.NONE:
+        actor.model.topics.changes_count += 1
+
+
+async def delete_before(actor: Actor, leader: Address, at: TopicPartition, offset: int) -> None:
+    """Delete the messages of a partition before an offset."""
+    topic, index = at
+    partition = DeleteRecordsPartition(partition_index=index, offset=offset)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=3000
+    )
+    response = await actor.client.ask(leader, request, DeleteRecordsResponse)
+    code = ErrorCode(response.topics[0].partitions[0].error_code)
+    actor.world.note("admin", f"delete {topic}-{index} before {offset}: {code.name}")
     if code is ErrorCode.NONE:
         actor.model.topics.changes_count += 1
 
@@ -143,40 +154,6 @@ class TopicKeeper(Actor):
         self.model.topics.deleted(name)
 
 
-class Folder(Actor):
-    """Has a topic get fewer partitions at some time, and in some stories more again, and fewer."""
-
-    def __init__(self, client: Client, model: Model, topic: str, counts: Sequence[int]) -> None:
-        super().__init__(client, model)
-        self._topic = topic
-        self._counts = counts
-
-    async def act(self) -> None:
-        done: list[int] = []
-        for count in self._counts:
-            await self.rest(self.chance.uniform(*_FOLDING_S) / len(self._counts))
-            if done and self.stopping:
-                break
-            self.model.folds.changes += 1
-            await self.retry(partial(self._resize, count))
-            done.append(count)
-        if len(done) > 1:  # wait until the last change is over
-            await self.retry(partial(self._resize, done[-1]))
-
-    async def _resize(self, count: int) -> None:
-        wanted = CreatePartitionsTopic(name=self._topic, count=count, assignments=None)
-        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=5000)
-        (result,) = (await self.client.ask_any(request, CreatePartitionsResponse)).results
-        code = ErrorCode(result.error_code)
-        self.world.note("admin", f"{self._topic} to {count} partitions: {code.name}")
-        if code is not ErrorCode.INVALID_PARTITIONS:
-            check(code)
-            self.model.topics.changes_count += 1
-        elif _NOT_OVER in (result.error_message or ""):
-            raise Failed("the last change is not over")
-        # Else an earlier attempt was not answered.
-
-
 class SettingsChanger(Actor):
     """Changes settings of topics that are in use."""
 
@@ -223,21 +200,9 @@ class Deleter(Actor):
                 leader, _ = await self.client.leader(self._at)
                 first = await self.client.earliest(self._at)
                 found = await self.client.fetch(self._at, first, committed=False, max_wait_ms=0)
-                await self._delete(leader, self.chance.randint(first, found.high_watermark))
+                await delete_before(self, leader, self._at, self.chance.randint(first, found.high_watermark))
             except (Failed, Refused):
                 self.client.forget(self._at)
-
-    async def _delete(self, leader: Address, offset: int) -> None:
-        topic, index = self._at
-        partition = DeleteRecordsPartition(partition_index=index, offset=offset)
-        request = DeleteRecordsRequest(
-            topics=[DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=3000
-        )
-        response = await self.client.ask(leader, request, DeleteRecordsResponse)
-        code = ErrorCode(response.topics[0].partitions[0].error_code)
-        self.world.note("admin", f"delete {topic}-{index} before {offset}: {code.name}")
-        if code is ErrorCode.NONE:
-            self.model.topics.changes_count += 1
 
 
 class Elector(Actor):

@@ -19,6 +19,7 @@ from forebay.sim.actors.dialects import MODERN, POLITE, Dialect, Manners
 from forebay.sim.world.node import SimProcess
 from forebay.wire.fields import Request, Response
 from forebay.wire.frames import request_frame
+from forebay.wire.messages.api_versions import ApiVersionsRequest
 from forebay.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from forebay.wire.messages.list_offsets import (
@@ -85,6 +86,8 @@ class Client:
         self.manners = manners
         self.on_acknowledged: Callable[[str, float], None] = lambda _host, _asked_at: None
         """Called with the host that acknowledged a batch, and with the time at which the batch was sent."""
+        self.creates_topics = False
+        """Whether it asks for topics that do not exist to be created, as producers on librdkafka do."""
         self._process = process
         self._bootstrap = list(bootstrap)
         self._chance = process.loop.world.chance(f"client/{name}")
@@ -143,6 +146,9 @@ class Client:
             client_id=self.name,
             response_bytes_max=_RESPONSE_BYTES_MAX,
         )
+        if self.dialect.software:
+            hello = ApiVersionsRequest(client_software_name=self.dialect.software)
+            await connection.ask(hello, timeout_s=_CONNECTION_S)
         return connection
 
     def hang_up(self, address: Address) -> None:
@@ -159,7 +165,8 @@ class Client:
 
     async def metadata(self, topics: Sequence[str]) -> MetadataResponse:
         request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=False
+            topics=[MetadataRequestTopic(name=name) for name in topics],
+            allow_auto_topic_creation=self.creates_topics,
         )
         found = await self.ask_any(request, MetadataResponse, self.dialect.metadata)
         addresses = {broker.node_id: (broker.host, broker.port) for broker in found.brokers}

@@ -7,12 +7,14 @@ that led before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     name: str
+    software: str = ""
+    """What the client calls itself, if it says so."""
     metadata: int = 13
     produce: int = 11
     fetch: int = 12
@@ -87,6 +89,9 @@ OLD = Dialect(
     txn_offset_commit=0,
 )
 """The first clients that write the message format of today."""
+
+LIBRDKAFKA = replace(CONFLUENT, name="librdkafka", software="librdkafka")
+"""It says who it is. So its producers are shown partitions that are gone."""
 
 DIALECTS = (MODERN, MODERN, JAVA, CONFLUENT, AIOKAFKA, OLD)
 

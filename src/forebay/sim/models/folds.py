@@ -21,12 +21,31 @@ def homes(at: TopicPartition) -> tuple[TopicPartition, ...]:
     return at, (at[0], at[1] % FOLDED_TO)
 
 
+class Removed:
+    """What closed partitions held that was deleted, or is about to be. They may go at any time."""
+
+    def __init__(self) -> None:
+        self.positions: dict[TopicPartition, int] = {}
+        """Where each was read to."""
+        self.stored: dict[TopicPartition, dict[int, bytes]] = {}
+        self.visible: dict[TopicPartition, dict[int, bytes]] = {}
+        """What committed readers saw of it."""
+
+    def add(
+        self, at: TopicPartition, end: int, stored: Mapping[int, bytes], visible: Mapping[int, bytes]
+    ) -> None:
+        self.positions[at] = end
+        self.stored.setdefault(at, {}).update(stored)
+        self.visible.setdefault(at, {}).update(visible)
+
+
 class Folds:
     def __init__(self, fail: Callable[[str], None]) -> None:
         self._fail = fail
         self._acknowledged: list[bytes] = []
         self.changes = 0
         """How often the number of partitions has changed, at most: first they are closed, then opened."""
+        self.removed = Removed()
 
     def acknowledge(self, value: bytes) -> None:
         """Its offset belongs to one of two partitions, and the producer is not told which."""

@@ -40,6 +40,7 @@ class Groups:
         self._owners: dict[_Place, dict[int, str]] = {}
         """By generation or member epoch."""
         self._living: dict[str, set[str]] = {}
+        self._forgotten: set[TopicPartition] = set()
 
     # -- offsets -----------------------------------------------------------------------------------------
 
@@ -54,8 +55,14 @@ class Groups:
         """What a fetch of the group's offset that begins now must give at least."""
         return self._floors.get((group, at), -1)
 
+    def may_forget(self, at: TopicPartition) -> None:
+        """The partition may go, and with it what groups have committed for it."""
+        self._forgotten.add(at)
+
     def fetched(self, group: str, at: TopicPartition, offset: int, floor: int) -> None:
         ceiling = self._ceilings.get((group, at), -1)
+        if at in self._forgotten:
+            floor = -1
         if not floor <= offset <= ceiling:
             self._fail(
                 f"group {group} had committed {floor} for {name_of(at)} and asked for at most {ceiling}, "

@@ -28,6 +28,10 @@ class Topics:
         self.changes_count += 1
         self._partitions[name] = partitions
 
+    def shrinks(self, name: str, partitions: int) -> None:
+        """It gets fewer, in the course of time."""
+        self._partitions[name] = partitions
+
     def deleting(self, name: str) -> None:
         self._uncertain.add(name)
 

@@ -107,6 +107,7 @@ _MODULES |= {
     OWN_KEYS_FROM + 11: "folded_produce",
     OWN_KEYS_FROM + 12: "folded_producers",
     OWN_KEYS_FROM + 13: "append_copies",
+    OWN_KEYS_FROM + 14: "hand_over_numbers",
     OWN_KEYS_FROM + 20: "describe_failovers",
 }
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from forebay.core.partition.folds.closed_partition import Before
 from forebay.core.partition.producer_table import ProducerState
 from forebay.wire.batch import (
     MAGIC,
@@ -73,6 +74,17 @@ def gathered_from(state: ProducerState, producer_id: int) -> Gathered:
 def awaits_marker(own: ProducerState | None, gathered: Gathered) -> bool:
     """Whether a transaction is open here in an epoch that has ended in the other partition."""
     return own is not None and own.in_transaction and own.producer_epoch < gathered.producer_epoch
+
+
+def is_news(own: ProducerState | None, gathered: Gathered) -> bool:
+    """Whether a partition that has taken messages since has none of this producer, at most a marker.
+
+    So it may learn what a closed partition knew, which is about to go. If it has some, it knows more.
+    """
+    if own is None:
+        return True
+    before = Before(gathered.producer_epoch, gathered.next_sequence)
+    return not own.in_transaction and before.is_newer(own)
 
 
 def seeds(own: ProducerState | None, gathered: Gathered, now_ms: int) -> list[bytearray]:

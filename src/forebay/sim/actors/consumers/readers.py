@@ -103,6 +103,9 @@ class Consumer(Actor):
     async def _recover(self, at: TopicPartition, refused: Refused) -> None:
         """Go on where the partition begins now, if what is missing may have been deleted or lost."""
         offset = self.positions.get(at, 0)
+        if at in self.model.folds.removed.positions:
+            self.partitions.remove(at)  # it is read by another, and goes
+            return
         start = 0
         if refused.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             start = await self.retry(partial(self.client.earliest, at))

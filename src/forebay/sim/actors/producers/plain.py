@@ -48,6 +48,7 @@ class Producer(Actor):
 
     def __init__(self, client: Client, model: Model, partitions: Sequence[TopicPartition]) -> None:
         super().__init__(client, model)
+        client.creates_topics = bool(client.dialect.software)
         self.partitions = list(partitions)
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH

@@ -151,7 +151,9 @@ class Deposer(Actor):
     async def _depose(self, at: TopicPartition) -> None:
         found = await self.client.metadata([at[0]])
         hosts = {broker.node_id: broker.host for broker in found.brokers}
-        state = next(each for each in found.topics[0].partitions if each.partition_index == at[1])
+        state = next((each for each in found.topics[0].partitions if each.partition_index == at[1]), None)
+        if state is None:
+            return  # it was folded, and is gone
         heirs = [node for node in state.isr_nodes if node != state.leader_id and node in hosts]
         if state.leader_id not in hosts or not heirs:
             return

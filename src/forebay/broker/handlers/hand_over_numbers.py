@@ -1,0 +1,27 @@
+"""HandOverNumbers: a closed partition is about to go, and one that is led here learns what it knows."""
+
+from __future__ import annotations
+
+from forebay.broker.background import Background
+from forebay.broker.cluster.peers import Peers
+from forebay.broker.net.deferred_replies import Reply
+from forebay.broker.net.dispatch import RequestContext, answer_with
+from forebay.broker.upkeep.number_handover import NumberHandover
+from forebay.errors import KafkaError
+from forebay.wire.messages.hand_over_numbers import HandOverNumbersRequest, HandOverNumbersResponse
+
+
+def handle(
+    numbers: NumberHandover,
+    peers: Peers,
+    background: Background,
+    context: RequestContext,
+    request: HandOverNumbersRequest,
+) -> Reply | HandOverNumbersResponse:
+    try:
+        peers.check_sender(context.client_id)
+    except KafkaError as error:
+        return HandOverNumbersResponse(error_code=error.code, error_message=error.message)
+    reply = context.defer(pipelined=True)
+    background.spawn(answer_with(reply, numbers.answer(request)), "taking over the numbers of producers")
+    return reply
