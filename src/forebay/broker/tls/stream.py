@@ -258,7 +258,7 @@ class TlsStream:
 
     def _decrypt(self, buffer: memoryview, filled: int) -> int | None:
         """Fill what is left of the buffer; how far it is filled then, None at the end of the stream."""
-        read, size = self._read, len(buffer)
+        read, size, incoming = self._read, len(buffer), self._incoming
         self._leftover = True  # also at the end, which is found again by who has yet to take what came before
         try:
             while filled < size:
@@ -266,6 +266,9 @@ class TlsStream:
                 if not count:
                     return filled or None
                 filled += count
+                if not incoming.pending and not self._tls.pending():
+                    self._leftover = False  # as most often; to be told so by an exception costs more
+                    break
         except ssl.SSLWantReadError:
             self._leftover = False
             self._send_outgoing()  # an answer to a change of keys
