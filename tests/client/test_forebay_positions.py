@@ -31,7 +31,7 @@ def servers(forebay_broker: Broker) -> str:
 
 
 def send(servers: str, topic: str, *values: str) -> None:
-    with Producer(servers, delivery="at-most-once", acks=1, profile="latency") as producer:
+    with Producer(servers, profile="latency") as producer:
         for value in values:
             producer.send(topic, value)
 
@@ -196,7 +196,7 @@ def test_a_partition_that_cannot_be_looked_up_does_not_hold_up_the_others(
         return answers
 
     for partition in (0, 1):
-        with Producer(servers, delivery="at-most-once", acks=1, profile="latency") as producer:
+        with Producer(servers, profile="latency") as producer:
             producer.send(forebay_topic, str(partition), partition=partition)
     hook_clients(monkeypatch, around)
     with Consumer(servers, forebay_topic, group=forebay_topic, profile="latency") as consumer:

@@ -232,7 +232,8 @@ def test_a_killed_worker_gives_its_message_back_at_once(
         assert process.stdout.readline() == "begun\n"
         process.kill()
         with queue.receive(WAIT) as message:  # sooner than its lock of 60 s ends
-            assert message.delivery_count == 2
+            # Three, if the other job of the worker got it before the broker heard that this one is dead, too.
+            assert message.delivery_count in (2, 3)
 
 
 # -- asyncio -----------------------------------------------------------------------------------------------
