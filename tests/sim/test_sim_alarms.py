@@ -22,7 +22,7 @@ def model(breaches: list[str]) -> Alarms:
 
 def test_a_message_is_read_once_and_not_before_its_time(model: Alarms, breaches: list[str]) -> None:
     model.schedule(b"a", DUE, None, None)
-    model.acknowledge(b"a")
+    model.acknowledge(b"a", DUE)
     assert model.missing() == [b"a"]
     model.read("reader", b"a", 7, DUE)
     model.read("reader", b"a", 7, DUE)
@@ -35,11 +35,26 @@ def test_a_message_is_read_once_and_not_before_its_time(model: Alarms, breaches:
     assert "already" in twice and "nobody" in unknown and "1 ms before" in early
 
 
+@pytest.mark.parametrize("known_ms", [DUE - 1, DUE])
+def test_messages_that_came_in_time_are_read_in_the_order_of_their_times(
+    model: Alarms, breaches: list[str], known_ms: int
+) -> None:
+    for value, due_ms in ((b"a", DUE + 2), (b"b", DUE), (b"c", DUE + 1)):
+        model.schedule(value, due_ms, None, None)
+        model.acknowledge(value, known_ms)
+    model.read("reader", b"a", 9, DUE + 2)
+    model.read("reader", b"c", 8, DUE + 2)
+    assert not breaches
+    model.read("reader", b"b", 10, DUE + 2)
+    model.read("another", b"b", 10, DUE + 2)
+    assert len(breaches) == (known_ms < DUE), "otherwise it may have come when the others had been delivered"
+
+
 def test_what_was_cancelled_in_time_is_not_read(model: Alarms, breaches: list[str]) -> None:
     model.schedule(b"early", DUE, b"k", None)
-    model.acknowledge(b"early")
+    model.acknowledge(b"early", DUE)
     model.ended(model.schedule(b"late", DUE, b"k", None), DUE - 1)
-    model.acknowledge(b"late")
+    model.acknowledge(b"late", DUE)
     model.ended(model.end(b"k"), DUE)
     assert model.missing() == [], "both may be ended"
     model.read("reader", b"late", 1, DUE)
@@ -61,7 +76,7 @@ def test_a_transaction_counts_when_it_is_committed(
 ) -> None:
     transaction = Transaction("t")
     model.schedule(b"a", DUE, None, transaction)
-    model.acknowledge(b"a")
+    model.acknowledge(b"a", DUE)
     model.saw_uncommitted("reader", b"a")
     assert "open" in breaches[0]
     transaction.outcome = outcome
@@ -74,16 +89,16 @@ def test_what_is_under_way_may_end_what_is_sent_after_it(model: Alarms, breaches
     sending, transaction = Sending(), Transaction("t")
     model.end(b"k", sending)
     model.schedule(b"a", DUE, b"k", None, Sending())
-    model.acknowledge(b"a")
+    model.acknowledge(b"a", DUE)
     assert model.missing() == [], "the other batch may come behind it"
     sending.acknowledged = True
     model.end(b"l", Sending(transaction))
     model.schedule(b"b", DUE, b"l", None, Sending(acknowledged=True))
-    model.acknowledge(b"b")
+    model.acknowledge(b"b", DUE)
     assert model.missing() == [], "the transaction may be committed behind it"
     transaction.outcome = Outcome.ABORTED
     model.schedule(b"c", DUE, b"l", None, Sending(acknowledged=True))
-    model.acknowledge(b"c")
+    model.acknowledge(b"c", DUE)
     assert model.missing() == [b"c"]
     assert not breaches
 
@@ -92,7 +107,7 @@ def test_a_transaction_ends_what_was_sent_before_its_commit(model: Alarms, breac
     model.end(b"k", Sending(Transaction("t")))
     model.schedule(b"a", DUE, b"k", None, Sending())
     assert model.waiting_under([b"k"]) == [], "it may come behind the commit"
-    model.acknowledge(b"a")
+    model.acknowledge(b"a", DUE)
     model.ended(model.waiting_under([b"k", b"l"]), DUE - 1)
     model.read("reader", b"a", 1, DUE)
     assert "in time" in breaches[0]
@@ -101,6 +116,6 @@ def test_a_transaction_ends_what_was_sent_before_its_commit(model: Alarms, breac
 def test_what_was_deleted_before_it_was_read_is_not_missed(model: Alarms) -> None:
     for value, due_ms in ((b"a", DUE), (b"b", DUE + 1)):
         model.schedule(value, due_ms, None, None)
-        model.acknowledge(value)
+        model.acknowledge(value, DUE)
     model.skipped(DUE)
     assert model.missing() == [b"b"]

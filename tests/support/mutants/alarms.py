@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from forebay.broker.delays import note_reading
+from forebay.broker.delays import live_delays, note_reading
 from forebay.broker.partition.waiting_messages import WaitingMessages
 from forebay.broker.upkeep import retention
 from forebay.core.delays.unindexed import UnindexedNotes
@@ -33,6 +34,21 @@ def deliver_before_the_index_knows_the_term_before(patch: pytest.MonkeyPatch) ->
 def forget_cancellations_that_are_not_indexed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(UnindexedNotes, "ends", lambda _self, _message: False)
     patch.setattr(UnindexedNotes, "ended_names", lambda _self: (frozenset(), frozenset()))
+
+
+def deliver_what_arrived_first_first(patch: pytest.MonkeyPatch) -> None:
+    """Of those that are due, in the order of their arrival."""
+    due = SqliteDelayIndex.due
+
+    def by_arrival(self: SqliteDelayIndex, now_ms: int, **how: int) -> list[Waiting]:
+        return sorted(due(self, now_ms, **how), key=lambda each: each.id)
+
+    patch.setattr(SqliteDelayIndex, "due", by_arrival)
+
+
+def deliver_before_the_index_knows_what_was_noted(patch: pytest.MonkeyPatch) -> None:
+    """What is due sooner may have been noted since."""
+    patch.setattr(live_delays, "_Due", lambda now_ms, _noted_end: SimpleNamespace(now_ms=now_ms, noted_end=0))
 
 
 def deliver_early(patch: pytest.MonkeyPatch) -> None:

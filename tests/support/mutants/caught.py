@@ -7,7 +7,9 @@ from support.mutants.alarms import (
     count_notes_without_their_batches,
     delete_what_waits,
     deliver_before_the_index_knows_the_term_before,
+    deliver_before_the_index_knows_what_was_noted,
     deliver_early,
+    deliver_what_arrived_first_first,
     forget_cancellations_that_are_not_indexed,
     forget_transactions_that_were_open,
     forget_what_was_ended_out_of_order,
@@ -150,6 +152,7 @@ MUTANTS: dict[Mutant, str] = {
     move_readers_of_views_past_a_message: "views",
     show_in_views_what_is_not_committed: "views",
     deliver_early: "alarms",
+    deliver_what_arrived_first_first: "alarms",
     schedule_what_is_not_committed: "alarms",
     forget_transactions_that_were_open: "alarms",
     deliver_before_the_index_knows_the_term_before: "alarms",
@@ -194,6 +197,8 @@ CAUGHT_BY_TESTS: dict[Mutant, str] = {
     "test_a_clean_stop_forgets_nothing_of_a_partition_that_could_not_be_opened",
     leave_out_a_batch_whose_beginning_was_deleted: "broker/replication/test_delete_records_replicated.py::"
     "test_a_new_replica_has_the_rest_of_a_batch_whose_beginning_was_deleted",
+    deliver_before_the_index_knows_what_was_noted: "broker/delays/test_delays_steady.py::"
+    "test_what_is_due_sooner_is_delivered_sooner_although_it_came_late",
     count_notes_without_their_batches: "broker/delays/test_note_reading.py::"
     "test_a_note_that_was_left_alone_does_not_count",
     forget_cancellations_that_are_not_indexed: "core/delays/test_unindexed.py::"

@@ -1,4 +1,4 @@
-"""The model of messages that each wait for their own time: delivered once, not early, none lost.
+"""The model of messages that each wait for their own time: delivered once, not early, in order, none lost.
 
 A producer may replace or cancel what was scheduled. Whether that was in time is certain only if it was
 acknowledged while the clocks of all brokers showed less than the time of the message. Else the message may
@@ -6,12 +6,17 @@ have been delivered or not.
 
 Several producers may use the same schedule keys. Then a message may be ended by what was sent before it, if
 that was under way still: a batch, or a transaction that ends messages when it is committed.
+
+Messages that were acknowledged before any clock showed their time have waited together, in part. They come in
+the order of their times, whoever delivers them.
 """
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from forebay.sim.models.facts import Outcome, Transaction, name_of
 from forebay.sim.world.places import ALARMS
@@ -25,6 +30,8 @@ class Alarm:
     key: bytes | None
     transaction: Transaction | None
     acknowledged: bool = False
+    in_time: bool = False
+    """And that was before any clock showed its time."""
     may_be_ended: bool = False
     """Another was sent that takes its place, or ends it, or nobody can say whether it was ever seen."""
     ended: bool = False
@@ -58,6 +65,8 @@ class Alarms:
         self._by_key: dict[bytes, list[Alarm]] = {}
         self._ending: dict[bytes, list[Sending]] = {}
         """By key: what ends messages when it arrives, or is committed."""
+        self._rang: list[tuple[int, int]] = []
+        """Offsets and times of those that were acknowledged in time, and read."""
 
     # -- what producers do -------------------------------------------------------------------------------
 
@@ -90,8 +99,11 @@ class Alarms:
         """What is known to be scheduled under these keys, and may wait."""
         return [alarm for key in keys for alarm in _certain(self._by_key.get(key, ()))]
 
-    def acknowledge(self, value: bytes) -> None:
-        self._alarms[value].acknowledged = True
+    def acknowledge(self, value: bytes, clock_ms: int) -> None:
+        """`clock_ms`: the latest time that any broker has shown."""
+        alarm = self._alarms[value]
+        alarm.acknowledged = True
+        alarm.in_time = alarm.transaction is None and clock_ms < alarm.due_ms
 
     def ended(self, alarms: list[Alarm], clock_ms: int) -> None:
         """What ends these has counted. `clock_ms`: the latest time that any broker has shown."""
@@ -112,7 +124,16 @@ class Alarms:
             self._fail(f"{what}, which it had read at {alarm.rang_at} already")
         if alarm.ended:
             self._fail(f"{what}, which was replaced or cancelled in time")
+        if alarm.in_time and alarm.rang_at is None:
+            self._check_order(what, offset, alarm.due_ms)
         alarm.rang_at = offset
+
+    def _check_order(self, what: str, offset: int, due_ms: int) -> None:
+        at = bisect(self._rang, (offset, due_ms))
+        self._rang.insert(at, (offset, due_ms))
+        for before, after in pairwise(self._rang[max(at - 1, 0) : at + 2]):
+            if before[1] > after[1]:
+                self._fail(f"{what}: of the messages at {before[0]} and {after[0]} the second was due first")
 
     def skipped(self, clock_ms: int) -> None:
         """A part of the log was deleted before it was read: what was due by then may have been in it."""

@@ -75,7 +75,7 @@ class _SetsAlarms(Producer):
     def settled(self, batch: Batch, offset: int) -> None:  # noqa: ARG002 - where it waits does not matter
         for value in batch.values:
             if value:
-                self.model.alarms.acknowledge(value)
+                self.model.alarms.acknowledge(value, self.latest_ms())
         sending, ends = self._ends.pop(batch.data)
         sending.acknowledged = True
         self.model.alarms.ended(ends, self.latest_ms())
