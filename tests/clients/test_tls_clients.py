@@ -187,6 +187,35 @@ def test_a_certificate_says_who_a_client_is(broker: LocalBroker, files: TlsFiles
     assert _principal(broker, files, "SSL", None) == "User:ANONYMOUS"
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_client_that_was_here_before_is_who_it_was(
+    broker: LocalBroker, files: TlsFiles, version: ssl.TLSVersion
+) -> None:
+    """Sessions are resumed only where no certificate is asked for."""
+    for listener, certificate in (("MUTUAL", files.client), ("SSL", None)):
+        context = ssl.create_default_context(cafile=files.ca)
+        context.minimum_version = context.maximum_version = version
+        if certificate is not None:
+            context.load_cert_chain(certificate)
+        host, _, port = address(broker, listener).rpartition(":")
+        session: ssl.SSLSession | None = None
+        for _ in range(2):
+            with WireClient(f"{host}:{port}") as client:
+                secured = context.wrap_socket(client.socket, server_hostname=host, session=session)
+                client.socket = secured
+                assert client.call(ApiVersionsRequest(), 3).error_code == 0
+                again, session = secured.session_reused, secured.session
+                own = secured.getsockname()
+                (found,) = broker.on_loop(
+                    lambda node, own=own: [  # type: ignore[misc]
+                        each.principal for each in node.server.connections if each.peer == own
+                    ]
+                )
+                assert found == ("User:ada" if certificate else "User:ANONYMOUS")
+        if certificate is None or version is ssl.TLSVersion.TLSv1_3:
+            assert again == (certificate is None)
+
+
 def test_a_name_that_no_rule_is_for_is_refused(
     files: TlsFiles, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.broker.tls.stream import PIECE_BYTES, NotTls, TlsStream
+from forebay.broker.tls.stream import BURST_BYTES, PIECE_BYTES, NotTls, TlsStream
 from forebay.local.certificates import Authority, write_certificate
 from forebay.wire.parts import FileRange
 from support.faults.memory_streams import CutWire, MemoryStream, MemoryWire
@@ -223,6 +223,26 @@ class _File:
 
     def cached(self, position: int, length: int) -> bool:
         return True
+
+
+async def test_a_long_range_leaves_time_for_others(contexts: Contexts) -> None:
+    pair = Pair(contexts)
+    await pair.shake()
+    file, size = _File(bytes(4 * BURST_BYTES)), 4 * BURST_BYTES
+    sent, bursts = 0, []
+    while sent < size:
+        begin = sent
+        with contextlib.suppress(BlockingIOError):
+            while sent < size:
+                sent += pair.server.send_file(FileRange(file, sent, size - sent))
+        bursts.append(sent - begin)
+        woken: list[None] = []
+        pair.server.on_writable(lambda woken=woken: woken.append(None))  # type: ignore[misc]
+        await pair.settle()
+        assert woken  # at once, for the stream below has room
+        pair.server.on_writable(None)
+    assert bursts == [BURST_BYTES] * 4
+    assert len(pair.at_client.got) == size
 
 
 async def test_the_end_is_seen_by_a_reader_and_by_one_that_is_busy(contexts: Contexts) -> None:

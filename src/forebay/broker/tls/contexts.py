@@ -25,6 +25,9 @@ def server_context(listener: str, config: TlsConfig) -> ssl.SSLContext:
     context.verify_mode = _VERIFY[config.client_auth]
     if config.client_auth != "none":
         _load_trusted(context, listener, config)
+        # A client that resumes a session does not show its certificate again, which may have expired since.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
     return context
 
 

@@ -94,7 +94,7 @@ class TlsEndpoint:
         """Who a client is by its certificate; None if no rule of ssl.principal.mapping.rules is for it."""
         certificate = stream.peer_certificate()
         if certificate is None:
-            return ANONYMOUS_USER
+            return None if self._config.client_auth == "required" else ANONYMOUS_USER
         from forebay.broker.tls.subject import subject_of
 
         try:

@@ -1,11 +1,14 @@
 """A stream that is encrypted: the same calls as any `Stream`, around another one.
 
-OpenSSL works on memory here and never sees a socket, so that the simulator can run it. That leaves three
-things to do that a socket would.
+OpenSSL works on memory here and never sees a socket, so that the simulator can run it. That leaves four
+things to do that a socket would, or the kernel.
 
 *Bounded memory.* OpenSSL's buffers keep the size of the largest piece that ever went through them. So they
 are given one record (16 KiB) at a time, and one call takes at most PIECE_BYTES. What the stream below does
 not take is kept, and nothing more is taken before that is gone.
+
+*Fairness.* Encrypting takes the loop's time where `sendfile` takes the kernel's. So a long range is sent in
+bursts, with a turn of the loop between them.
 
 *Readiness.* What has been decrypted is not seen by a selector. When a buffer was filled, there may be more of
 it: then the reader is called again, as a level-triggered selector would.
@@ -28,6 +31,8 @@ from forebay.wire.parts import FileRange
 RECORD_BYTES = 16 * 1024
 """The most that TLS puts into one record."""
 PIECE_BYTES = 128 * 1024
+BURST_BYTES = 1024 * 1024
+"""After this much of files, which takes about a millisecond, other connections have their turn."""
 _CIPHERTEXT_BYTES_MIN = RECORD_BYTES + 512
 """Room for one record with what TLS adds to it."""
 _HANDSHAKE = 0x16
@@ -50,6 +55,7 @@ class TlsStream:
         "_ahead",
         "_armed",
         "_begin",
+        "_burst",
         "_closed",
         "_corked",
         "_failure",
@@ -112,6 +118,7 @@ class TlsStream:
         self._armed = False
         self._pending: memoryview | None = None  # encrypted, and not taken by the stream below
         self._corked = False  # whether that is the beginning of more
+        self._burst = 0  # how much of files was sent in one go
         self._readable: Callable[[], None] | None = None
         self._writable: Callable[[], None] | None = None
         inner.on_readable(self._on_readable)
@@ -312,7 +319,11 @@ class TlsStream:
 
     def send_file(self, source: FileRange) -> int:
         self._make_room()
+        if self._burst >= BURST_BYTES:
+            self._burst = 0
+            raise BlockingIOError  # which it is not, but the loop comes back to it at once
         data = source.file.pread(min(source.length, PIECE_BYTES), source.position)
+        self._burst += len(data)
         return self.send(data) if data else 0
 
     def _make_room(self) -> None:
