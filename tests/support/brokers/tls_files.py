@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from forebay.local.certificates import Authority, write_certificate
 
@@ -42,7 +43,7 @@ class TlsFiles:
             "ssl.client.auth": client_auth,
         }
 
-    def librdkafka(self, bootstrap: str, certificate: str | None = None) -> dict[str, str]:
+    def librdkafka(self, bootstrap: str, certificate: str | None = None) -> dict[str, Any]:
         """The settings of a client that trusts the authority, and shows a certificate if it is given one."""
         settings = {"bootstrap.servers": bootstrap, "security.protocol": "SSL", "ssl.ca.location": self.ca}
         if certificate is not None:
