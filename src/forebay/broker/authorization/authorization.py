@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from forebay.broker.authorization.audit import log_refusal
 from forebay.broker.cluster.peers import is_broker
@@ -19,7 +20,7 @@ from forebay.config import AuthorizationConfig
 from forebay.core.acls.authorizer import Authorizer
 from forebay.core.acls.bindings import CLUSTER_NAME, Operation
 from forebay.core.cluster.image import ClusterImage
-from forebay.core.guards.guard import CLUSTER, TOPIC, Access, Resource
+from forebay.core.guards.guard import CLUSTER, TOPIC, Access, Resource, Shortcut
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,11 @@ class Authorization:
             is_broker=is_broker(context.client_id),
             creates_topics=self._settings.current.topics.auto_create,
         )
+
+    def passes(self, shortcut: Shortcut, context: RequestContext, request: Any) -> bool:
+        """Whether a request is certain to pass its guard."""
+        connection = context.connection
+        return shortcut(self._authorizer, connection.principal, connection.peer[0], self._image, request)
 
     def reader(self, context: RequestContext) -> Callable[[str], bool]:
         """Whether the client may read a topic. Fetches ask for each partition that they read."""

@@ -13,8 +13,8 @@ from forebay.broker.authorization.audit import log_administration, log_refusal
 from forebay.broker.authorization.authorization import Authorization
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import Endpoint, RequestContext
-from forebay.core.guards.guard import Guard, Refused, unguarded
-from forebay.core.guards.table import RULES
+from forebay.core.guards.guard import Refused, unguarded
+from forebay.core.guards.table import RULES, Rule
 
 Complete = Callable[[Any], Any]
 
@@ -29,7 +29,7 @@ def guard_endpoints(
 def _guarded(endpoint: Endpoint, authorization: Authorization | None) -> Endpoint:
     rule = RULES[endpoint.api_key]
     if authorization is not None and rule.guard is not unguarded:
-        guarded = _Guarded(endpoint, rule.guard, authorization)
+        guarded = _Guarded(endpoint, rule, authorization)
         remember = None if endpoint.remember is None else guarded.remember
         endpoint = endpoint._replace(handle=guarded.handle, remember=remember)
     if rule.is_administrative:
@@ -38,13 +38,19 @@ def _guarded(endpoint: Endpoint, authorization: Authorization | None) -> Endpoin
 
 
 class _Guarded:
-    def __init__(self, endpoint: Endpoint, guard: Guard, authorization: Authorization) -> None:
+    def __init__(self, endpoint: Endpoint, rule: Rule, authorization: Authorization) -> None:
         self._handle = endpoint.handle
         self._remember = endpoint.remember
-        self._guard = guard
+        self._guard = rule.guard
+        self._shortcut = rule.shortcut
         self._authorization = authorization
+        self._passed: Any = None
+        """The last request that was let through as a whole by the shortcut."""
 
     def handle(self, context: RequestContext, request: Any) -> Any:
+        if self._shortcut is not None and self._authorization.passes(self._shortcut, context, request):
+            self._passed = request
+            return self._handle(context, request)
         access = self._authorization.access(context)
         verdict = self._guard(access, context.api_version, request)
         if verdict is None:
@@ -68,9 +74,9 @@ class _Guarded:
 
     def remember(self, context: RequestContext, request: Any, frame: memoryview) -> None:
         """Only what is allowed as a whole gets a fast path, which asks nobody."""
-        assert self._remember is not None
-        access = self._authorization.access(context)
-        if self._guard(access, context.api_version, request) is None:
+        passed, self._passed = self._passed, None
+        if passed is request:
+            assert self._remember is not None
             self._remember(context, request, frame)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from forebay.core.acls.bindings import Operation
 from forebay.core.guards import administration, groups, metadata, records, shares, topics, transactions
-from forebay.core.guards.guard import Guard, on_cluster, on_group, unguarded, with_code
+from forebay.core.guards.guard import Guard, Shortcut, on_cluster, on_group, unguarded, with_code
 from forebay.wire.messages import (
     OWN_KEYS_FROM,
     alter_partition_reassignments,
@@ -45,6 +45,7 @@ class Rule(NamedTuple):
     guard: Guard
     is_administrative: bool = False
     """Whether the audit log has every such request, whatever becomes of it."""
+    shortcut: Shortcut | None = None
 
 
 _ALTER = "Alter Cluster"
@@ -57,7 +58,12 @@ _ALTER_CONFIGS = (
 )
 
 RULES: dict[int, Rule] = {
-    0: Rule("Write Topic; Write TransactionalId", "29 per partition; 53 for all", records.produce),
+    0: Rule(
+        "Write Topic; Write TransactionalId",
+        "29 per partition; 53 for all",
+        records.produce,
+        shortcut=records.may_produce,
+    ),
     1: Rule("Read Topic; followers ClusterAction Cluster", "29 per partition", unguarded),
     2: Rule("Describe Topic", "29 per partition", records.list_offsets),
     3: Rule(
