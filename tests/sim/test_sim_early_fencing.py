@@ -183,7 +183,8 @@ def test_a_broker_that_flaps_is_judged_no_more_often_than_the_bound(simulation: 
     assert simulation.verdicts.count == 1
 
 
-def test_stories_of_the_plot_have_verdicts() -> None:
-    endings = [simulate(Story(seed=seed, plot="refusals")) for seed in (1, 2)]
+@pytest.mark.parametrize("plot", ["refusals", "wrong-refusals"])
+def test_stories_of_the_plot_have_verdicts(plot: str) -> None:
+    endings = [simulate(Story(seed=seed, plot=plot)) for seed in (1, 2)]
     assert [ending.breach for ending in endings] == [None, None]
     assert sum(ending.counts.verdicts for ending in endings) > 0

@@ -126,6 +126,28 @@ PLOTS: dict[str, Plot] = {
         step_s=(0.5, 3.0),
         fault_s=(0.3, 8.0),
     ),
+    # Live brokers are refused for a moment, or while they hear nothing of it. Verdicts meet late renewals,
+    # answers that are lost, restarts, and each other.
+    "wrong-refusals": Plot(
+        cast=("exact", "plain"),
+        faults=(
+            "refuse_for_a_moment",
+            "refuse_the_deaf",
+            "refuse",
+            "kill",
+            "doubt",
+            "slow_watches",
+            "store_forgets_to_answer",
+        ),
+        # A leader that is judged learns nothing from followers that stop fetching.
+        settings={
+            **_TWO,
+            "forebay.failover.verdicts.per.minute": "3",
+            "replica.lag.time.max.ms": "60000",
+        },
+        step_s=(0.3, 3.0),
+        fault_s=(0.3, 6.0),
+    ),
     # Producers send again what was refused, or answered, while leaders are not sure of their leases.
     "doubts": Plot(cast=("loose",), faults=("doubt",)),
     # Brokers copy a compacted log with gaps, and die before the copy is synced.

@@ -7,7 +7,7 @@ bounded time all replicas must be in sync and hold the same messages, with all t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -128,8 +128,8 @@ class Simulation:
         self.verdicts = Verdicts(
             Keys(CLUSTER),
             self.network.refusals,
-            lambda: world.now,
-            world.fail,
+            _Brokers(self.nodes),
+            world,
             per_minute_max=int(settings[_VERDICTS]),
         )
         self.store.on_txn = self.verdicts.written
@@ -308,6 +308,21 @@ class Simulation:
             wrong = wrong_views(shown.stored, found.stored, "stored")
             for problem in wrong + wrong_views(shown.visible, found.visible, "visible"):
                 self.world.fail(problem)
+
+
+class _Brokers:
+    """What the model of verdicts may know of the nodes."""
+
+    def __init__(self, nodes: Sequence[SimNode]) -> None:
+        self._nodes = {node.host: node for node in nodes}
+
+    def sure_epoch(self, host: str) -> int | None:
+        broker = self._nodes[host].broker
+        return broker.lease.epoch if broker is not None and broker.lease.valid() else None
+
+    def life(self, host: str) -> int | None:
+        node = self._nodes[host]
+        return None if node.broker is None else node.starts
 
 
 def _settings(world: World, story: Story) -> dict[str, str]:

@@ -63,6 +63,7 @@ from support.mutants.early_fencing import (
     count_time_outs_as_refusals,
     end_any_registration_of_the_broker,
     judge_without_a_bound,
+    leave_the_lease_to_who_is_judged,
 )
 from support.mutants.folds import (
     end_transactions_only_where_messages_go_now,
@@ -123,6 +124,7 @@ MUTANTS: dict[Mutant, str] = {
     count_time_outs_as_refusals: "refusals",
     end_any_registration_of_the_broker: "refusals",
     judge_without_a_bound: "refusals",
+    leave_the_lease_to_who_is_judged: "wrong-refusals",
     acknowledge_repeats_without_a_lease: "doubts",
     cut_a_log_at_a_gap_between_segments: "copied-keys",
     compact_what_is_clean_again: "copied-keys",
@@ -180,6 +182,7 @@ BEGIN_WITH: dict[Mutant, int] = {
     answer_acknowledgements_before_they_are_persisted: 5,
     judge_without_a_bound: 3,
     end_any_registration_of_the_broker: 3,
+    leave_the_lease_to_who_is_judged: 4,
     open_partitions_without_the_numbers_of_their_producers: 3,
 }
 """Of the stories of its plot the one that showed it when this was written, to be quick; the others follow."""

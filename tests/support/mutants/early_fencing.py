@@ -20,3 +20,8 @@ def end_any_registration_of_the_broker(patch: pytest.MonkeyPatch) -> None:
 
 def judge_without_a_bound(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(early_fencing, "free_place", lambda taken, prefix, _: f"{prefix}{len(taken)}")
+
+
+def leave_the_lease_to_who_is_judged(patch: pytest.MonkeyPatch) -> None:
+    """A live broker that was judged and hears of no change goes on as it was."""
+    patch.setattr(early_fencing.Verdicts, "_end_lease_soon", lambda *_: None)

@@ -25,14 +25,14 @@ class Faults:
         """`wanted` are the names of the kinds that the story has; if there are none, chance weighs them."""
         self.counts: Counter[str] = Counter()
         self._scene = scene
-        self._machines = MachineFaults(scene)
+        self._machines, links = MachineFaults(scene), LinkFaults(scene)
         kinds: list[tuple[Fault, int]] = [
             *self._machines.kinds(),
-            *LinkFaults(scene).kinds(),
+            *links.kinds(),
             *DiskFaults(scene).kinds(),
         ]
         if wanted is not None:
-            kinds += self._machines.staged_kinds()
+            kinds += self._machines.staged_kinds() + links.staged_kinds()
             by_name = {_name(kind): (kind, weight) for kind, weight in kinds}
             self._kinds = [by_name[name] for name in wanted if name != ENDING]
             return

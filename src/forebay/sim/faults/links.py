@@ -8,6 +8,9 @@ from forebay.sim.world.store import STORE_HOST
 _AWAY_S = (0.0, 0.15)
 """How long it takes to start a broker again."""
 _LATE_S = (0.0, 1.0)
+_MOMENT_S = (0.0, 0.3)
+"""A broker that refuses for so long may be back between the two tries that make a verdict, or just after."""
+_DEAF_S = (1.0, 30.0)
 _DOUBT_IN_S = (0.0, 1.0)
 _DOUBT_S = (0.05, 1.5)
 """How long a broker doubts its lease before an answer confirms it, or the broker gives it up."""
@@ -37,6 +40,10 @@ class LinkFaults:
             (self._slow_store, 3),
             (self._doubt, 4),
         ]
+
+    def staged_kinds(self) -> list[tuple[Fault, int]]:
+        """Faults of single plots."""
+        return [(self._refuse_for_a_moment, 4), (self._refuse_the_deaf, 12)]
 
     # -- network -----------------------------------------------------------------------------------------
 
@@ -87,6 +94,19 @@ class LinkFaults:
         """A broker is alive, and connections to it from some or all others are reset, and then refused."""
         node = self._scene.mortal()
         return None if node is None else self._wall(node.host)
+
+    def _refuse_for_a_moment(self) -> None:
+        node = self._scene.mortal()
+        if node is not None:
+            self._scene.later(self._chance.uniform(*_MOMENT_S), self._wall(node.host))
+
+    def _refuse_the_deaf(self) -> Undo | None:
+        """A broker is refused, and hears nothing of what the others make of that; its lease is kept."""
+        node = self._scene.mortal()
+        if node is None:
+            return None
+        self._store.deafen(node.host, self._chance.uniform(*_DEAF_S))
+        return self._wall(node.host)
 
     def _shut_out(self) -> Undo:
         """Connections between a broker and the others are reset, and nothing gets through any more."""
