@@ -172,6 +172,17 @@ async def test_a_reader_that_pauses_misses_nothing(contexts: Contexts) -> None:
     assert len(pair.at_server.got) == 1000
 
 
+async def test_what_comes_before_there_is_a_reader_waits(contexts: Contexts) -> None:
+    pair = Pair(contexts)
+    pair.server.on_readable(None)
+    await pair.shake()
+    await pair.send_all(pair.client, b"first")
+    assert pair.below_server.readable is None  # else the loop would call it again and again
+    pair.at_server.start()
+    await pair.settle()
+    assert pair.at_server.got == b"first"
+
+
 async def test_a_slow_reader_costs_one_piece(contexts: Contexts) -> None:
     pair = Pair(contexts)
     await pair.shake()

@@ -106,9 +106,7 @@ class TlsStream:
         self._tls = context.wrap_bio(
             self._incoming, self._outgoing, server_side=server_side, server_hostname=server_hostname
         )
-        self._read: Any = (
-            self._tls.read
-        )  # typeshed does not know that it counts what it has put into a buffer
+        self._read: Any = self._tls.read  # into a buffer; typeshed does not know that it returns a count
         self._handshaking = True
         self._silent = True  # whether nothing has come
         self._failure: Exception | None = None
@@ -220,7 +218,9 @@ class TlsStream:
         if self._handshaking:
             self._inner.on_readable(None)  # until it is its turn
             self._begin(self._continue_handshake)
-        elif self._readable is not None:
+        elif self._readable is None:
+            self._inner.on_readable(None)  # until there is somebody to read
+        else:
             self._readable()
             self._arm()
 
