@@ -59,7 +59,8 @@ def test_a_materialized_view_from_creation_to_deletion(run: Forebay, topic: str)
     listed = {each["name"]: each for each in run.ok("view", "list", "--json").json()}
     assert (listed[view]["materialized"], listed[view]["source"]) == (True, topic)
     described = run.ok("view", "describe", view, "--json").json()
-    assert described["partitions"] == [{"partition": 0, "start_offset": 0, "end_offset": 2, "lag": 0}]
+    (partition,) = described["partitions"]
+    assert partition == {"partition": 0, "start_offset": 0, "end_offset": 2, "lag": 0, "stopped": None}
     assert "LAG" in run.ok("view", "describe", view).out
     assert run.ok("config", "get", "topic", view, "retention.ms").out.strip() == "-1"
     refused = run("produce", view, stdin="x\n")
@@ -92,3 +93,16 @@ def test_the_cluster_does_not_count_the_partitions_of_views(run: Forebay, topic:
     before = replicas()
     run.ok("view", "create", f"{topic}-view", "--from", topic)
     assert replicas() == before
+
+
+def test_why_a_materialized_view_is_not_filled(run: Forebay, topic: str) -> None:
+    view = f"{topic}-copy"
+    run.ok("topic", "create", topic)
+    run.ok("view", "create", view, "--from", topic, "--materialize", "--config", "min.insync.replicas=2")
+    text = run.ok("view", "describe", view).out
+    reason = "too few replicas of the view's partition are in sync"
+    assert f"partition 0 is not filled: {reason}" in text
+    (partition,) = run.ok("view", "describe", view, "--json").json()["partitions"]
+    assert partition["stopped"] == reason
+    run.ok("config", "set", "topic", view, "min.insync.replicas=1")
+    assert "is not filled" not in run.ok("view", "describe", view).out

@@ -48,6 +48,7 @@ from forebay.broker.handlers import (
     describe_configs,
     describe_delays,
     describe_failovers,
+    describe_fills,
     describe_groups,
     describe_log_dirs,
     describe_producers,
@@ -100,6 +101,7 @@ from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.shares.service import ShareService
 from forebay.broker.upkeep.number_handover import NumberHandover
 from forebay.broker.views.creation import ViewCreation
+from forebay.broker.views.materializing import ViewFilling
 from forebay.coordination.metadata import Metadata
 from forebay.core.groups.shard import GroupShard
 from forebay.storage.disk import Disk
@@ -128,6 +130,7 @@ def api_table(
     moves: MoveJournal,
     copies: CopyAppends,
     numbers: NumberHandover,
+    filling: ViewFilling,
     producer_ids: ProducerIds,
     marker_appends: MarkerAppends,
     failovers: FailoverTimes,
@@ -219,6 +222,7 @@ def api_table(
         Endpoint(OWN_KEYS_FROM + 13, 0, 0, partial(append_copies.handle, copies, peers, background)),
         Endpoint(OWN_KEYS_FROM + 14, 0, 0, partial(hand_over_numbers.handle, numbers, peers, background)),
         Endpoint(OWN_KEYS_FROM + 20, 0, 0, partial(describe_failovers.handle, failovers, background)),
+        Endpoint(OWN_KEYS_FROM + 21, 0, 0, partial(describe_fills.handle, filling)),
     )
     table.update((endpoint.api_key, endpoint) for endpoint in endpoints)
     return table

@@ -225,6 +225,7 @@ class Node:
             moves=self.move_journal,
             copies=self.copy_appends,
             numbers=self.number_handover,
+            filling=self.filling,
             producer_ids=self.coordinators.producer_ids,
             marker_appends=self.coordinators.marker_appends,
             failovers=self.failover.times,
@@ -317,6 +318,7 @@ class Node:
             stalls=self.stalls,
             metadata=self.metadata,
             shares=self.shares.shares,
+            filling=self.filling,
         )
         self.exporter = Exporter(self.metrics, gauges)
 

@@ -15,7 +15,11 @@ from forebay.testing import BrokerFailed
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.wire_client import WireClient, append, batch, create
 
-_SAMPLE = re.compile(r"# TYPE (?P<name>[a-z_]+) (?P<kind>counter|gauge)\n(?P=name) (?P<value>[0-9]+)\n")
+_LABELLED = r"(?P=name)\{reason=\"[a-z_]+\"\} [0-9]+\n"
+_SAMPLE = re.compile(
+    r"# TYPE (?P<name>[a-z_]+) (?P<kind>counter|gauge)\n"
+    rf"(?:(?P=name) (?P<value>[0-9]+)\n|(?:{_LABELLED})+)"
+)
 
 
 @pytest.fixture
@@ -44,7 +48,7 @@ def read(local: LocalBroker, path: str = "/metrics") -> tuple[str, str]:
 
 
 def values(page: str) -> dict[str, int]:
-    return {found["name"]: int(found["value"]) for found in _SAMPLE.finditer(page)}
+    return {found["name"]: int(found["value"]) for found in _SAMPLE.finditer(page) if found["value"]}
 
 
 def test_counters_and_gauges_are_shown(local: LocalBroker) -> None:

@@ -20,6 +20,7 @@ from forebay.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from forebay.wire.messages.describe_fills import DescribeFillsRequest
 from forebay.wire.records import Record
 from support.brokers.broker_process import StartBroker
 from support.brokers.local_broker import LocalBroker, local_broker
@@ -36,6 +37,7 @@ from support.clients.wire_client import (
     read_all,
     values_of,
 )
+from support.faults.faulty_disk import FaultyDisk
 from support.faults.held_threads import HeldThreads
 
 EVEN = "value.id % 2 = 0"
@@ -284,3 +286,37 @@ def test_nothing_is_copied_that_a_loss_of_power_could_take_from_its_source(tmp_p
             assert len(read_all(client, "source")) == 4
             assert read_all(client, "even") == []
         until(lambda: shown(client, "even"), [0, 2])
+
+
+def test_a_source_that_cannot_be_synced_stops_no_other_view(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One fetch asks for all views whose sources a broker leads. Only the one has an error."""
+    disks: list[FaultyDisk] = []
+
+    def make_disk() -> FaultyDisk:
+        disks.append(FaultyDisk())
+        return disks[-1]
+
+    seldom = {"forebay.flush.policy": "interval", "log.flush.interval.ms": "100000000"}
+    with (
+        local_broker(tmp_path / "data", seldom, make_disk=make_disk) as broker,
+        WireClient(broker.bootstrap) as client,
+    ):
+        for name in ("broken", "sound"):
+            create(client, name)
+            materialize(client, f"{name}-view", name)
+        (disk,) = disks
+        disk.break_path("datasync", "/broken-0/")
+        for name in ("broken", "sound"):
+            assert append(client, name, documents(range(4))).error_code == 0
+        until(lambda: shown(client, "sound-view"), [0, 1, 2, 3])
+
+        def stops() -> list[str]:
+            found = client.call(DescribeFillsRequest(topic="broken-view"), 0).partitions
+            return [each.reason for each in found]
+
+        until(stops, ["source_not_served"])
+        assert read_all(client, "broken-view") == [], "a copy would outlive what it was made of"
+        disk.repair()
+    assert "a fetch of a view could not be answered" not in caplog.text

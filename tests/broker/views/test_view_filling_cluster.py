@@ -10,6 +10,7 @@ import pytest
 from forebay.broker.views import fill_position
 from forebay.errors import ErrorCode
 from forebay.wire.batch import split
+from forebay.wire.messages.describe_fills import DescribeFillsRequest
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster, retried
 from support.clients.transacting import Producer
 from support.clients.view_calls import document, documents
@@ -187,3 +188,12 @@ async def test_it_is_not_filled_from_a_source_that_has_lost_what_was_copied(
         await eventually(lambda: "a materialized view is not filled" in caplog.text)
         await eventually(lambda: end_of(cluster, VIEW) == 4)
         assert await read(cluster, VIEW) == copied, "other messages have the offsets of those that were lost"
+        leader = cluster.leader(VIEW)
+        (found,) = (await cluster.ask(leader, DescribeFillsRequest(topic=VIEW), 0)).partitions
+        assert (found.partition_index, found.position, found.reason) == (0, 4, "source_lost_messages")
+        assert "create it again" in found.problem
+        metric = 'forebay_view_fills_stopped{reason="source_lost_messages"}'
+        assert f"{metric} 1\n" in cluster[leader].exporter.page()
+        other = next(node for node in cluster.nodes if node != leader)
+        assert f"{metric} 0\n" in cluster[other].exporter.page()
+        assert (await cluster.ask(other, DescribeFillsRequest(topic=VIEW), 0)).partitions == []

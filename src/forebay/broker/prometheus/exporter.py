@@ -80,7 +80,15 @@ class Exporter:
     def page(self) -> str:
         samples = [(name, "counter", value) for name, value in self._metrics.samples()]
         samples += [(name, "gauge", value) for name, value in self._gauges.samples()]
-        return "".join(f"# TYPE {name} {kind}\n{name} {value}\n" for name, kind, value in samples)
+        lines: list[str] = []
+        told = ""
+        for name, kind, value in samples:
+            metric = name.partition("{")[0]
+            if metric != told:
+                lines.append(f"# TYPE {metric} {kind}\n")
+            lines.append(f"{name} {value}\n")
+            told = metric
+        return "".join(lines)
 
 
 def _response(status: str, text: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.shares.table import ShareTable
 from forebay.broker.telemetry.stalls import StallWatch
+from forebay.broker.views.fill_position import FillStop
+from forebay.broker.views.materializing import ViewFilling
 from forebay.coordination.metadata import Metadata
 from forebay.core.partition.fetch_session import FetchSessions
 
@@ -26,9 +29,10 @@ class Gauges:
     stalls: StallWatch
     metadata: Metadata
     shares: ShareTable
+    filling: ViewFilling
 
     def samples(self) -> Iterator[tuple[str, int]]:
-        """Exported name and value of every gauge."""
+        """Exported name and value of every gauge, the labels of a name one after the other."""
         held = self.partitions.all()
         led = [partition for partition in held if partition.is_leader]
         manager = "kafka_server_replicamanager"
@@ -47,6 +51,9 @@ class Gauges:
         delayed = [partition.waiting.pending for partition in led if partition.waiting is not None]
         yield "forebay_delayed_pending", sum(delayed)
         yield "forebay_brokers", len(self.metadata.image.brokers)
+        stopped = Counter(each.reason for each in self.filling.states())
+        for stop in FillStop:
+            yield f'forebay_view_fills_stopped{{reason="{stop.value}"}}', stopped[stop.value]
 
 
 def _is_under_replicated(partition: Partition) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from functools import partial
 
 from forebay.broker.partition.partition import Partition
@@ -18,6 +19,15 @@ _GAP_OFFSETS = 100_000
 only this broker knows of them, and the next leader would examine them again."""
 
 
+class FillStop(Enum):
+    """Why a partition is not filled. The values are those of a metric's label."""
+
+    SOURCE_LOST = "source_lost_messages"
+    SOURCE_NOT_SERVED = "source_not_served"
+    NOT_WRITTEN = "view_not_written"
+    BAD_ANSWER = "bad_answer"
+
+
 class Fill:
     """One partition while this broker leads it."""
 
@@ -26,6 +36,7 @@ class Fill:
         self.view = view
         self.leader_epoch = partition.leader_epoch
         self.rests_until_s = 0.0
+        self.stop: FillStop | None = None
         self.problem = ""
         """Why it is not filled; empty while it is."""
         self.epoch = UNKNOWN_EPOCH

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from forebay.broker.background import Background
 from forebay.broker.cluster.held_lease import HeldLease
@@ -25,7 +26,7 @@ from forebay.broker.cluster.peers import Peers
 from forebay.broker.partition.partition import Partition
 from forebay.broker.produce.write_cycle import WriteCycle
 from forebay.broker.telemetry.metrics import Metrics
-from forebay.broker.views.fill_position import Fill
+from forebay.broker.views.fill_position import Fill, FillStop
 from forebay.broker.worker_threads import LazyThreads
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState
@@ -85,6 +86,16 @@ class FillHost:
     loop: asyncio.AbstractEventLoop
 
 
+class FillState(NamedTuple):
+    """How far a partition is filled, and why not further; empty words if it goes on."""
+
+    topic: str
+    partition: int
+    position: int
+    reason: str
+    problem: str
+
+
 class ViewFilling:
     def __init__(self, host: FillHost, partitions: Callable[[], list[Partition]]) -> None:
         """`partitions`: all that this broker has."""
@@ -134,6 +145,15 @@ class ViewFilling:
             if node not in self._sources:
                 self._sources.add(node)
                 self._host.background.spawn(self._fill_from(node), f"filling views from broker {node}")
+
+    def states(self) -> Iterator[FillState]:
+        """Of all partitions that are filled here."""
+        image = self._host.metadata.image
+        for fill in self._fills.values():
+            if not fill.is_over:
+                partition, (stop, problem) = fill.partition, _why_not(image, fill)
+                reason = "" if stop is None else stop.value
+                yield FillState(partition.topic, partition.index, fill.position, reason, problem)
 
     # -- fetching --------------------------------------------------------------------------------------
 
@@ -201,7 +221,7 @@ class ViewFilling:
             if fill.is_gap_due(now_s):
                 self._store(fill, fill.append_gap)
         except StorageError as error:
-            self._trouble(fill, error.message)
+            self._trouble(fill, FillStop.NOT_WRITTEN, error.message)
             return False
         return fill.may_write
 
@@ -225,9 +245,10 @@ class ViewFilling:
             if error.code in _PASSING:
                 fill.rests_until_s = self._host.loop.time() + _REST_S
             else:
-                self._trouble(fill, error.message)
+                stop = FillStop.NOT_WRITTEN if isinstance(error, StorageError) else FillStop.SOURCE_NOT_SERVED
+                self._trouble(fill, stop, error.message)
         except ProtocolError as error:
-            self._trouble(fill, str(error))
+            self._trouble(fill, FillStop.BAD_ANSWER, str(error))
         return False
 
     async def _take(self, node: int, fill: Fill, position: int, data: PartitionData) -> bool:
@@ -237,7 +258,7 @@ class ViewFilling:
         if data.error_code:
             code = known_code(data.error_code)
             raise KafkaError(code, f"the source is not served: {code.name}")
-        fill.problem = ""
+        fill.stop, fill.problem = None, ""
         if not data.records:
             return False
         assert isinstance(data.records, memoryview)
@@ -282,6 +303,7 @@ class ViewFilling:
         if found.offset < position:
             self._trouble(
                 fill,
+                FillStop.SOURCE_LOST,
                 f"{name} has lost messages that were copied; delete the view, and create it again",
             )
             return False
@@ -297,12 +319,22 @@ class ViewFilling:
         fill.passed(found.offset, self._host.loop.time())
         return True
 
-    def _trouble(self, fill: Fill, problem: str) -> None:
+    def _trouble(self, fill: Fill, stop: FillStop, problem: str) -> None:
         fill.rests_until_s = self._host.loop.time() + _TROUBLE_REST_S
+        fill.stop = stop
         if problem != fill.problem:
             fill.problem = problem
             extra = {"partition": str(fill.partition), "reason": problem}
             log.warning("a materialized view is not filled", extra=extra)
+
+
+def _why_not(image: ClusterImage, fill: Fill) -> tuple[FillStop | None, str]:
+    partition = fill.partition
+    if fill.stop is None and _source(image, fill)[0] == NO_LEADER:
+        return FillStop.SOURCE_NOT_SERVED, "the partition of the source has no leader"
+    if fill.stop is None and not partition.enough_replicas:
+        return FillStop.NOT_WRITTEN, "too few replicas of the view's partition are in sync"
+    return fill.stop, fill.problem
 
 
 def _source(image: ClusterImage, fill: Fill) -> tuple[int, int]:

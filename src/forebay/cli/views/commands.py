@@ -12,7 +12,7 @@ from forebay.cli import deletion
 from forebay.cli.client import REQUEST_SECONDS, Client, CommandError, client_options, pairs_option, settle
 from forebay.cli.log_offsets import Place, ends_of
 from forebay.cli.output import json_option, print_json, print_table
-from forebay.cli.views.described import View, read_views
+from forebay.cli.views.described import View, read_stops, read_views
 from forebay.cli.wire import WireConnection
 from forebay.core.views.catalog import KEEP_TOMBSTONES, MATERIALIZE, SELECT, SOURCE, WHERE
 
@@ -113,7 +113,7 @@ def list_(as_json: bool, client: Client) -> None:
 def describe(name: str, as_json: bool, client: Client) -> None:
     """Show the query of a view, and the offsets of its partitions, which are those of its source.
 
-    Of a materialized one, also how far it is behind its source.
+    Of a materialized one, also how far it is behind its source, and why it is not filled if it is not.
     """
     found = _existing(client, name)
     admin = client.admin()
@@ -125,14 +125,21 @@ def describe(name: str, as_json: bool, client: Client) -> None:
     ]
     if found.materialized:
         lags = _lags(admin, found.source, ends.found)
-        partitions = [{**each, "lag": lags.get(each["partition"])} for each in partitions]
+        stops = read_stops(client, admin, name)
+        partitions = [
+            {**each, "lag": lags.get(each["partition"]), "stopped": stops.get(each["partition"])}
+            for each in partitions
+        ]
     if as_json:
         print_json({**asdict(found), "partitions": partitions})
         return
     for key, value in _lines(found).items():
         click.echo(f"{key:>8}  {value}")
     columns = ("PARTITION", "START", "END", "LAG") if found.materialized else ("PARTITION", "START", "END")
-    print_table(columns, [list(each.values()) for each in partitions])
+    print_table(columns, [list(each.values())[: len(columns)] for each in partitions])
+    for each in partitions:
+        if each.get("stopped"):
+            click.echo(f"partition {each['partition']} is not filled: {each['stopped']}")
 
 
 @view.command()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from forebay.cli.wire import WireConnection, check
+from forebay.cli.client import Client, CommandError
+from forebay.cli.wire import BrokerConnections, WireConnection, check
 from forebay.core.cluster.resources import ResourceType
 from forebay.core.views.catalog import KEEP_TOMBSTONES, MATERIALIZE, SELECT, SOURCE, WHERE
 from forebay.errors import ErrorCode
@@ -14,7 +17,11 @@ from forebay.wire.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
+from forebay.wire.messages.describe_fills import DescribeFillsRequest, DescribeFillsResponse
 from forebay.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +65,24 @@ def read_views(connection: WireConnection, names: Collection[str] | None = None)
                 materialized=settings.get(MATERIALIZE) == "true",
             )
     return views
+
+
+def read_stops(client: Client, admin: AdminClient, name: str) -> dict[int, str]:
+    """Why partitions of a materialized view are not filled, of those that are not, as their leaders say."""
+    metadata = client.metadata(admin)
+    brokers = {part.leader for part in metadata.topics[name].partitions.values()} & metadata.brokers.keys()
+    request, stops = DescribeFillsRequest(topic=name), dict[int, str]()
+    with closing(BrokerConnections(client)) as connections:
+        for broker in sorted(brokers):
+            node = metadata.brokers[broker]
+            try:
+                connection = connections.at(f"{node.host}:{node.port}")
+                if connection.serves(DescribeFillsRequest):
+                    found = connection.ask(request, DescribeFillsResponse).partitions
+                    stops |= {each.partition_index: each.problem for each in found if each.reason}
+            except CommandError:
+                continue  # the rest of the description still helps
+    return stops
 
 
 def _all_names(connection: WireConnection) -> Sequence[str]:

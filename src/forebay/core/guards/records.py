@@ -32,6 +32,7 @@ from forebay.wire.messages import offset_for_leader_epoch as epochs
 from forebay.wire.messages import produce as producing
 from forebay.wire.messages.alter_delays import AlterDelaysResponse
 from forebay.wire.messages.describe_delays import DescribeDelaysResponse
+from forebay.wire.messages.describe_fills import DescribeFillsResponse
 
 _DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
@@ -167,6 +168,9 @@ def offset_for_leader_epoch(access: Access, version: int, request: Any) -> Verdi
 
 describe_delays: Guard = whole(
     Operation.READ, TOPIC, lambda request: request.topic, with_code(DescribeDelaysResponse)
+)
+describe_fills: Guard = whole(
+    Operation.DESCRIBE, TOPIC, lambda request: request.topic, with_code(DescribeFillsResponse)
 )
 alter_delays: Guard = whole(
     Operation.WRITE, TOPIC, lambda request: request.topic, with_code(AlterDelaysResponse)

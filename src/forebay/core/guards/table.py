@@ -343,6 +343,7 @@ RULES: dict[int, Rule] = {
         "31",
         on_cluster(Operation.DESCRIBE, with_code(describe_failovers.DescribeFailoversResponse)),
     ),
+    OWN_KEYS_FROM + 21: Rule("Describe Topic", "29", records.describe_fills),
 }
 
 CHECKED_BY_HANDLERS = frozenset({1, 78, 79})

@@ -109,6 +109,7 @@ _MODULES |= {
     OWN_KEYS_FROM + 13: "append_copies",
     OWN_KEYS_FROM + 14: "hand_over_numbers",
     OWN_KEYS_FROM + 20: "describe_failovers",
+    OWN_KEYS_FROM + 21: "describe_fills",
 }
 
 _UNDECLARED = {
