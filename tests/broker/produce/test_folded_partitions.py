@@ -183,8 +183,9 @@ def test_repeats_are_found_in_both_logs(client: WireClient) -> None:
     assert len(values(client, 1)) == 2 and len(values(client, 3)) == 3
 
 
+@pytest.mark.parametrize("comes_back", [False, True])
 def test_a_producer_that_is_forgotten_where_its_batches_go_may_go_on(
-    broker: LocalBroker, client: WireClient
+    broker: LocalBroker, client: WireClient, comes_back: bool
 ) -> None:
     """The closed partition remembers an older number of it, which counts no more after that time."""
     create(client, TOPIC, 4)
@@ -206,7 +207,10 @@ def test_a_producer_that_is_forgotten_where_its_batches_go_may_go_on(
     assert send(client, 3, numbered(4))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     broker.on_loop(close_earlier)
     asyncio.run_coroutine_threadsafe(broker.node.upkeep.expire_producers(), broker.node.loop).result(60)
-    assert send(client, 3, numbered(4)) == (0, 1)
+    if comes_back:
+        assert fold(client, 4) == (0, None)
+        eventually(lambda: broker.on_loop(lambda node: node.partitions.get(TOPIC, 3).fold) is None)
+    assert send(client, 3, numbered(4)) == (0, 3 if comes_back else 1)
     assert send(client, 3, numbered(6))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 

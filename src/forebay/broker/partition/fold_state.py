@@ -36,10 +36,13 @@ class FoldedInto:
     """Whether its records, and those of all partitions that were folded with it, are in others now."""
 
     def age(self, now_ms: int, storage: StorageConfig) -> None:
-        """Find out whether producers that were silent since may be forgotten before the next look."""
+        """Find out whether producers that were silent since may be forgotten before the next look.
+
+        Another fold of the topic changes nothing in that.
+        """
         expiration_ms = storage.producer_id_expiration_ms
         until_next_look_ms = min(storage.producer_id_expiration_check_interval_ms, expiration_ms // 2)
-        self.is_over = now_ms + until_next_look_ms >= self.closed_ms + expiration_ms
+        self.is_over |= now_ms + until_next_look_ms >= self.closed_ms + expiration_ms
 
 
 @dataclass(slots=True, kw_only=True)

@@ -55,6 +55,8 @@ def follow_fold(partition: Partition, topic: TopicImage, storage: StorageConfig,
             leader_epoch=partition.leader_epoch, end_offset=partition.log.end_offset
         )
         partition.configure(partition.config, storage.decompress_max_bytes)
+    if is_returning and not fold.is_returning and fold.is_over:
+        partition.producers.forget_idle()  # it gathers what the other partition knows
     fold.index, fold.generation = stop or Stop(partition.index, None)
     fold.is_returning, fold.revision = is_returning, topic.revision
     fold.closed_ms, fold.drop_ms = folding.closed_ms, folding.drop_ms

@@ -274,6 +274,11 @@ class ProducerTable:
             del self._producers[producer_id]
         return len(expired)
 
+    def forget_idle(self) -> None:
+        """Forget all producers that have no open transaction."""
+        for producer_id in [state.producer_id for state in self if not state.in_transaction]:
+            del self._producers[producer_id]
+
     def written(self) -> None:
         """What was accepted so far is in the log, and will not be undone by `truncate`."""
         self._before.clear()
