@@ -6,6 +6,7 @@ This module decides nothing: flags become settings, the settings become a `Broke
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from forebay.errors import ForebayError
 
 if TYPE_CHECKING:
     from forebay.config import BrokerConfig
+    from forebay.local.secure_setup import SecureSetup
 
 
 @click.command()
@@ -43,6 +45,12 @@ if TYPE_CHECKING:
     help="Settings from a file.",
 )
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="One setting; may be repeated.")
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="TLS, logins and ACLs, with certificates and an administrator made at the first start, in "
+    "DIR/security.",
+)
 def serve(
     data: str | None,
     listen: str | None,
@@ -51,6 +59,7 @@ def serve(
     rack: str | None,
     file: Path | None,
     settings: tuple[str, ...],
+    secure: bool,
 ) -> int:
     """Run a broker in the foreground.
 
@@ -62,16 +71,27 @@ def serve(
 
     flags = {
         "log.dirs": data,
-        "listeners": _listener(listen),
+        "listeners": _listener(listen, "PLAINTEXT"),
         "forebay.cluster": cluster,
         "node.id": node_id,
         "broker.rack": rack,
     }
-    given = [f"{key}={text}" for key, text in flags.items() if text is not None]
-    config = load(file, os.environ, [*settings, *given])
+    given = _texts(flags)
+    setup = None
+    if secure:
+        if cluster is not None:
+            raise click.UsageError(
+                "--secure is for a broker of its own: for a cluster, `forebay cluster start --secure`, or "
+                "docs/security.md"
+            )
+        setup, given = _secured(file, settings, flags, listen)
+    config = load(file, os.environ, [*given, *settings] if secure else [*settings, *given])
 
     def on_ready(host: str, port: int) -> None:
         place = f"(node {_node_id(config)}, data {data or _data_text(config)})"
+        if setup is not None:
+            login = setup.write_client_files(_address(_reachable(host), port))
+            click.echo(f"log in with --command-config {login}", err=True)
         click.echo(f"forebay ready on {_address(host, port)} {place}")
 
     try:
@@ -80,8 +100,36 @@ def serve(
         raise ForebayError(f"the broker cannot start: {error}") from error
 
 
-def _listener(listen: str | None) -> str | None:
-    return listen if listen is None or "://" in listen else f"PLAINTEXT://{listen}"
+def _listener(listen: str | None, protocol: str) -> str | None:
+    return listen if listen is None or "://" in listen else f"{protocol}://{listen}"
+
+
+def _secured(
+    file: Path | None, settings: tuple[str, ...], flags: Mapping[str, str | None], listen: str | None
+) -> tuple[SecureSetup, list[str]]:
+    """What --secure has made, and the settings that use it."""
+    from forebay.config import load
+    from forebay.local.secure_setup import PROTOCOL, SecureSetup
+
+    if listen is not None and "://" in listen:
+        raise click.UsageError(f"--secure listens with {PROTOCOL}: give --listen HOST:PORT")
+    # To find the data directory and the store, whatever the listeners will be.
+    place = {**flags, "listeners": "PLAINTEXT://127.0.0.1:0", "forebay.cluster": ""}
+    before = load(file, os.environ, [*settings, *_texts(place)])
+    setup = SecureSetup(before.node.data_dir / "security")
+    address = listen or "127.0.0.1:9092"
+    setup.make_files([address.rpartition(":")[0].strip("[]")])
+    setup.add_users(before)
+    return setup, _texts({**flags, **setup.settings(), "listeners": f"{PROTOCOL}://{address}"})
+
+
+def _texts(settings: Mapping[str, str | None]) -> list[str]:
+    return [f"{key}={text}" for key, text in settings.items() if text is not None]
+
+
+def _reachable(host: str) -> str:
+    """How a client on this machine reaches a broker that listens everywhere."""
+    return "localhost" if host in ("", "0.0.0.0", "::") else host
 
 
 def _node_id(config: BrokerConfig) -> int | str:

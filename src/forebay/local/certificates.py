@@ -61,7 +61,7 @@ class Authority:
 
     def save(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        _write_secret(directory / CA_KEY_FILE, _key_pem(self._key))
+        write_secret(directory / CA_KEY_FILE, _key_pem(self._key))
         (directory / CA_FILE).write_bytes(self.pem)
 
     @property
@@ -100,10 +100,10 @@ class Authority:
 
 def write_certificate(path: Path, text: bytes) -> None:
     """Write a certificate with its key."""
-    _write_secret(path, text)
+    write_secret(path, text)
 
 
-def _write_secret(path: Path, text: bytes) -> None:
+def write_secret(path: Path, text: bytes) -> None:
     """Replaces the file at once: a broker that reads it in the meantime sees the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.new")

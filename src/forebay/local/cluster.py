@@ -18,12 +18,17 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
+from forebay.config import broker_config
 from forebay.local.child_broker import ChildBroker
 from forebay.local.etcd import EtcdCluster, halt
-from forebay.local.metadata import leader_seen_by, seen_by
+from forebay.local.metadata import Seen, leader_seen_by, seen_by
 from forebay.local.ports import HOST, ReservedPort
 from forebay.local.settings import TEST_SETTINGS, BrokerFailed, setting_text
+
+if TYPE_CHECKING:
+    from forebay.local.secure_setup import SecureSetup
 
 _READY_SECONDS_MAX = 120.0
 _POLL_SECONDS = 0.05
@@ -35,7 +40,8 @@ class Cluster:
 
     `settings` are those of every broker; `racks` names the rack of each. A
     `data_dir` of yours is kept, and what is in it comes back; otherwise all is gone after close(). With
-    `port` the brokers listen on that port and the following ones, else on free ones.
+    `port` the brokers listen on that port and the following ones, else on free ones. `secure`: with TLS,
+    logins and ACLs; `client_settings` then has an administrator's login.
     """
 
     def __init__(
@@ -47,6 +53,7 @@ class Cluster:
         etcd_servers: int = 1,
         data_dir: Path | str | None = None,
         port: int = 0,
+        secure: bool = False,
     ) -> None:
         self._count = brokers
         self._settings = {name: setting_text(value) for name, value in (settings or {}).items()}
@@ -59,9 +66,12 @@ class Cluster:
         self._kept = self._temporary is None
         self.data_dir = Path(data_dir)
         self.etcd = EtcdCluster(etcd_servers, data_dir=self.data_dir / "etcd", durable=self._kept)
+        self._secure = _secure_setup(self.data_dir) if secure else None
         self._addresses: dict[int, str] = {}
         self._ports: dict[int, ReservedPort] = {}
         self._children: dict[int, ChildBroker] = {}
+        self.client_file: Path | None = None
+        """The administrator's login, of a cluster that is secure."""
         self.paused: set[int] = set()
         """The brokers that stand still until they are resumed."""
 
@@ -80,6 +90,14 @@ class Cluster:
     def running(self) -> list[int]:
         """The brokers whose process lives, paused or not."""
         return sorted(node for node, child in self._children.items() if child.alive)
+
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """librdkafka's settings of a client that may do everything."""
+        servers = self.bootstrap_servers
+        return (
+            {"bootstrap.servers": servers} if self._secure is None else self._secure.client_settings(servers)
+        )
 
     def address(self, node_id: int) -> str:
         return self._addresses[node_id]
@@ -103,7 +121,7 @@ class Cluster:
         while time.monotonic() < deadline:
             awake = [node for node in self.running if node not in self.paused]
             for node in awake:
-                leader = leader_seen_by(self._addresses[node], topic, partition)
+                leader = leader_seen_by(self._addresses[node], topic, partition, self.client_settings)
                 if leader in awake:
                     return leader
             time.sleep(_POLL_SECONDS)
@@ -115,8 +133,10 @@ class Cluster:
         """Returns when every broker knows all the others and there is a controller."""
         try:
             self.etcd.start()
+            self._prepare_security()
             self._start(range(1, self._count + 1))
             self.wait_until_ready()
+            self._write_client_files()
         except BaseException:
             self._end_all()
             raise
@@ -185,7 +205,7 @@ class Cluster:
         wanted = set(self.running) - self.paused
         waiting = sorted(wanted)
         while waiting:
-            seen = seen_by(self._addresses[waiting[0]])
+            seen = self.seen_by(waiting[0])
             if seen is not None and wanted <= set(seen.brokers) and seen.controller_id in wanted:
                 waiting.pop(0)
                 continue
@@ -196,6 +216,10 @@ class Cluster:
                     f"{_READY_SECONDS_MAX:.0f} s but sees {seen}: {self._children[waiting[0]].log_text()}"
                 )
             time.sleep(_POLL_SECONDS)
+
+    def seen_by(self, node_id: int) -> Seen | None:
+        """What a broker believes about the cluster; None when it does not answer."""
+        return seen_by(self._addresses[node_id], self.client_settings)
 
     # -- how -----------------------------------------------------------------------------------------
 
@@ -208,20 +232,30 @@ class Cluster:
         for node in fresh:
             self._addresses[node] = self._children[node].wait_until_ready()
 
+    def _prepare_security(self) -> None:
+        if self._secure is not None:
+            self._secure.make_files([HOST])
+            self._secure.add_users(broker_config({"forebay.cluster": self.etcd.url(_NAME)}))
+
+    def _write_client_files(self) -> None:
+        if self._secure is not None:
+            self.client_file = self._secure.write_client_files(self.bootstrap_servers)
+
     def broker_settings(self, node_id: int) -> dict[str, str]:
         """What the broker is started with; a subclass may say it differently."""
         address = self._addresses.get(node_id) or f"{HOST}:{self._port_of(node_id)}"
         own = {
             "forebay.cluster": self.etcd.url(_NAME),
             "node.id": str(node_id),
-            "listeners": f"PLAINTEXT://{address}",
+            "listeners": f"{self._secure.protocol if self._secure else 'PLAINTEXT'}://{address}",
             "log.dirs": str(self.broker_data_dir(node_id)),
         }
         if node_id <= len(self._racks) and self._racks[node_id - 1]:
             own["broker.rack"] = self._racks[node_id - 1]
         # Data that is kept is kept as safe as a broker would by itself.
         defaults = {} if self._kept else TEST_SETTINGS
-        return {**defaults, **self._settings, **own}
+        security = self._secure.settings() if self._secure is not None else {}
+        return {**defaults, **security, **self._settings, **own}
 
     def _port_of(self, node_id: int) -> int:
         if self._port:
@@ -259,3 +293,10 @@ class Cluster:
         self.etcd.stop()
         if self._temporary is not None:
             self._temporary.cleanup()
+
+
+def _secure_setup(data_dir: Path) -> SecureSetup:
+    # Most clusters need no certificates, and start sooner without the library for them.
+    from forebay.local.secure_setup import SecureSetup
+
+    return SecureSetup(data_dir / "security")

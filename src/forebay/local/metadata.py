@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +26,9 @@ class Seen:
     leaderless: int
 
 
-def seen_by(address: str) -> Seen | None:
-    """None when the broker does not answer."""
-    found = _metadata(address)
+def seen_by(address: str, login: Mapping[str, str] | None = None) -> Seen | None:
+    """None when the broker does not answer. `login`: librdkafka's settings of a client that may ask."""
+    found = _metadata(address, login)
     if found is None:
         return None
     partitions = [part for topic in found.topics.values() for part in topic.partitions.values()]
@@ -42,17 +43,20 @@ def seen_by(address: str) -> Seen | None:
     )
 
 
-def leader_seen_by(address: str, topic: str, partition: int) -> int | None:
+def leader_seen_by(
+    address: str, topic: str, partition: int, login: Mapping[str, str] | None = None
+) -> int | None:
     """None when the broker does not answer, or knows of no such partition; -1 when it has no leader."""
-    found = _metadata(address)
+    found = _metadata(address, login)
     known = found.topics.get(topic) if found is not None else None
     return known.partitions[partition].leader if known and partition in known.partitions else None
 
 
-def _metadata(address: str) -> ClusterMetadata | None:
+def _metadata(address: str, login: Mapping[str, str] | None) -> ClusterMetadata | None:
     if not _listens(address):
         return None  # librdkafka would go on trying until the time is up
-    settings: dict[str, Any] = {"bootstrap.servers": address, "log_level": 0, "error_cb": _ignore}
+    quiet: dict[str, Any] = {"log_level": 0, "error_cb": _ignore}
+    settings = {**(login or {}), "bootstrap.servers": address, **quiet}
     try:
         return AdminClient(settings).list_topics(timeout=_SECONDS)
     except KafkaException:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from forebay.cli.user.in_store import InStore
 from forebay.config import broker_config
+from forebay.local.stored_users import StoredUsers
 from forebay.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from forebay.wire.messages.sasl_handshake import SaslHandshakeRequest
 from forebay.wire.sasl.client import Login, new_login
@@ -24,7 +24,7 @@ ALL_MECHANISMS = "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN"
 
 def add_users(settings: Mapping[str, str], passwords: Mapping[str, str] = PASSWORDS) -> None:
     """Straight in the store, as for the first users of a cluster."""
-    store = InStore(broker_config(settings))
+    store = StoredUsers(broker_config(settings))
     for name, password in {**passwords, "broker": BROKER_PASSWORD}.items():
         store.put(name, list(BY_NAME), password, 4096)
 

@@ -46,6 +46,11 @@ _REFRESH_SECONDS = 1.0
 @click.option(
     "--etcd", "etcd_servers", type=click.IntRange(1, 7), default=1, show_default=True, help="etcd servers."
 )
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="TLS, logins and ACLs, with certificates and an administrator made in DIR/security.",
+)
 @pairs_option("--set", "settings", metavar="KEY=VALUE", help="A setting of every broker; may be repeated.")
 def start(
     brokers: int,
@@ -53,6 +58,7 @@ def start(
     port: int,
     racks: str,
     etcd_servers: int,
+    secure: bool,
     settings: list[tuple[str, str]],
 ) -> None:
     """Start a cluster on this machine to try things out: etcd, and brokers as processes.
@@ -69,6 +75,7 @@ def start(
         etcd_servers=etcd_servers,
         data_dir=data,
         port=port,
+        secure=secure,
     )
     count = "1 broker" if brokers == 1 else f"{brokers} brokers"
     click.echo(f"starting etcd and {count}", err=True)
@@ -76,6 +83,8 @@ def start(
     try:
         stopping = _stop_by_signal()
         where = f"data {data}" if data is not None else "data gone when stopped"
+        if cluster.client_file is not None:
+            click.echo(f"log in with --command-config {cluster.client_file}", err=True)
         click.echo(f"forebay cluster ready on {cluster.bootstrap_servers} ({count}, {where})")
         if sys.stdout.isatty():
             _show_live(cluster, stopping)
@@ -114,9 +123,7 @@ def _show_live(cluster: Cluster, stopping: threading.Event) -> None:
 
 
 def _ask(cluster: Cluster) -> Seen | None:
-    from forebay.local.metadata import seen_by
-
-    return next((seen for node in cluster.running if (seen := seen_by(cluster.address(node)))), None)
+    return next((seen for node in cluster.running if (seen := cluster.seen_by(node))), None)
 
 
 def _status(cluster: Cluster, seen: Seen | None) -> Lines:

@@ -24,7 +24,7 @@ _GENERATED_BYTES = 18
 
 
 class UserStore(Protocol):
-    """Where users are changed: `ThroughBroker` or `InStore`."""
+    """Where users are changed: `ThroughBroker` or `StoredUsers`."""
 
     def credentials(self) -> Mapping[str, Mapping[str, int]]:
         """The mechanisms of each user, with their iterations."""
@@ -80,12 +80,12 @@ def _users(
         from forebay.cli.user.through_broker import ThroughBroker
 
         return ThroughBroker(client)
-    from forebay.cli.user.in_store import InStore
     from forebay.config import load
+    from forebay.local.stored_users import StoredUsers
 
     flags = {"log.dirs": data, "forebay.cluster": cluster}
     given = [f"{key}={text}" for key, text in flags.items() if text is not None]
-    return InStore(load(file, os.environ, given))
+    return StoredUsers(load(file, os.environ, given))
 
 
 mechanism_option = click.option(

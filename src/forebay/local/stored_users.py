@@ -11,11 +11,10 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
-from forebay.cli.client import CommandError
 from forebay.config import BrokerConfig
 from forebay.coordination.keys import Keys
 from forebay.coordination.metadata import load
-from forebay.coordination.store import Store
+from forebay.coordination.store import Store, StoreError
 from forebay.coordination.store_choice import open_store
 from forebay.coordination.translate import Writes
 from forebay.core.cluster.image import Change, ClusterImage
@@ -28,7 +27,7 @@ _SALT_BYTES = 24
 _ATTEMPTS_MAX = 5
 
 
-class InStore:
+class StoredUsers:
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
         self._keys = Keys(config.cluster.name)
@@ -73,7 +72,7 @@ class InStore:
                 writes.add_all(plan(image))
                 if not writes or (await store.txn(writes.compares, writes.puts, writes.deletes)).ok:
                     return
-            raise CommandError("somebody else changes the same user: try again")
+            raise StoreError("somebody else changes the same user: try again")
 
         self._with_store(write)
 
