@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -41,6 +42,7 @@ class TlsEndpoint:
         self._turns = HandshakeTurns(loop, config.handshakes_per_turn)
         self._scratch = memoryview(bytearray(PIECE_BYTES))
         self._rules = parse_rules(config.principal_mapping_rules)
+        self._subject_of = _reader_of_names() if config.client_auth != "none" else None
         self._told: dict[tuple[str, str], float] = {}
         """When a failure was last logged, by host and reason."""
         self._files = self._stamps()
@@ -93,12 +95,10 @@ class TlsEndpoint:
     def user(self, stream: TlsStream) -> str | None:
         """Who a client is by its certificate; None if no rule of ssl.principal.mapping.rules is for it."""
         certificate = stream.peer_certificate()
-        if certificate is None:
+        if certificate is None or self._subject_of is None:
             return None if self._config.client_auth == "required" else ANONYMOUS_USER
-        from forebay.broker.tls.subject import subject_of
-
         try:
-            name = subject_of(certificate)
+            name = self._subject_of(certificate)
         except ValueError as error:
             self._tell(stream.peer[0], error)
             return None
@@ -144,6 +144,14 @@ class TlsEndpoint:
                 raise OSError(f"no TLS: {describe(secured.failure)}")
             closing.pop_all()
         return secured
+
+
+def _reader_of_names() -> Callable[[bytes], str]:
+    # Imported when the broker starts, for that takes longer than the loop may stand still. Where no client is
+    # asked for a certificate, it is not needed.
+    from forebay.broker.tls.subject import subject_of
+
+    return subject_of
 
 
 def _finish(done: asyncio.Future[None]) -> None:
