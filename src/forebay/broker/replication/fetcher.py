@@ -58,6 +58,9 @@ _PASSING = frozenset(
 )
 """Errors of a leader whose image is newer or older than the follower's."""
 
+_PASSING_PAUSE_S = 0.02
+"""The first pause after such an error; each later one is as long as all before it together."""
+
 Key = tuple[bytes, int]
 
 
@@ -293,7 +296,7 @@ class Fetcher:
                 extra={"partition": str(partition), "reason": str(error)},
             )
             if not partition.closed:
-                self._pause(key, self._settings.current.replication.fetch_backoff_ms / 1000)
+                self._pause(key, self._pause_s(key))
             return 0
         if self._refused_s:
             self._refused_s.pop(key, None)
@@ -316,6 +319,15 @@ class Fetcher:
         lasted_s = now_s - self._refused_s.setdefault(key, now_s)
         lasts = lasted_s * 1000 > self._settings.current.replication.lag_ms_max
         return logging.WARNING if lasts else logging.DEBUG
+
+    def _pause_s(self, key: Key) -> float:
+        """How long to leave out a partition that failed. A refusal that passes when the leader has a newer
+        image is followed by a short pause at first: messages may wait for this follower."""
+        backoff_s = self._settings.current.replication.fetch_backoff_ms / 1000
+        refused_s = self._refused_s.get(key)
+        if refused_s is None:
+            return backoff_s
+        return min(max(_PASSING_PAUSE_S, self._loop.time() - refused_s), backoff_s)
 
     def _is_throttled(self, partition: Partition) -> bool:
         """Whether the throttle applies: the replica is not in sync, and the topic's setting names it."""
