@@ -37,7 +37,7 @@ def all_levels(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_refusals_say_who_wanted_what(
-    admin: KnownClient, ada: KnownClient, caplog: pytest.LogCaptureFixture
+    guarded: LocalBroker, admin: KnownClient, ada: KnownClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     make(admin, "audited")
     ada.call(produce("audited", batch(b"the message")), PRODUCE)
@@ -52,6 +52,7 @@ def test_refusals_say_who_wanted_what(
     host, port = ada.socket.getsockname()
     assert written["client"] == read["client"] == f"{host}:{port}"
     assert "the message" not in caplog.text
+    assert guarded.on_loop(lambda node: node.metrics.requests_refused) >= 2
 
 
 def test_administration_is_logged_with_its_result(

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from forebay.broker.authorization.authorization import Authorization
+from forebay.broker.live_config import LiveConfig
+from forebay.broker.telemetry.metrics import Metrics
+from forebay.config import broker_config
 from forebay.core.acls.bindings import (
     CLUSTER_NAME,
     AclBinding,
@@ -16,6 +20,7 @@ from forebay.core.acls.bindings import (
 )
 from forebay.core.acls.text import acl_id
 from forebay.core.cluster.acl_image import AclDeleted, AclPut
+from forebay.core.cluster.image import ClusterImage
 from forebay.core.security.users import Upsertion, UserAlteration, alter_user
 from forebay.errors import ErrorCode
 from forebay.wire.messages.fetch import ReplicaState
@@ -137,3 +142,33 @@ async def test_brokers_that_log_in_are_super_users_and_clients_are_not(tmp_path:
         follower.replica_state = ReplicaState(replica_id=3 - leader, replica_epoch=1)
         refused = await cluster.ask(leader, follower, 15)
         assert only_partition(refused).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize(
+    ("settings", "principal"),
+    [
+        ({"super.users": "User:admin"}, BROKERS),
+        (
+            {
+                "super.users": "User:admin",
+                "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+                "forebay.sasl.username": "broker",
+                "forebay.sasl.password": "secret",
+            },
+            "User:broker",
+        ),
+        ({"super.users": BROKERS}, None),
+    ],
+)
+def test_a_broker_says_at_its_start_that_others_would_refuse_it(
+    settings: dict[str, str], principal: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = broker_config(SETTINGS | {"forebay.cluster": "etcd://127.0.0.1:1/c"} | settings)
+    Authorization(LiveConfig(config, 1), ClusterImage(cluster_id="c"), Metrics())
+    warned = [vars(record)["principal"] for record in caplog.records if "ClusterAction" in record.message]
+    assert warned == ([] if principal is None else [principal])
+
+
+def test_a_broker_says_at_its_start_that_nobody_may_do_anything(caplog: pytest.LogCaptureFixture) -> None:
+    Authorization(LiveConfig(broker_config(SETTINGS), 1), ClusterImage(cluster_id="c"), Metrics())
+    assert "nobody may do anything" in caplog.text

@@ -8,17 +8,18 @@ that wait for data.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from forebay.broker.authorization.audit import log_refusal
 from forebay.broker.cluster.peers import is_broker
 from forebay.broker.live_config import LiveConfig
+from forebay.broker.net.connection import ANONYMOUS
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.signals import Signal
-from forebay.config import AuthorizationConfig
+from forebay.broker.telemetry.metrics import Metrics
 from forebay.core.acls.authorizer import Authorizer
-from forebay.core.acls.bindings import CLUSTER_NAME, Operation
+from forebay.core.acls.bindings import CLUSTER_NAME, EVERYONE, Operation
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.guards.guard import CLUSTER, TOPIC, Access, Resource, Shortcut
 
@@ -26,21 +27,48 @@ log = logging.getLogger(__name__)
 
 
 class Authorization:
-    def __init__(self, config: AuthorizationConfig, settings: LiveConfig, image: ClusterImage) -> None:
+    def __init__(self, settings: LiveConfig, image: ClusterImage, metrics: Metrics) -> None:
+        config = settings.current.authorization
         self._authorizer = Authorizer(super_users=config.super_users, allow_if_no_acl=config.allow_if_no_acl)
         self._authorizer.replace(image.acls)
-        if not config.super_users and not config.allow_if_no_acl and not image.acls:
-            log.warning("nobody may do anything: there are no ACLs, and no super.users who could add some")
         self._settings = settings
+        self._metrics = metrics
         self._image = image
         self.changed: Signal[[]] = Signal()
         """There are other rules now."""
+        self._warn()
 
     def follow(self, _before: ClusterImage, after: ClusterImage) -> None:
         before, self._image = self._image.acls, after
         if after.acls is not before and after.acls != before:
             self._authorizer.replace(after.acls)
             self.changed.send()
+
+    def _warn(self) -> None:
+        """Say at the start what would leave users wondering."""
+        current = self._settings.current
+        config = current.authorization
+        if not config.super_users and not config.allow_if_no_acl and not self._image.acls:
+            log.warning("nobody may do anything: there are no ACLs, and no super.users who could add some")
+        inter_broker = current.node.listeners.inter_broker.protocol
+        if not current.cluster.url or (inter_broker.is_tls and not inter_broker.is_sasl):
+            return  # on its own, or named by a certificate that only the others see
+        own = f"User:{current.sasl.broker_user}" if inter_broker.is_sasl else ANONYMOUS
+        if own not in config.super_users and not any(
+            acl.operation in (Operation.CLUSTER_ACTION, Operation.ALL) and acl.principal in (own, EVERYONE)
+            for acl in self._image.acls.values()
+            if acl.resource_type is CLUSTER
+        ):
+            log.warning(
+                "brokers come to each other as a principal that is none of super.users: it needs an ACL that"
+                " allows ClusterAction",
+                extra={"principal": own},
+            )
+
+    def refused(self, context: RequestContext, resources: Iterable[Resource]) -> None:
+        """Count what was refused, and log it."""
+        self._metrics.requests_refused += 1
+        log_refusal(context, resources)
 
     def access(self, context: RequestContext) -> Access:
         """What the sender of a request may do."""
@@ -69,7 +97,7 @@ class Authorization:
                 return True
             if is_broker(context.client_id) and self.may_act_as_broker(context):
                 return True
-            log_refusal(context, [Resource(Operation.READ, TOPIC, topic)])
+            self.refused(context, [Resource(Operation.READ, TOPIC, topic)])
             return False
 
         return may_read
@@ -84,5 +112,5 @@ class Authorization:
         """Whether the sender of a follower's fetch may not replicate."""
         if self.may_act_as_broker(context):
             return False
-        log_refusal(context, [Resource(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)])
+        self.refused(context, [Resource(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)])
         return True

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from forebay.broker.authorization.audit import log_administration, log_refusal
+from forebay.broker.authorization.audit import log_administration
 from forebay.broker.authorization.authorization import Authorization
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import Endpoint, RequestContext
@@ -56,7 +56,7 @@ class _Guarded:
         if verdict is None:
             return self._handle(context, request)
         if access.refused:
-            log_refusal(context, access.refused)
+            self._authorization.refused(context, access.refused)
         if isinstance(verdict, Refused):
             if verdict.response is None:
                 context.connection.close()

@@ -47,12 +47,12 @@ class Foundations:
         self.loop = asyncio.get_running_loop()
         self.settings = LiveConfig(config, node_id)
         self.settings.apply(metadata.image)
+        self.metrics = Metrics()
         self.authorization = (
-            Authorization(config.authorization, self.settings, metadata.image)
+            Authorization(self.settings, metadata.image, self.metrics)
             if config.authorization.is_enabled
             else None
         )
-        self.metrics = Metrics()
         self.background = Background(self.metrics)
         self.stalls = StallWatch(self.metrics, lease_ttl_ms=config.cluster.lease_ttl_ms)
         self.workers = WorkerThreads(self.loop, ports.executor(_UPKEEP_THREADS, "forebay-keep"))

@@ -27,6 +27,7 @@ class Metrics:
     connections_refused: int = _counter("forebay_connections_refused_total")
     connections_idle_closed: int = _counter("forebay_connections_idle_closed_total")
     requests_malformed: int = _counter("forebay_requests_malformed_total")
+    requests_refused: int = _counter("forebay_requests_refused_total")
     requests_unserved: int = _counter("forebay_requests_unserved_total")
     tls_handshakes: int = _counter("forebay_tls_handshakes_total")
     tls_handshakes_failed: int = _counter("forebay_tls_handshakes_failed_total")
