@@ -45,6 +45,8 @@ class Clients(NamedTuple):
     broker: BrokerProcess
     protocols: tuple[str, ...]
     """Of groups."""
+    keeps_batches: bool
+    """Whether producers keep messages for partitions that are gone while they look for a broker."""
     named: tuple[str, ...] = ("named", "named,transactional")
     keyed: tuple[str, ...] = ("keyed", "keyed,transactional", "keyed,cached")
 
@@ -56,7 +58,9 @@ def clients(request: pytest.FixtureRequest, start_broker: StartBroker, tmp_path:
         pytest.skip(reason)
     broker = start_broker(*SETTINGS)
     with (steady_clients if is_java else franz_go).start(broker.bootstrap, tmp_path) as program:
-        yield Clients(program, broker, ("classic", "consumer") if is_java else ("classic",))
+        yield Clients(
+            program, broker, ("classic", "consumer") if is_java else ("classic",), keeps_batches=is_java
+        )
 
 
 def has_reached(program: AskedProgram, name: str, count: int) -> bool:
@@ -115,6 +119,8 @@ def check_groups(clients: Clients, topic: str, running: Running, *parts: Stored)
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_clients_go_on_while_partitions_close_and_go(clients: Clients, topic: str, killed: bool) -> None:
+    if killed and not clients.keeps_batches:
+        pytest.skip("franz-go gives up what it holds for partitions that are not in the metadata")
     program, bootstrap = clients.program, clients.broker.bootstrap
     running = start(clients, topic)
     set_partitions(bootstrap, topic, AFTER)

@@ -153,6 +153,8 @@ ORDER = record(
         ("coalesce(value.missing, value.note, 'x') = 'x'", True),
         ("nullif(value.region, 'eu') IS NULL", True),
         ("nullif(value.id, '7') = 7", True),
+        ("nullif(value.id, 7.0) IS NULL", True),
+        ("nullif(value.paid, 1) IS NULL", False),
         ("lower('ÄB') = 'äb' AND upper(value.region) = 'EU'", True),
         ("length(value.region) = 2 AND length(value.items) = 2", True),
         ("length(value.id) IS NULL", True),

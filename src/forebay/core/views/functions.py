@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import eq
 from typing import NamedTuple
 
-from forebay.core.views.values import Value, fitting, is_number
+from forebay.core.views.values import Value, compare, fitting, is_number
 
 COALESCE = "coalesce"
 """Not in the table: it looks at its arguments only as far as it has to."""
@@ -88,7 +89,7 @@ def _round(number: Value, digits: Value = 0) -> Value:
 
 
 def _nullif(value: Value, other: Value) -> Value:
-    return None if type(value) is type(other) and value == other else value
+    return None if compare(eq, value, other) else value
 
 
 FUNCTIONS: dict[str, Function] = {
