@@ -117,13 +117,15 @@ NEEDS: dict[int, list[Need]] = {
     OWN_KEYS_FROM + 11: [ACTION],
     OWN_KEYS_FROM + 12: [ACTION],
     OWN_KEYS_FROM + 13: [ACTION],
+    OWN_KEYS_FROM + 14: [ACTION],
     OWN_KEYS_FROM + 20: [DESCRIBE],
+    OWN_KEYS_FROM + 21: [(O.DESCRIBE, T)],
 }
 """What each API needs, and therefore which code it answers with."""
 NEVER_REFUSED = {16, 17, 18, 36, 60, 66, OWN_KEYS_FROM + 2}
 """They leave out what a client may not see; `test_access.py` has them."""
 VERSIONS = {24: 3}
-BETWEEN_BROKERS = {OWN_KEYS_FROM + 11, OWN_KEYS_FROM + 12, OWN_KEYS_FROM + 13}
+BETWEEN_BROKERS = {OWN_KEYS_FROM + 11, OWN_KEYS_FROM + 12, OWN_KEYS_FROM + 13, OWN_KEYS_FROM + 14}
 """They are refused to those who do not even say that they are brokers."""
 BROKER = "forebay-broker-1.1.1"
 SERVED = sorted(key for key in ENDPOINTS if key not in NEVER_REFUSED)
