@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import struct
@@ -228,6 +229,22 @@ def test_a_client_that_says_nothing_is_disconnected(tmp_path: Path) -> None:
             assert silent.is_closed() and halfway.is_closed()
         assert metrics(broker).logins_timed_out == 2
         assert broker.on_loop(lambda node: node.logins.unfinished) == 0
+
+
+def test_one_address_does_not_keep_others_from_logging_in(tmp_path: Path) -> None:
+    with (
+        sasl_broker(tmp_path / "data", {"forebay.max.unauthenticated.connections": "20"}) as broker,
+        contextlib.ExitStack() as stack,
+    ):
+        ready = stack.enter_context(WireClient(broker.bootstrap))
+        log_in(ready)
+        silent = [stack.enter_context(WireClient(broker.bootstrap)) for _ in range(60)]
+        assert silent[0].is_closed() and silent[39].is_closed()
+        with WireClient(broker.bootstrap) as client:
+            assert log_in(client).error_code == 0
+        assert ready.call(METADATA, 12).brokers
+        assert broker.on_loop(lambda node: node.logins.unfinished) <= 20
+        assert metrics(broker).logins_evicted >= 40
 
 
 def test_a_session_that_is_over_ends_at_the_next_request(tmp_path: Path) -> None:

@@ -31,9 +31,10 @@ from forebay.core.security.sasl.exchange import (
     Step,
     Verdict,
 )
-from forebay.core.security.sasl.login_session import LoginSession, Phase
+from forebay.core.security.sasl.login_session import LoginSession
 from forebay.core.security.sasl.plain import PlainExchange
 from forebay.core.security.sasl.scram_exchange import ScramExchange
+from forebay.core.security.sasl.unfinished_logins import UnfinishedLogins
 from forebay.errors import ErrorCode
 from forebay.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from forebay.wire.sasl.scram import BY_NAME, ScramMechanism
@@ -83,6 +84,7 @@ class Logins:
         self._entropy = entropy
         self._secret = secret
         self._logins: dict[Connection, Login] = {}
+        self._unfinished: UnfinishedLogins[Connection] = UnfinishedLogins()
         self.shook_hands: Signal[Login] = Signal()
         """The client's choice of a mechanism was taken or refused, and the answer is about to be sent."""
         self.stepped: Signal[Login, Step] = Signal()
@@ -93,6 +95,10 @@ class Logins:
         mechanisms = {name: self._mechanism(name) for name in config.mechanisms}
         session = LoginSession(mechanisms, reauthenticate_ms=config.reauthenticate_ms)
         login = self._logins[connection] = Login(connection, session, config)
+        while len(self._unfinished) >= config.unauthenticated_max:
+            self._metrics.logins_evicted += 1
+            self._unfinished.next_to_go().close()  # which is then forgotten
+        self._unfinished.add(connection.peer[0], connection)
         return login
 
     def of(self, connection: Connection) -> Login | None:
@@ -103,11 +109,12 @@ class Logins:
         login = self._logins.pop(connection, None)
         if login is not None:
             login.restart_timer(None)
+            self._unfinished.discard(connection.peer[0], connection)
 
     @property
     def unfinished(self) -> int:
         """Connections that have not logged in."""
-        return sum(login.session.phase is not Phase.READY for login in self._logins.values())
+        return len(self._unfinished)
 
     def close(self) -> None:
         """Blocks until the checks under way have ended."""
@@ -167,6 +174,7 @@ class Logins:
 
     def _note_accepted(self, login: Login, accepted: Accepted) -> None:
         login.connection.principal = f"User:{accepted.user}"
+        self._unfinished.discard(login.connection.peer[0], login.connection)
         self._metrics.logins += 1
         log.debug("a client has logged in", extra=self._about(login))
 

@@ -34,6 +34,7 @@ class Metrics:
     logins: int = _counter("forebay_logins_total")
     logins_failed: int = _counter("forebay_logins_failed_total")
     logins_timed_out: int = _counter("forebay_logins_timed_out_total")
+    logins_evicted: int = _counter("forebay_logins_evicted_total")
     sessions_expired: int = _counter("forebay_sessions_expired_total")
     cold_reads: int = _counter("forebay_cold_reads_total")
     log_flushes: int = _counter("kafka_log_logflushstats_logflush_total")

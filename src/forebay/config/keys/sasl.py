@@ -54,6 +54,13 @@ class SaslConfig:
         100,
         INT_MAX,
     )
+    unauthenticated_max: int = int_key(
+        "forebay.max.unauthenticated.connections",
+        1_000,
+        "Connections that may be open without a login. Beyond that, the oldest one from the address that has "
+        "the most of them is closed for each new one.",
+        1,
+    )
     broker_mechanism: str = text_key(
         "sasl.mechanism.inter.broker.protocol",
         "SCRAM-SHA-512",

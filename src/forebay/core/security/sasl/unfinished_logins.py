@@ -1,0 +1,39 @@
+"""Logins that are not finished, and which one has to go when there are too many.
+
+Whoever opens the most of them loses the oldest of them. So one address that opens connections and says
+nothing takes no login from others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+L = TypeVar("L", bound=Hashable)
+
+
+class UnfinishedLogins(Generic[L]):
+    def __init__(self) -> None:
+        self._by_address: dict[str, dict[L, None]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, address: str, login: L) -> None:
+        logins = self._by_address.setdefault(address, {})
+        self._count += login not in logins
+        logins[login] = None
+
+    def discard(self, address: str, login: L) -> None:
+        logins = self._by_address.get(address, {})
+        if login in logins:
+            del logins[login]
+            self._count -= 1
+            if not logins:
+                del self._by_address[address]
+
+    def next_to_go(self) -> L:
+        """The oldest of the address that has the most."""
+        most: dict[L, None] = max(self._by_address.values(), key=len)
+        return next(iter(most))
