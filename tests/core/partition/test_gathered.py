@@ -6,7 +6,7 @@ import pytest
 
 from forebay.broker.partition.producer_replay import accept_batch
 from forebay.core.partition.folds.aliases import alias_of
-from forebay.core.partition.folds.gathered import gathered_from, seeds
+from forebay.core.partition.folds.gathered import gathered_from, is_news, seeds
 from forebay.core.partition.producer_admission import APPEND, VERIFY, Refused, Repeats, admit
 from forebay.core.partition.producer_table import ProducerTable
 from forebay.errors import ErrorCode
@@ -174,3 +174,30 @@ def test_a_transaction_that_has_ended_is_not_opened_again() -> None:
     assert home.gather(source) == 1
     assert not len(home.producers.transactions)
     assert home.decide(header_of(2, attributes=TRANSACTIONAL)) is VERIFY
+
+
+def test_what_a_closed_partition_knew_is_news_only_where_nothing_came_since() -> None:
+    """A partition that has taken over for a while must not go back to numbers of before."""
+    closed, home = Log(), Log()
+    for number in range(3):
+        closed.append(header_of(2 * number, epoch=1))
+    state = closed.producers.find(PRODUCER)
+    assert state is not None
+    handed = gathered_from(state, PRODUCER)
+
+    def is_told() -> bool:
+        return is_news(home.producers.find(PRODUCER), handed)
+
+    assert is_told()
+    home.end_transaction(epoch=1)
+    assert is_told(), "a marker has no number"
+    for batch in seeds(home.producers.find(PRODUCER), handed, now_ms=0):
+        home.seed(batch)
+    assert numbers(home) == [(0, 1), (2, 3), (4, 5)] and not is_told()
+    home.append(header_of(6, epoch=1))
+    assert not is_told()
+    other = Log()
+    other.append(header_of(0, epoch=0, attributes=TRANSACTIONAL))
+    assert not is_news(other.producers.find(PRODUCER), handed), "its transaction ends first"
+    other.end_transaction(epoch=0)
+    assert is_news(other.producers.find(PRODUCER), handed)

@@ -38,6 +38,8 @@ class FoldedPartitions:
         self._time = time
         self._copies = copies
         self._numbers = numbers
+        self._reasons: dict[bytes, str] = {}
+        """Why partitions of a topic stay, as it was last logged."""
         self._node_id = node_id
 
     async def remove_over(self) -> None:
@@ -80,8 +82,13 @@ class FoldedPartitions:
             # No others, whatever the metadata says by now: their numbers were not handed over.
             image = await self._metadata.change(partial(remove, over={index: ends[index] for index in going}))
         except KafkaError as error:
-            log.info("folded partitions stay for now", extra={"topic": topic.name, "reason": error.message})
+            if self._reasons.get(topic_id) != error.message:
+                self._reasons[topic_id] = error.message
+                log.info(
+                    "folded partitions stay for now", extra={"topic": topic.name, "reason": error.message}
+                )
             return
+        self._reasons.pop(topic_id, None)
         left = image.topic_by_id(topic_id)
         if left is not None:
             log.info(

@@ -59,15 +59,11 @@ class NumberHandover:
         stop = topic.folded_into(partition.index)
         assert stop is not None
         require_known_producers(partition.log)
-        known = [
-            gathered_from(state, alias_of(state.producer_id, partition.index, stop.generation))
-            for each in list(partition.producers)
-            if (state := known_producer(partition, each.producer_id)) is not None
-            and not state.in_transaction
-            and (state.batches or state.next_sequence)
-        ]
-        for first in range(0, len(known), _PRODUCERS_AT_ONCE):
-            await self._send(topic, stop.partition, known[first : first + _PRODUCERS_AT_ONCE])
+        ids = [state.producer_id for state in partition.producers]
+        for first in range(0, len(ids), _PRODUCERS_AT_ONCE):
+            known = _known(partition, ids[first : first + _PRODUCERS_AT_ONCE], stop.generation)
+            if known:
+                await self._send(topic, stop.partition, known)
 
     async def _send(self, topic: TopicImage, index: int, numbers: list[Gathered]) -> None:
         leader = topic.partitions[index].leader
@@ -114,3 +110,13 @@ class NumberHandover:
             if is_news(own, each):
                 append_seeds(self._write_cycle, partition, seeds(own, each, self._now_ms()))
         await committed(self._write_cycle, partition, self._loop)
+
+
+def _known(partition: Partition, producer_ids: list[int], generation: int | None) -> list[Gathered]:
+    """What a closed partition knows of producers, under the aliases by which the other keeps them."""
+    states = [known_producer(partition, producer_id) for producer_id in producer_ids]
+    return [
+        gathered_from(state, alias_of(state.producer_id, partition.index, generation))
+        for state in states
+        if state is not None and not state.in_transaction and (state.batches or state.next_sequence)
+    ]
