@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -371,6 +372,32 @@ def test_what_a_killed_process_left_unsynced_is_synced_by_the_next(tmp_path: Pat
     assert log.files.datasync() == 21
     disk.crash(lambda unsynced: 0)
     assert read_all(open_log(RealDisk(), str(tmp_path), CONFIG, recovery_point=21)) == b"".join(made)
+
+
+def test_the_next_batch_is_looked_for_without_reading_the_rest_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every sixteenth byte of the damaged batch looks as if a batch began there."""
+    log = open_log(RealDisk(), str(tmp_path))
+    made = fill(log, 3, value=(b"\2" + bytes(15)) * 40_000)
+    (path,) = tmp_path.glob("*.log")
+    data = bytearray(path.read_bytes())
+    length_at = len(made[0]) + 8
+    data[length_at : length_at + 4] = b"\x7f" * 4
+    path.write_bytes(data)
+    read, pread = 0, os.pread
+
+    def counted(fd: int, length: int, position: int) -> bytes:
+        nonlocal read
+        found = pread(fd, length, position)
+        read += len(found)
+        return found
+
+    monkeypatch.setattr(os, "pread", counted)
+    log = open_log(RealDisk(), str(tmp_path), recovery_point=3)
+    assert [each.length for each in log.report.damage] == [len(made[1])]
+    assert log.end_offset == 3 and log.offline is None
+    assert read < 20 * len(data)
 
 
 class TestGaps:

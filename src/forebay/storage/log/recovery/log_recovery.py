@@ -311,6 +311,8 @@ def _find_whole_batch(segment: Segment, bad_position: int, next_offset: int) -> 
     """The next whole batch after a bad one: where the bad one's length points, else wherever one begins."""
     for position in _candidates(segment, bad_position):
         try:
+            # The header first: of a large damaged batch there are many candidates, and each reads a chunk.
+            segment.hop_at(segment.file.pread(HEADER_SIZE, position), 0, position, next_offset)
             return next(_whole_batches(segment, position, next_offset), None)
         except CorruptBatch:
             continue
