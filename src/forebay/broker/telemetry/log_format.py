@@ -40,8 +40,10 @@ class JsonFormatter(logging.Formatter):
 
 
 def _quoted(value: object) -> str:
+    """Clients choose some of what is logged: it cannot make a line of its own, or speak to the terminal."""
     text = str(value)
-    return json.dumps(text) if not text or any(c.isspace() or c in '"=' for c in text) else text
+    is_plain = text.isprintable() and not any(c.isspace() or c in '"=' for c in text)
+    return text if text and is_plain else json.dumps(text)
 
 
 def configure(log_format: str) -> logging.Handler:
