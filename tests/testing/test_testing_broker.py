@@ -13,6 +13,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from forebay.client import Admin, Consumer, Producer, Record
 from forebay.errors import ConfigError
@@ -29,6 +31,26 @@ def write(broker: Broker, topic: str, value: str) -> None:
 def first_value(broker: Broker, topic: str) -> bytes | None:
     with Consumer(broker.bootstrap_servers, topic, group="check", profile="latency") as consumer:
         return next(consumer).value
+
+
+@EACH_KIND
+def test_a_secure_broker_takes_only_clients_with_a_login(process: bool) -> None:
+    with Broker(process=process, secure=True) as broker:
+        settings = {"log_level": 0, **broker.client_settings}
+        del settings["bootstrap.servers"]
+        with Producer(broker.bootstrap_servers, settings=settings) as producer:
+            producer.send_and_wait(Record(topic="news", value="hello"))
+        broker.restart()
+        with Consumer(broker.bootstrap_servers, "news", group="check", settings=settings) as consumer:
+            assert next(consumer).value == b"hello"
+        stranger = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+        with pytest.raises(KafkaException):
+            stranger.list_topics(timeout=2)
+
+
+async def test_a_secure_broker_can_be_started_by_a_coroutine() -> None:
+    with Broker(secure=True) as broker:
+        assert broker.client_settings["security.protocol"] == "SASL_SSL"
 
 
 @EACH_KIND

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from forebay.config import BrokerConfig
@@ -86,4 +87,6 @@ class StoredUsers:
             finally:
                 await store.close()
 
-        return asyncio.run(run())
+        # In a thread, because the caller may have a loop of its own running: a test, for example.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, run()).result()

@@ -14,10 +14,13 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from forebay.local.ports import HOST, ReservedPort
 from forebay.local.settings import TEST_SETTINGS, BrokerFailed, setting_text
+
+if TYPE_CHECKING:
+    from forebay.local.secure_setup import SecureSetup
 
 
 class Runner(Protocol):
@@ -35,7 +38,8 @@ class Broker:
     """Start it with `with`, or with start() and stop().
 
     `settings` are the broker's own, by their Kafka names, and win over TEST_SETTINGS. A `data_dir` of yours
-    is kept; otherwise the data lives in a temporary directory that goes away with the broker.
+    is kept; otherwise the data lives in a temporary directory that goes away with the broker. `secure`: with
+    TLS, logins and ACLs, as `forebay serve --secure` has them; `client_settings` is an administrator's login.
     """
 
     def __init__(
@@ -44,12 +48,14 @@ class Broker:
         process: bool = False,
         settings: Mapping[str, object] | None = None,
         data_dir: Path | str | None = None,
+        secure: bool = False,
     ) -> None:
         self.process = process
         self.bootstrap_servers = ""
         """host:port, once started; the same after every restart()."""
         self._settings = {name: setting_text(value) for name, value in (settings or {}).items()}
         self._data_dir = Path(data_dir) if data_dir is not None else None
+        self._secure = secure
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._port: ReservedPort | None = None
         self._runner: Runner | None = None
@@ -65,6 +71,13 @@ class Broker:
             self._temporary = tempfile.TemporaryDirectory(prefix="forebay-", ignore_cleanup_errors=True)
             self._data_dir = Path(self._temporary.name)
         return self._data_dir
+
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """librdkafka's settings of a client that may do everything, once started."""
+        if not self._secure:
+            return {"bootstrap.servers": self.bootstrap_servers}
+        return self._setup().client_settings(self.bootstrap_servers)
 
     # -- life ----------------------------------------------------------------------------------------
 
@@ -130,8 +143,27 @@ class Broker:
     def _all_settings(self) -> dict[str, str]:
         if self._port is None:
             self._port = ReservedPort(int(self.bootstrap_servers.rpartition(":")[2] or 0))
-        own = {"listeners": f"PLAINTEXT://{HOST}:{self._port.number}", "log.dirs": str(self.data_dir)}
-        return {**TEST_SETTINGS, **self._settings, **own}
+        address = f"{HOST}:{self._port.number}"
+        own = {"listeners": f"PLAINTEXT://{address}", "log.dirs": str(self.data_dir)}
+        if not self._secure:
+            return {**TEST_SETTINGS, **self._settings, **own}
+        setup = self._prepared()
+        own["listeners"] = f"{setup.protocol}://{address}"
+        return {**TEST_SETTINGS, **setup.settings(), **self._settings, **own}
+
+    def _prepared(self) -> SecureSetup:
+        from forebay.config import broker_config
+
+        setup = self._setup()
+        setup.make_files([HOST])
+        setup.add_users(broker_config({"log.dirs": str(self.data_dir)}))
+        return setup
+
+    def _setup(self) -> SecureSetup:
+        # Most tests need no certificates, and start sooner without the library for them.
+        from forebay.local.secure_setup import SecureSetup
+
+        return SecureSetup(self.data_dir / "security")
 
     def _clean_up(self) -> None:
         port, self._port = self._port, None
