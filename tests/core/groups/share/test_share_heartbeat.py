@@ -172,6 +172,12 @@ def test_a_topic_that_comes_later_is_assigned(runtime: ShareRuntime) -> None:
     assert runtime.start_offsets() == {(new, 0): -1, (new, 1): -1}
 
 
+def test_partitions_that_were_folded_and_are_gone_are_given_to_nobody(runtime: ShareRuntime) -> None:
+    assert assigned(runtime.beat("a", 0, "orders")) == parts(ORDERS, *range(4))
+    runtime.see_topics({**runtime.topics, "orders": TopicInfo(ORDERS, 2, named_end=4)})
+    assert assigned(runtime.beat("a", 1)) == parts(ORDERS, 0, 1)
+
+
 def test_partitions_that_are_added_are_read_from_their_beginning(runtime: ShareRuntime) -> None:
     runtime.beat("a", 0, "orders")
     runtime.see_topics({**runtime.topics, "orders": TopicInfo(ORDERS, 6)})

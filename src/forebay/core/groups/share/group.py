@@ -83,13 +83,17 @@ class ShareBase(Group):
         return 0 <= now.trusted_ms - state.assigned_at_ms < interval_ms
 
     def available(self, state: ShareState) -> Available:
-        """What is initialized of the topics that somebody subscribes to."""
+        """What is initialized of the topics that somebody subscribes to, and is there.
+
+        The state of partitions that were folded and are gone stays, until the topic is deleted.
+        """
         found: dict[bytes, frozenset[int]] = {}
         for name in state.subscribed():
             info = self.context.logs.get(name)
             topic = state.topics.get(info.topic_id) if info is not None else None
             if info is not None and topic is not None and topic.initialized and not topic.deleting:
-                found[info.topic_id] = topic.initialized
+                lost = range(info.partitions, info.named_end)
+                found[info.topic_id] = topic.initialized.difference(lost)
         return found
 
     def _subscribers(self, state: ShareState) -> dict[str, Subscriber]:
