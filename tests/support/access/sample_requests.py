@@ -92,7 +92,7 @@ def _value(name: str, field: Field, topic_id: bytes, texts: dict[str, str]) -> A
         return [] if field.kind == "array" else _LEFT_OUT
     if field.kind == "array" and field.element is not None:
         item = _value(name, field.element, topic_id, texts)
-        return [0 if item is _LEFT_OUT else item]
+        return [("x" if field.element.kind == "string" else 0) if item is _LEFT_OUT else item]
     if field.kind == "struct" and field.struct is not None and not field.nullable:
         return _filled(field.struct, topic_id, texts)
     if field.kind == "string":
