@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 
@@ -22,6 +23,8 @@ from forebay.wire.messages.create_partitions import (
 _FOLDING_S = (2.0, 20.0)
 _NOT_OVER = "try again in a while"
 _EMPTYING_PAUSE_S = 0.5
+_FULL_S = 2.5
+"""For this long closed partitions hold messages, and must stay."""
 
 
 class Folder(Actor):
@@ -72,6 +75,7 @@ class Emptier(Folder):
         await self.resize(FOLDED_TO)
         closed, left = FOLDED[FOLDED_TO:], len(FOLDED)
         self.model.topics.shrinks(self._topic, FOLDED_TO)
+        await asyncio.sleep(_FULL_S)
         while left > FOLDED_TO:
             for at in closed:
                 try:
