@@ -11,6 +11,10 @@ from forebay.core.acls.bindings import (
 from forebay.core.acls.operations import ON_TOPIC
 from forebay.errors import ErrorCode
 from forebay.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from forebay.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from forebay.wire.messages.describe_cluster import DescribeClusterRequest
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
 from forebay.wire.messages.init_producer_id import InitProducerIdRequest
@@ -237,3 +241,29 @@ def test_operations_on_the_cluster_are_told_to_who_may_describe_it(
         1 << Operation.ALTER | 1 << Operation.DESCRIBE
     )
     assert ada.call(asked, 1).brokers, "everybody may see the brokers"
+
+
+def test_a_pattern_may_match_only_what_may_be_described(admin: KnownClient, ada: KnownClient) -> None:
+    make(admin, "r-yes", "r-no")
+    add_acls(admin, [allow(Operation.READ, "r-yes"), allow(Operation.READ, "r-group", G)])
+
+    def joins(pattern: str) -> ConsumerGroupHeartbeatResponse:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="r-group",
+            member_id=MEMBER,
+            member_epoch=0,
+            rebalance_timeout_ms=10_000,
+            subscribed_topic_regex=pattern,
+            topic_partitions=[],
+        )
+        answer: ConsumerGroupHeartbeatResponse = ada.call(request, 1)
+        return answer
+
+    refused = joins("r-.*")
+    assert refused.error_code == DENIED and "pattern" in (refused.error_message or "")
+    assert joins("r-(").error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    patience = Patience("the coordinator takes the member")
+    while (joined := joins("r-y.*")).error_code:
+        assert joined.error_code != DENIED
+        admin.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["r-group"]), 4)
+        patience.check(joined)

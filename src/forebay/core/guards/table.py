@@ -16,7 +16,6 @@ from forebay.wire.messages import (
     alter_partition_reassignments,
     append_copies,
     consumer_group_describe,
-    consumer_group_heartbeat,
     describe_acls,
     describe_client_quotas,
     describe_failovers,
@@ -240,9 +239,9 @@ RULES: dict[int, Rule] = {
     ),
     66: Rule("Describe TransactionalId", "transactions are left out", transactions.list_transactions),
     68: Rule(
-        "Read Group, Describe of the topics that are named",
+        "Read Group, Describe of the topics that are named or match the pattern",
         "30; 29",
-        groups.member_heartbeat(consumer_group_heartbeat.ConsumerGroupHeartbeatResponse),
+        groups.consumer_group_heartbeat,
     ),
     69: Rule(
         "Describe Group, Describe of the topics that are assigned",
