@@ -162,6 +162,20 @@ def test_a_token_that_says_something_else_is_refused(
     assert not is_accepted(broker, issuer.token(**claims))
 
 
+def test_a_refused_token_counts_once_whether_or_not_the_client_stays(
+    broker: LocalBroker, issuer: KeyServer
+) -> None:
+    def failed() -> int:
+        return broker.on_loop(lambda node: node.metrics.logins_failed)
+
+    before = failed()
+    with WireClient(broker.bootstrap) as client:
+        assert shown(client, issuer.token(aud="other")).auth_bytes
+        assert failed() == before + 1
+    assert not is_accepted(broker, issuer.token(aud="other"))
+    assert failed() == before + 2
+
+
 def test_forged_tokens_are_refused(broker: LocalBroker, issuer: KeyServer) -> None:
     good = issuer.token()
     claims = jwt.decode(good, options={"verify_signature": False})

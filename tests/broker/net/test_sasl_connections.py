@@ -281,6 +281,16 @@ def test_nobody_becomes_another_by_logging_in_again(tmp_path: Path, mechanism: s
         assert client.is_closed()
 
 
+def test_who_begins_to_log_in_again_has_to_finish(tmp_path: Path) -> None:
+    settings = {"connections.max.reauth.ms": "60000"}
+    with sasl_broker(tmp_path / "data", settings) as broker, WireClient(broker.bootstrap) as client:
+        log_in(client)
+        let_pass(broker, 1.1)
+        assert handshake(client) == ErrorCode.NONE
+        client.post(METADATA, 12)
+        assert client.is_closed()
+
+
 def test_a_deleted_user_does_not_log_in_again(broker: LocalBroker) -> None:
     with WireClient(broker.bootstrap) as client:
         log_in(client)

@@ -42,6 +42,7 @@ from forebay.wire.sasl.scram import BY_NAME, ScramMechanism
 log = logging.getLogger(__name__)
 
 _USER_CHARS_LOGGED = 100
+_OTHER_USER = Rejected(reason="it asks to act as another user")
 OAUTHBEARER = "OAUTHBEARER"
 
 
@@ -52,6 +53,7 @@ class Login:
         self.connection = connection
         self.session = session
         self.config = config
+        self.refusal_noted = False
         self.timer: asyncio.TimerHandle | None = None
         """Until it is ready, the end of its time to log in; then the end of its session."""
 
@@ -144,9 +146,13 @@ class Logins:
             if login.connection.closed:
                 return Rejected(reason="the client did not wait")
             step = session.resolve(verdict, now_ms())
+            if isinstance(step, Challenge):
+                # A token was refused. The client need not acknowledge that, so it is noted now.
+                self._note_failed(login, verdict if isinstance(verdict, Rejected) else _OTHER_USER)
+                login.refusal_noted = True
         if isinstance(step, Accepted):
             self._note_accepted(login, step)
-        elif isinstance(step, Rejected):
+        elif isinstance(step, Rejected) and not login.refusal_noted:
             self._note_failed(login, step)
         self.stepped.send(login, step)
         return step
