@@ -200,6 +200,18 @@ def test_metadata_shows_what_may_be_described(
     assert [(topic.name, topic.error_code) for topic in old.topics] == [("m-no", DENIED)]
 
 
+def test_an_id_beside_a_name_does_not_show_the_topic_of_that_name(
+    guarded: LocalBroker, admin: KnownClient, ada: KnownClient
+) -> None:
+    make(admin, "m-mine", "m-hidden")
+    add_acls(admin, [allow(Operation.DESCRIBE, "m-mine")])
+    for beside in (topic_id(guarded, "m-mine"), bytes(15) + b"\x07"):
+        for name in ("m-hidden", "m-never"):
+            topics = [MetadataRequestTopic(topic_id=beside, name=name)]
+            (answer,) = ada.call(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 12).topics
+            assert (answer.error_code, answer.partitions) == (DENIED, [])
+
+
 def test_a_topic_is_not_created_by_who_may_only_look_for_it(
     guarded: LocalBroker, admin: KnownClient, ada: KnownClient
 ) -> None:

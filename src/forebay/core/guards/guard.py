@@ -121,8 +121,12 @@ class Access:
         return image.topic_names.get(topic_id) or image.view_names.get(topic_id)
 
     def named(self, topic: Any) -> str | None:
-        """The name of a topic that a request names by its name, or by its id."""
-        return self.topic_name(topic.topic_id) if topic.topic_id != ZERO_UUID else topic.name
+        """The name of a topic that a request names by its name, or by its id.
+
+        A request may give both, of two topics. Handlers go by the name then, so the name decides here too.
+        """
+        name: str | None = topic.name
+        return name if name or topic.topic_id == ZERO_UUID else self.topic_name(topic.topic_id)
 
     def refuses_topic(self, operation: Operation, topic: Any) -> bool:
         name = self.named(topic)
