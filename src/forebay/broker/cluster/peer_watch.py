@@ -74,6 +74,8 @@ class PeerWatch:
         self._refusing: set[int] = set()
         self._connections: dict[int, PeerConnection] = {}
         self._broken_at: dict[int, float] = {}
+        self._flapping: set[int] = set()
+        """Brokers whose connections break again and again as soon as they are made."""
         self._closed = False
 
     def follow(self, before: ClusterImage, after: ClusterImage) -> None:
@@ -93,6 +95,7 @@ class PeerWatch:
         self._refusing.discard(broker_id)
         self._connections.pop(broker_id, None)
         self._broken_at.pop(broker_id, None)
+        self._flapping.discard(broker_id)
         task.cancel()
 
     def close(self) -> None:
@@ -106,12 +109,15 @@ class PeerWatch:
         return set(self._connections)
 
     def broken_since(self) -> dict[int, float]:
-        """Brokers that a connection was lost to and not made again, and when, in the event loop's time."""
+        """Brokers that a connection was lost to and not made again, and when, in the event loop's time.
+
+        Without those to which connections never last: that they break says nothing.
+        """
         for broker_id, connection in self._connections.items():
             connection.look()
             if connection.closed:
                 self._broken_at.setdefault(broker_id, self._loop.time())
-        return self._broken_at
+        return {each: at for each, at in self._broken_at.items() if each not in self._flapping}
 
     # -- one broker ----------------------------------------------------------------------------------
 
@@ -124,9 +130,12 @@ class PeerWatch:
                 await connection.broken.wait()
                 broken_at = self._broken_at.setdefault(peer.id, self._loop.time())
                 if broken_at - opened_at < _SHORT_S:
+                    if pause_s > _AGAIN_S:
+                        self._flapping.add(peer.id)
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, _SHORT_PAUSE_S_MAX)
                 else:
+                    self._flapping.discard(peer.id)
                     pause_s = _AGAIN_S
                 connection = self._connections[peer.id] = await self._back(peer, broken_at)
                 self._broken_at.pop(peer.id, None)
