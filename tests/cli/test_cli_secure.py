@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,15 @@ def test_a_secure_broker_lets_in_whom_it_knows_and_allows_what_was_allowed(tmp_p
         broker.restart()  # with what was made at the first start
         assert admin(data, "consume", "orders", "-n", "1").out == "two\n"
         assert (data / "security" / "client.properties").read_text() == secrets
+
+
+def test_no_password_is_among_the_settings_that_are_shown(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with secure_broker(data):
+        shown = admin(data, "config", "get", "broker", "1")
+        assert shown.code == 0 and "forebay.sasl.password" in shown.out
+        for password in json.loads((data / "security" / "passwords.json").read_text()).values():
+            assert password not in shown.out
 
 
 def test_what_is_made_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
