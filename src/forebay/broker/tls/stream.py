@@ -35,6 +35,9 @@ BURST_BYTES = 1024 * 1024
 """After this much of files, which takes about a millisecond, other connections have their turn."""
 _CIPHERTEXT_BYTES_MIN = RECORD_BYTES + 512
 """Room for one record with what TLS adds to it."""
+_UNREAD_BYTES_MAX = 2 * PIECE_BYTES
+"""A piece may wait to be sent, and what OpenSSL has to say by itself. That is little, unless the other side
+asks for new keys all the time (KeyUpdate of TLS 1.3), each of which is answered."""
 _HANDSHAKE = 0x16
 """How the first record of TLS begins."""
 
@@ -347,7 +350,8 @@ class TlsStream:
         if self._outgoing.pending:
             said = self._outgoing.read()
             self._pending = memoryview(said if self._pending is None else b"".join((self._pending, said)))
-            self._flush()
+            if not self._flush() and self._pending is not None and len(self._pending) > _UNREAD_BYTES_MAX:
+                raise ConnectionAbortedError("the other side asks for new keys and does not read the answers")
 
     def _flush(self) -> bool:
         """Give what is encrypted to the stream below; whether it has taken everything."""
