@@ -71,6 +71,27 @@ def read_new(servers: str, topic: str, start: Any, settings: dict[str, Any]) -> 
     return found
 
 
+@pytest.mark.parametrize("settings", GROUPS.values(), ids=GROUPS)
+def test_what_was_committed_does_not_go_back_when_the_consumer_is_closed(
+    servers: str, forebay_topic: str, settings: dict[str, Any]
+) -> None:
+    """The messages before the last one were written down as done, and librdkafka commits that at the end."""
+    send(servers, forebay_topic, "a", "b", "c")
+    found: list[Message] = []
+    with Consumer(
+        servers, forebay_topic, group=forebay_topic, profile="latency", start="earliest", settings=settings
+    ) as consumer:
+        patience = Patience("two messages are read, one after the other")
+        while len(found) < 2:
+            patience.check(found)
+            found += consumer.take(1, 0.5)
+        assert consumer.commit()
+    plain = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": forebay_topic})
+    (committed,) = plain.committed([TopicPartition(forebay_topic, 0)], 60)
+    plain.close()
+    assert committed.offset == 2
+
+
 def test_a_message_that_librdkafka_returns_again_is_left_out(
     servers: str, forebay_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

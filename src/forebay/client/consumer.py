@@ -206,6 +206,9 @@ class Consumer:
         self._mend()
         self._to_commit.finish()
         done = self._stored | {(each.topic, each.partition): each.offset for each in self._to_commit.done()}
+        if self.delivery == "at-least-once":
+            for offset in _offsets(done):
+                self._store(offset)  # or closing would commit what was stored before, and go back
         if self._try_commit(_offsets(done)):
             return False
         self._stored.clear()
@@ -272,14 +275,19 @@ class Consumer:
         if self.delivery != "at-least-once":
             return
         for offset in self._to_commit.done():
-            try:
-                self._raw.store_offsets(offsets=[offset])
+            if self._store(offset):
                 self._stored[offset.topic, offset.partition] = offset.offset
-            except KafkaException as exception:
-                if error_of(exception).fatal():
-                    raise from_kafka(error_of(exception)) from None
-                # Not ours any more: its new owner begins at the committed offset.
         self._to_commit.forget_done()
+
+    def _store(self, offset: TopicPartition) -> bool:
+        """Have librdkafka commit this when it next does; False if the partition is not ours any more."""
+        try:
+            self._raw.store_offsets(offsets=[offset])
+        except KafkaException as exception:
+            if error_of(exception).fatal():
+                raise from_kafka(error_of(exception)) from None
+            return False  # its new owner begins at the committed offset
+        return True
 
     def _commit_first(self, fetched: list[Message]) -> list[Message]:
         """Those messages whose offsets are committed now; the others will be fetched again."""
