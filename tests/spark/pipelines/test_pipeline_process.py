@@ -121,6 +121,7 @@ def test_a_killed_archive_is_taken_up_by_a_file_with_every_step(
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
     assert "replay of" in told
     assert "WARN" not in told
+    assert "Traceback" not in told
 
 
 def wait_for_rows(lake: Path, count: int, process: subprocess.Popen[str]) -> None:

@@ -15,6 +15,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -56,18 +57,30 @@ class Engine:
 
     def session(self) -> SparkSession:
         from forebay.spark.pipelines import shipping
-        from forebay.spark.session import session
+        from forebay.spark.session import DRIVER_OPTIONS, session
 
         if not self.verbose:
-            # It tells at length of every call that Ctrl-C has cut short.
+            # It tells at length of every call that Ctrl-C has cut short, by the root logger too.
             logging.getLogger("py4j").setLevel(logging.CRITICAL)
+            logging.getLogger().addHandler(logging.NullHandler())
         ours: dict[str, Any] = {
             "spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS,
             "spark.log.level": "WARN" if self.verbose else "OFF",
             **shipping.settings(self.master),
         }
+        if self.master.startswith("local"):
+            ours[DRIVER_OPTIONS] = _kept_classes()
         with contextlib.nullcontext() if self.verbose else _quiet():
             return session("forebay pipeline", self.master, **{**ours, **self.conf})
+
+
+def _kept_classes() -> str:
+    import pyspark
+
+    from forebay.spark import class_archive
+    from forebay.spark.session import find_java
+
+    return class_archive.options(*find_java(), Path(pyspark.__file__).parent)
 
 
 @contextlib.contextmanager
