@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import stat
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,22 @@ async def test_everything_survives_a_restart(tmp_path: Path) -> None:
     assert sorted(await first_events(store, 1), key=str) == sorted(history, key=str)
     assert (await store.txn(puts=[Put(key="c", value=b"")])).revision == before[1] + 1
     await store.close()
+
+
+def _modes(directory: Path) -> dict[str, int]:
+    return {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()}
+
+
+async def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        store = await open_store(tmp_path / "s.db")
+        await store.txn(puts=[Put(key="users/ada", value=b"keys")])
+        modes = _modes(tmp_path)
+        await store.close()
+    finally:
+        os.umask(before)
+    assert "s.db-wal" in modes and set(modes.values()) == {0o600}, modes
 
 
 async def test_leases_end_with_their_process_and_watchers_hear_of_it(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ events, when the file is opened.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -167,6 +169,7 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        _create(path)
         # With the file locked exclusively no other process can change what we hold in memory.
         self.connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
@@ -220,6 +223,15 @@ class _File:
             "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?)",
             (kv.mod_revision, kv.key, event.kind.value, kv.value, kv.create_revision, kv.lease),
         )
+
+
+def _create(path: Path) -> None:
+    """The keys of users are in it, from which weak passwords can be guessed: only its owner may read it.
+
+    SQLite gives the files beside it the same mode. One that is there keeps the mode that somebody gave it.
+    """
+    with contextlib.suppress(OSError):  # SQLite meets the same, and says what is wrong
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _key_value(key: str, value: bytes, create_revision: int, mod_revision: int, lease: int) -> KeyValue:
