@@ -7,8 +7,11 @@ changes of the cluster image reach them. `broker.py` opens what a node is made o
 
 from __future__ import annotations
 
+from functools import partial
+
 from forebay.broker.api_table import api_table
 from forebay.broker.authentication.gate import LoginGate
+from forebay.broker.authorization.authorization import sent_by_broker
 from forebay.broker.authorization.guarded_endpoints import guard_endpoints
 from forebay.broker.cluster.addresses import Addresses
 from forebay.broker.cluster.controller import Controller
@@ -247,6 +250,7 @@ class Node:
             examiner=self.examiner,
             verify_transaction=self.transactions.verify,
             handovers=self.handovers,
+            sent_by_broker=partial(sent_by_broker, self._base.authorization),
             metrics=self.metrics,
             now_ms=self.time.now_ms,
             sync_on_ack=self.config.storage.flush_on_ack,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from forebay.core.acls.bindings import (
@@ -28,7 +30,7 @@ from forebay.wire.messages.offset_commit import (
 )
 from forebay.wire.messages.produce import ProduceRequest
 from forebay.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from support.access.principals import KnownClient, add_acls
+from support.access.principals import ADMIN, KnownClient, add_acls
 from support.access.rules import DENIED, MEMBER, C, G, X, allow, make, topic_id
 from support.brokers.local_broker import LocalBroker
 from support.clients.wire_client import FETCH, PRODUCE, batch, create_topic, fetch, produce, values_of
@@ -167,6 +169,23 @@ def test_coordinators_are_found_key_by_key(
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     )
+
+
+def test_a_client_id_makes_nobody_a_broker(admin: KnownClient, ada: KnownClient) -> None:
+    make(admin, "b-topic")
+    add_acls(admin, [allow(Operation.WRITE, "b-topic")])
+    later_ms = int(time.time() * 1000) + 48 * 3600 * 1000
+    request = produce("b-topic", batch(b"v", timestamp=later_ms), acks=-1)
+
+    def code() -> int:
+        """As a broker that moves messages, whose times need not be in bounds."""
+        ada.socket.sendall(ada.frame(request, PRODUCE, "forebay-broker-1.1.1"))
+        (topic,) = ada.read().responses
+        return int(topic.partition_responses[0].error_code)
+
+    assert code() == ErrorCode.INVALID_TIMESTAMP
+    ada.log_in(ADMIN)
+    assert code() == ErrorCode.NONE, "who may act as a broker is one by its client id"
 
 
 # -- what is left out --------------------------------------------------------------------------------------

@@ -95,12 +95,16 @@ class Authorization:
         def may_read(topic: str) -> bool:
             if allows(principal, host, Operation.READ, TOPIC, topic):
                 return True
-            if is_broker(context.client_id) and self.may_act_as_broker(context):
+            if self.acts_as_broker(context):
                 return True
             self.refused(context, [Resource(Operation.READ, TOPIC, topic)])
             return False
 
         return may_read
+
+    def acts_as_broker(self, context: RequestContext) -> bool:
+        """Whether the sender of a request says that it is a broker, and may be one."""
+        return is_broker(context.client_id) and self.may_act_as_broker(context)
 
     def may_act_as_broker(self, context: RequestContext) -> bool:
         connection = context.connection
@@ -114,3 +118,8 @@ class Authorization:
             return False
         self.refused(context, [Resource(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)])
         return True
+
+
+def sent_by_broker(authorization: Authorization | None, context: RequestContext) -> bool:
+    """Whether a broker has sent a request. Without an authorizer, its client id is all that says so."""
+    return is_broker(context.client_id) if authorization is None else authorization.acts_as_broker(context)

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Coroutine
 from functools import partial
 
-from forebay.broker.cluster.peers import is_broker
+from forebay.broker.authorization.authorization import sent_by_broker
 from forebay.broker.fetch.consumer_fetch import ConsumerFetch, aborted_between
 from forebay.broker.fetch.fetch_host import FetchHost
 from forebay.broker.fetch.view_read import ViewRead
@@ -74,7 +74,7 @@ class ViewFetch(ConsumerFetch):
 
     def start(self, context: RequestContext) -> Reply:
         self._look_up_access(context)
-        self._is_copied = is_broker(context.client_id)
+        self._is_copied = sent_by_broker(self._service.authorization, context)
         reply = context.defer()
         self._service.background.spawn(self._answer(reply), "answering a fetch of a view")
         return reply

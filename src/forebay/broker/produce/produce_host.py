@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.folded_batches import Handovers
 from forebay.broker.produce.record_checks import Examiner
@@ -25,6 +26,8 @@ class ProduceHost:
     """Asks the transaction coordinator whether partitions take part in a producer's transaction."""
     handovers: Handovers
     """Takes batches of folded partitions to the leaders of those that take them."""
+    sent_by_broker: Callable[[RequestContext], bool]
+    """Whether a broker has sent a request, which may be what it says and is not."""
     metrics: Metrics
     now_ms: Callable[[], int]
     """Wall time, for the timestamps of messages."""

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from forebay.broker.cluster.peers import is_broker
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.append_refusals import not_enough_replicas
@@ -185,7 +184,7 @@ class AppendRequest:
 
     def _is_moved(self, entry: _Entry) -> bool:
         """Whether a broker has made the batch. What it hands over of a folded partition is a client's."""
-        return entry.known is None and is_broker(self._context.client_id)
+        return entry.known is None and self._service.sent_by_broker(self._context)
 
     def _refuse(self, entry: _Entry, error: KafkaError) -> None:
         _, data, result, known = entry
