@@ -130,6 +130,8 @@ def test_a_deny_reaches_the_session_of_a_share_consumer(
     assert [t.partitions[0].error_code for t in acknowledged.responses] == [DENIED]
     fetched = ada.call(share_fetch(wanted, epoch=epoch + 1, named=False), 1)
     assert [t.partitions[0].error_code for t in fetched.responses] == [DENIED]
+    for part in (acknowledged.responses[0].partitions[0], fetched.responses[0].partitions[0]):
+        assert "shared" not in (part.error_message or ""), "an id does not tell the name"
     delete_acl(admin, allow(Operation.READ, "sharers", G))
     refused = ada.call(share_fetch(wanted, epoch=epoch + 2, named=False), 1)
     assert refused.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -74,7 +74,7 @@ class ShareCall(ABC):
         image = self._service.metadata.image
         name = image.topic_names.get(at.topic_id) or image.view_names.get(at.topic_id)
         if name is not None and not self._may_read(name):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the client may not read {name!r}")
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the client may not read this topic")
 
     def _acknowledge(
         self, share: LiveShare, at: SessionPartition, batches: Sequence[AcknowledgementBatch]
