@@ -186,7 +186,7 @@ def _check_logins(config: BrokerConfig) -> None:
     for listener in config.node.listeners.all:
         _check_plain(config, listener)
         if listener.protocol.is_sasl and OAUTHBEARER in config.sasl_of(listener.name).mechanisms:
-            check_oauth(config.oauth)
+            check_oauth(config.oauth, allow_insecure=bool(config.values["forebay.allow.insecure"]))
     if not others.protocol.is_sasl:
         return
     if not sasl.broker_user or not sasl.broker_password:

@@ -53,11 +53,8 @@ class Listener:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only processes of this machine reach it. A host name may stand for any address."""
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        """Whether only processes of this machine reach it."""
+        return is_this_machine(self.host)
 
 
 def parse_listener(text: str) -> Listener:
@@ -208,3 +205,11 @@ def _inter_broker(values: Mapping[str, Any], names: Mapping[str, Listener]) -> L
 
 def _list(names: Iterable[str]) -> str:
     return ", ".join(names)
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether an address cannot be another machine's. A host name may stand for any address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

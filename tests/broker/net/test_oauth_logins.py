@@ -275,6 +275,22 @@ async def test_aiokafka_logs_in_with_a_token(broker: LocalBroker, issuer: KeySer
     await producer.stop()
 
 
+def test_keys_do_not_come_from_another_machine_without_tls(issuer: KeyServer) -> None:
+    given = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "forebay.sasl.username": "broker",
+        "forebay.sasl.password": "x",
+        **settings(issuer),
+    }
+    key = "sasl.oauthbearer.jwks.endpoint.url"
+    for url in ("https://login.example.org/keys", "http://[::1]:80/keys", "http://localhost/keys"):
+        assert broker_config({**given, key: url})
+    for url in ("http://login.example.org/keys", "http://10.0.0.1/keys", "http://localhost.example.org/"):
+        with pytest.raises(ConfigError, match="use https:"):
+            broker_config({**given, key: url})
+        assert broker_config({**given, key: url, "forebay.allow.insecure": "true"})
+
+
 @pytest.mark.parametrize(
     ("missing", "message"),
     [

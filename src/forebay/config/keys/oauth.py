@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from forebay.config.declared_settings import settings_group
+from forebay.config.listeners import is_this_machine
 from forebay.config.values import Value, bool_key, int_key, list_key, long_key, text_key
 from forebay.errors import ConfigError
 
@@ -63,11 +64,17 @@ class OAuthConfig:
     )
 
 
-def check_oauth(config: OAuthConfig) -> None:
+def check_oauth(config: OAuthConfig, *, allow_insecure: bool) -> None:
     """For brokers with OAUTHBEARER; raises ConfigError."""
     if not config.jwks_url:
         raise ConfigError(
             f"{MECHANISM} needs the keys that tokens are signed with: set sasl.oauthbearer.jwks.endpoint.url"
+        )
+    url = urlsplit(config.jwks_url)
+    if url.scheme == "http" and not is_this_machine(url.hostname or "") and not allow_insecure:
+        raise ConfigError(
+            "sasl.oauthbearer.jwks.endpoint.url is http: whoever stands between could answer with keys of "
+            "his own, and log in as anybody; use https:, or set forebay.allow.insecure=true"
         )
     if not config.audience and not config.allow_unverified_audience:
         raise ConfigError(
