@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from forebay.core.partition.folds.aliases import alias_of
 from forebay.errors import ErrorCode
 from forebay.wire.batch import TRANSACTIONAL
 from forebay.wire.fields import Request
@@ -19,7 +20,16 @@ from forebay.wire.messages.list_transactions import ListTransactionsRequest
 from support.brokers.broker_process import BrokerProcess
 from support.clients.both_ways import ACKS_ALL, NOW, Pair
 from support.clients.transacting import COME_BACK
-from support.clients.wire_client import TIMEOUT_SECONDS, WireClient, batch, read_all
+from support.clients.wire_client import (
+    CREATE_TOPICS,
+    TIMEOUT_SECONDS,
+    WireClient,
+    batch,
+    create_topic,
+    only_partition,
+    produce,
+    read_all,
+)
 
 
 @pytest.fixture
@@ -102,6 +112,22 @@ def answered(ask: Callable[[], Any]) -> Any:
             return answer
         assert time.monotonic() < give_up_at, answer
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_a_client_cannot_begin_a_transaction_under_an_alias(client: WireClient, version: int) -> None:
+    """The coordinator would be asked about the partition that the alias names, and write its marker there:
+    where the batch is, the transaction would never end."""
+    name = f"aliases-{version}"
+    assert not client.call(create_topic(name, partitions=2), CREATE_TOPICS).topics[0].error_code
+    transactions = Transactions(client, name, [name])
+    transactions.begin()
+    own_id, transactions.producer_id = transactions.producer_id, alias_of(transactions.producer_id, 0, 0)
+    request = produce(name, transactions.batch(0), partition=1, acks=ACKS_ALL, transactional_id=name)
+    refused = only_partition(client.call(request, version)).error_code
+    transactions.producer_id = own_id
+    transactions.end(commit=True)
+    assert refused == ErrorCode.INVALID_TXN_STATE
 
 
 @pytest.mark.parametrize("acks", [1, ACKS_ALL])

@@ -19,7 +19,7 @@ from forebay.broker.partition.append_refusals import filled_by_view
 from forebay.broker.partition.partition import Partition
 from forebay.broker.partition.passed_on_batches import begins_transaction, check_passes_on, known_producer
 from forebay.broker.partition.table import PartitionTable
-from forebay.core.partition.folds.aliases import named_by
+from forebay.core.partition.folds.aliases import PRODUCER_IDS_END, named_by
 from forebay.core.partition.folds.closed_partition import PassOn, aliased, decide_closed
 from forebay.core.partition.producer_admission import Refused
 from forebay.core.partition.transaction_verification import Verifications
@@ -177,6 +177,10 @@ def _unverified(
         for data in topic.partition_data:
             header = _header(data)
             if header is None or not header.is_transactional:
+                continue
+            if known is None and header.producer_id >= PRODUCER_IDS_END:
+                # A client's batch under an alias, which only brokers give. The coordinator would be asked
+                # about the partition that it names, and this one would never get a marker.
                 continue
             try:
                 taking = _find_taking(partitions, version, topic, data, header)
