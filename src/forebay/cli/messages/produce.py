@@ -149,16 +149,27 @@ class Delivery:
     def send(self, drafts: Iterable[Draft]) -> None:
         for draft in drafts:
             self._enqueue(draft)
-            self._producer.poll(0)
+            self._serve(0)
             self._progress.show(self._delivered)
             if self._error is not None:
                 return
 
     def close(self) -> None:
         """Waits for everything under way; librdkafka gives each message up after DELIVERY_SECONDS."""
-        left = self._producer.flush(DELIVERY_SECONDS + 5)
-        self._failed += left
+        deadline = time.monotonic() + DELIVERY_SECONDS + 5
+        while len(self._producer) and time.monotonic() < deadline:
+            self._serve(0.1)
+        self._failed += len(self._producer)
         self._progress.clear()
+
+    def _serve(self, seconds: float) -> None:
+        """Hear of deliveries. librdkafka raises what ends the producer: one that may not even have an id."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self._producer.poll(seconds)
+        except KafkaException as error:
+            self._error = self._error or error_of(error)
 
     def report(self) -> None:
         if self._error is not None:
@@ -180,7 +191,7 @@ class Delivery:
                 )
                 return
             except BufferError:
-                self._producer.poll(0.1)
+                self._serve(0.1)
             except KafkaException as error:
                 raise self._explain(error_of(error)) from None
 
