@@ -107,12 +107,23 @@ def _without_login(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
 
 
+class _RedirectToHttpsOnly(urllib.request.HTTPRedirectHandler):
+    """Keys that came by plain `http:` would let whoever stands between log in as anybody."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        if urlsplit(newurl).scheme != "https":
+            raise ValueError("the server redirects to a URL that is not https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 def fetch_keys(url: str) -> Keys:
     """Blocks. Raises OSError or ValueError."""
     from jwt import PyJWK
     from jwt.exceptions import PyJWTError
 
-    with urllib.request.urlopen(url, timeout=_FETCH_TIMEOUT_S) as answer:
+    with urllib.request.build_opener(_RedirectToHttpsOnly).open(url, timeout=_FETCH_TIMEOUT_S) as answer:
         text = answer.read(_KEYS_BYTES_MAX + 1)
     if len(text) > _KEYS_BYTES_MAX:
         raise ValueError(f"there are more than {_KEYS_BYTES_MAX} bytes of keys")
