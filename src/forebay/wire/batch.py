@@ -55,6 +55,8 @@ crc32c: Callable[[Bytes], int] = fastcrc.crc32.iscsi
 
 _CRC = Struct(">I")
 _ATTRIBUTES_TO_MAX_TIMESTAMP = Struct(">hiqq")
+ATTRIBUTES_LOW_AT = 22
+"""The byte of a batch that has the flags."""
 _PRODUCER_ID_AT = 43
 _PRODUCER_ID = Struct(">q")
 
@@ -124,6 +126,13 @@ def read_header(buf: Bytes, position: int = 0) -> BatchHeader:
     if position < 0 or len(buf) - position < HEADER_SIZE:
         raise ProtocolError(f"a batch header takes {HEADER_SIZE} bytes, {len(buf) - position} are left")
     return BatchHeader._make(HEADER.unpack_from(buf, position))
+
+
+def is_transactional(batch: Bytes | None) -> bool:
+    """Like the header's property, without a header. False for what is too short to be a batch."""
+    if batch is None or len(batch) < HEADER_SIZE:
+        return False
+    return bool(batch[ATTRIBUTES_LOW_AT] & TRANSACTIONAL)
 
 
 def crc_ok(buf: Bytes, position: int, size: int) -> bool:

@@ -291,7 +291,7 @@ def test_a_transaction_that_nobody_knows_of_cannot_begin(client: WireClient, top
     assert refused.error_code == ErrorCode.INVALID_TXN_STATE
     producer.sequence = 0
     refused = append(client, topic, producer.batch(b"no id"), acks=-1)
-    assert refused.error_code == ErrorCode.INVALID_TXN_STATE
+    assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert latest(client, topic, committed=False) == 0
 
 

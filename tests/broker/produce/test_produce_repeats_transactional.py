@@ -163,3 +163,22 @@ def test_transactional_repeats(pair: Pair, client: WireClient, topic: str, versi
     for name in pair.names:
         data = [value for _, value in read_all(client, name) if value is not None and value.isdigit()]
         assert data == [b"%d" % n for n in range(6)]
+
+
+@pytest.mark.parametrize("acks", [1, ACKS_ALL])
+@pytest.mark.parametrize("version", [7, 9, 12])
+def test_a_transactional_batch_needs_the_transactional_id(
+    pair: Pair, client: WireClient, topic: str, version: int, acks: int
+) -> None:
+    """Also among plain requests, and within a transaction that was begun with the id."""
+    txn = Transactions(client, topic, pair.names)
+    txn.begin()
+    pair.send(txn.batch(0), version, acks=acks, transactional_id=txn.id)
+    plain = batch(b"plain", timestamp=NOW)
+    for data in (plain, plain, plain, txn.batch(1), plain):
+        pair.send(data, version, acks=acks)
+    pair.send(txn.batch(1), version, acks=acks, transactional_id=txn.id)
+    codes = [answer.error_code for answer in pair.compare(7)]
+    txn.end(commit=True)
+    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert codes == [0, 0, 0, 0, refused, 0, 0]

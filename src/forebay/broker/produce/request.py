@@ -39,7 +39,7 @@ from forebay.core.partition.folds.closed_partition import OUT_OF_PLACE, PassOn
 from forebay.core.partition.producer_admission import LATER_STATE_MAY_ADMIT
 from forebay.core.partition.record_rules import Examined, Unexamined, with_records_named
 from forebay.errors import ErrorCode, KafkaError
-from forebay.wire.batch import HEADER_SIZE, read_header
+from forebay.wire.batch import HEADER_SIZE, is_transactional, read_header
 from forebay.wire.compression import Codec
 from forebay.wire.fields import Response
 from forebay.wire.messages.folded_produce import FoldedProduceResponse
@@ -381,6 +381,11 @@ def _check(version: int, request: ProduceRequest, data: PartitionProduceData) ->
     if request.transactional_id is not None and request.acks == 0:
         raise KafkaError(
             ErrorCode.INVALID_REQUIRED_ACKS, "a transaction needs acknowledgements: set acks=all"
+        )
+    if request.transactional_id is None and is_transactional(data.records):
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "a transactional batch needs the transactional id of its producer in the request",
         )
     if version < ZSTD_FROM and data.records is not None and _codec(data.records) == Codec.ZSTD:
         raise KafkaError(

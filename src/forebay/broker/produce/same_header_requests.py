@@ -25,7 +25,7 @@ from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.write_cycle import ACKS_ALL, NUMBERS, Appended, Unacknowledged
 from forebay.core.cluster.topics import INTERNAL_TOPICS
 from forebay.errors import KafkaError
-from forebay.wire.batch import HEADER_SIZE
+from forebay.wire.batch import ATTRIBUTES_LOW_AT, HEADER_SIZE, TRANSACTIONAL
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.frames import response_frame
 from forebay.wire.layout import read_uvarint
@@ -58,6 +58,7 @@ class RepeatedProduce:
         "_now_ms",
         "_numbers_at",
         "_partitions",
+        "_plain",
         "_prefix",
         "_response",
         "_service",
@@ -87,6 +88,7 @@ class RepeatedProduce:
         self._metrics = service.metrics
         self._acks_all = request.acks == ACKS_ALL
         self._sync_on_ack = service.sync_on_ack
+        self._plain = request.transactional_id is None
         self._timeout_ms = max(request.timeout_ms, 0)
         self._version = version
         self._find = _finder(service.partitions, topic)
@@ -125,7 +127,7 @@ class RepeatedProduce:
         else:
             (size,) = _INDEX.unpack_from(buffer, position)
             position += 4
-        if position + size != end:
+        if position + size != end or (self._plain and buffer[position + ATTRIBUTES_LOW_AT] & TRANSACTIONAL):
             return False
         partition = self._partitions.get(index)
         if partition is None or partition.closed:  # it may have been deleted and made again
