@@ -305,6 +305,32 @@ async def test_a_leader_that_was_replaced_does_not_close_what_its_successor_has_
         assert await pairs(cluster, 1) == [(b"a", b"1"), (b"a", b"2")]
 
 
+async def test_nothing_is_closed_while_another_replica_may_have_more(tmp_path: Path) -> None:
+    """It may lead next and commit it: that would never be copied."""
+    settings = SETTINGS | {"replica.lag.time.max.ms": "300000"}
+    async with local_cluster(tmp_path, settings) as cluster:
+        await make(cluster)
+        await cluster.in_sync(TOPIC, 3)
+        await cluster[1].coordinators.producer_ids.next()
+        await cluster[1].move_journal.coordinator.ensure_topic()
+        other = cluster[2].partitions.held(TOPIC, 3)
+        with cluster.deaf(TOPIC, 1, index=3):
+            late = asyncio.create_task(send(cluster, 3, batch_of((b"a", b"1")), ErrorCode.NONE))
+            await eventually(lambda: other.log.end_offset == 1)
+            with cluster.uninformed(2):
+                await lead(cluster, 3, 1)
+                await late
+                await fold(cluster)
+                held = cluster[1].partitions.get(TOPIC, 3)
+                await eventually(lambda: held.hold is not None or folding(cluster, 1).next_copy is None)
+                for _ in range(10):  # it looks again and again, in vain
+                    assert folding(cluster, 1).next_copy == 3
+                    await asyncio.sleep(0.05)
+                await lead(cluster, 3, 2)
+        await copied(cluster)
+        assert await pairs(cluster, 1) == [(b"a", b"1")]
+
+
 async def send_to(cluster: LocalCluster, node: int, partition: int, data: bytes) -> int:
     async def attempt() -> tuple[int, int]:
         request = produce(TOPIC, data, partition=partition, acks=1)

@@ -13,7 +13,17 @@ from forebay.broker.net.sockets import SocketNetwork
 from forebay.errors import ErrorCode
 from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from support.brokers.local_cluster import eventually, local_cluster
-from support.clients.resizing import SETTINGS, Pipelined, fold, known, lead_apart, numbered, send, values
+from support.clients.resizing import (
+    ONCE,
+    SETTINGS,
+    Pipelined,
+    fold,
+    known,
+    lead_apart,
+    numbered,
+    send,
+    values,
+)
 from support.clients.transacting import TRANSACTIONS, Producer, make_topic, read_committed
 from support.clients.wire_client import batch, only_partition, produce
 
@@ -79,6 +89,31 @@ async def test_nothing_is_passed_on_before_all_of_the_closed_log_is_committed(tm
         other.close()
         assert await late == (0, 0)
         assert await send(cluster, topic, 3, numbered(1, of=3)) == (0, 0)
+
+
+async def test_nothing_is_passed_on_while_another_replica_may_have_more(tmp_path: Path) -> None:
+    """It may lead next and commit it: what was passed on meanwhile would be there twice."""
+    settings = SETTINGS | {"replica.lag.time.max.ms": "300000"}
+    async with local_cluster(tmp_path, settings) as cluster:
+        topic = await make_topic(cluster, 4)
+        await lead_apart(cluster, topic)
+        await cluster.in_sync(topic, 3)
+        logs = {node: cluster[node].partitions.held(topic, 3).log for node in (1, 2)}
+        with cluster.deaf(topic, 1, index=3):
+            lost = asyncio.create_task(send(cluster, topic, 3, numbered(0, of=3), *ONCE, node=3))
+            await eventually(lambda: logs[2].end_offset == 1)
+            with cluster.uninformed(2):
+                await cluster.lead(topic, 3, 1)
+                assert (await lost)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+                await fold(cluster, topic, 2, node=1)
+                await known(cluster, topic, 2, 1, 3)
+                assert (logs[1].end_offset, logs[2].end_offset) == (0, 1)
+                code, _ = await send(cluster, topic, 3, numbered(0, of=3), *ONCE, node=1)
+                assert code == ErrorCode.NOT_ENOUGH_REPLICAS
+                await cluster.lead(topic, 3, 2)
+        assert await send(cluster, topic, 3, numbered(0, of=3)) == (0, 0)
+        assert await values(cluster, topic, 3) == [b"3:0"]
+        assert await values(cluster, topic, 1) == []
 
 
 @pytest.mark.parametrize("adds_itself", [False, True])

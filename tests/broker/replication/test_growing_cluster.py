@@ -15,12 +15,19 @@ from forebay.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from support.brokers.local_cluster import LocalCluster, eventually, local_cluster
-from support.clients.resizing import SETTINGS, Pipelined, fold, known, lead_apart, numbered, send, values
+from support.clients.resizing import (
+    ONCE,
+    SETTINGS,
+    Pipelined,
+    fold,
+    known,
+    lead_apart,
+    numbered,
+    send,
+    values,
+)
 from support.clients.transacting import TRANSACTIONS, Producer, make_topic, read_committed
 from support.faults.faulty_disk import FaultyDisk
-
-ONCE = (ErrorCode.LEADER_NOT_AVAILABLE,)
-"""Answers that are tried again, if only those of an election are."""
 
 
 async def grow(cluster: LocalCluster, topic: str, count: int, *, node: int = 1) -> None:
@@ -120,6 +127,35 @@ async def test_a_partition_waits_for_one_that_has_not_heard_of_it(tmp_path: Path
                 await asyncio.sleep(0.05)
         assert (await send(cluster, topic, 3, numbered(1, of=3)))[0] == ErrorCode.NONE
         assert await values(cluster, topic, 3) == [b"3:1"]
+
+
+async def test_a_partition_waits_while_a_replica_of_the_other_may_have_more(tmp_path: Path) -> None:
+    """It may lead next and commit it. Then it was sent again, and is there twice."""
+    settings = SETTINGS | {"replica.lag.time.max.ms": "300000"}
+    async with local_cluster(tmp_path, settings) as cluster:
+        topic = await make_topic(cluster, 4)
+        for index in (1, 3):
+            await cluster.lead(topic, index, 2)
+        await fold(cluster, topic, 2)
+        await known(cluster, topic, 2, 1, 2, 3)
+        await cluster.in_sync(topic, 1)
+        other = cluster[3].partitions.held(topic, 1)
+        with cluster.deaf(topic, 1, index=1):
+            lost = asyncio.create_task(send(cluster, topic, 3, numbered(0, of=3), *ONCE, node=2))
+            await eventually(lambda: other.log.end_offset == 1)
+            with cluster.uninformed(3):
+                await cluster.lead(topic, 1, 1)
+                assert (await lost)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+                await grow(cluster, topic, 4)
+                await known(cluster, topic, 4, 1, 2)
+                for _ in range(10):  # it asks again and again, in vain
+                    code, _ = await send(cluster, topic, 3, numbered(0, of=3), *ONCE)
+                    assert code == ErrorCode.NOT_ENOUGH_REPLICAS
+                    await asyncio.sleep(0.05)
+                await cluster.lead(topic, 1, 3)
+        assert await send(cluster, topic, 3, numbered(0, of=3)) == (0, 0)
+        assert await values(cluster, topic, 1) == [b"3:0"]
+        assert await values(cluster, topic, 3) == []
 
 
 async def test_a_leader_that_has_not_heard_of_it_cannot_pass_on(tmp_path: Path) -> None:

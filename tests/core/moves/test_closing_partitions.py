@@ -18,7 +18,7 @@ from forebay.core.moves.closing import (
 
 
 def step(held: Held = Held.NOT, rest: int = 0, **what: bool) -> Step:
-    more = {"has_more": bool(rest), "in_transaction": False, **what}
+    more = {"has_more": bool(rest), "in_transaction": False, "is_followed": True, **what}
     return next_step(Progress(held, rest, **more))
 
 
@@ -43,9 +43,10 @@ def test_open_transactions_end_first() -> None:
 
 
 def test_it_is_closed_only_when_it_takes_nothing_and_all_is_copied() -> None:
-    for held, rest, more in product(Held, (0, 1, REST_MAX + 1), product((False, True), repeat=4)):
-        is_over = held is Held.FULLY and not rest
-        assert (next_step(Progress(held, rest, *more)) is Step.FINISH) is is_over
+    for held, rest, more in product(Held, (0, 1, REST_MAX + 1), product((False, True), repeat=5)):
+        progress = Progress(held, rest, *more)
+        is_over = held is Held.FULLY and not rest and progress.is_followed
+        assert (next_step(progress) is Step.FINISH) is is_over
     assert step(Held.FULLY, 1) is Step.COPY
     assert step(Held.FULLY, 1, has_more=False) is Step.WAIT, "not all is committed"
 

@@ -41,6 +41,22 @@ def test_a_lone_leader_commits_by_itself() -> None:
     assert leader.high_watermark(20) == 20
 
 
+def test_it_is_followed_when_all_that_may_lead_next_have_fetched() -> None:
+    leader = leadership((1, 2))
+    assert not leader.is_followed
+    fetch(leader, 3, 20)
+    assert not leader.is_followed, "it may not lead next"
+    fetch(leader, 2, 5)
+    assert leader.is_followed, "what it has is the beginning of this log"
+    leader.joining = (3,)
+    assert leader.is_followed
+    leader.update(state((1,)))
+    assert leader.is_followed, "alone"
+    leader.update(state((1, 2)))
+    assert not leader.is_followed, "it may have been another one's follower meanwhile"
+    assert not leadership((1, 2, 3)).is_followed, "in each term anew"
+
+
 def test_who_joins_counts_before_the_store_has_agreed() -> None:
     leader = leadership((1,))
     fetch(leader, 2, 15)

@@ -14,6 +14,8 @@ from support.clients.wire_client import batch, fetch, only_partition, produce, v
 
 SETTINGS = {"transaction.state.log.num.partitions": "4", "offsets.topic.num.partitions": "4"}
 PASSING = (*MOVED, ErrorCode.REQUEST_TIMED_OUT)
+ONCE = (ErrorCode.LEADER_NOT_AVAILABLE,)
+"""Answers that are tried again, if only those of an election are."""
 PRODUCER = 4711
 NOW_MS = SystemClock().now_ms()
 

@@ -77,6 +77,7 @@ from support.mutants.folds import (
     number_folds_alike,
     open_partitions_without_the_numbers_of_their_producers,
     pass_on_before_all_is_committed,
+    pass_on_while_others_may_have_more,
     refuse_commits_for_partitions_that_are_gone,
     take_away_partitions_that_are_not_empty,
     take_batches_in_closed_partitions,
@@ -218,6 +219,8 @@ CAUGHT_BY_TESTS: dict[Mutant, str] = {
     "test_a_marker_does_not_hide_the_numbers_of_the_closed_partition",
     pass_on_before_all_is_committed: "broker/replication/test_folded_cluster.py::"
     "test_nothing_is_passed_on_before_all_of_the_closed_log_is_committed",
+    pass_on_while_others_may_have_more: "broker/replication/test_folded_cluster.py::"
+    "test_nothing_is_passed_on_while_another_replica_may_have_more",
     close_copied_partitions_of_other_leaders: "broker/replication/test_copied_partitions.py::"
     "test_a_leader_that_was_replaced_does_not_close_what_its_successor_has_written_to",
     take_messages_while_the_rest_is_copied: "broker/replication/test_copied_partitions.py::"

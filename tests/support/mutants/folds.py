@@ -16,6 +16,7 @@ from forebay.broker.upkeep import folded_partitions, growing_topics, number_hand
 from forebay.core.cluster import fewer_partitions
 from forebay.core.cluster.image import TopicPut
 from forebay.core.groups.group import Context
+from forebay.core.partition import leadership
 from forebay.core.partition.batch_rules import AppendPolicy
 from forebay.core.partition.folds import closed_partition, gathered
 
@@ -66,6 +67,10 @@ def take_batches_in_closed_partitions(patch: pytest.MonkeyPatch) -> None:
 
 def pass_on_before_all_is_committed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(passed_on_batches, "is_settled", lambda partition: partition.is_leader)
+
+
+def pass_on_while_others_may_have_more(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(leadership.Leadership, "is_followed", True)
 
 
 def take_markers_of_coordinators_that_know_nothing_of_the_fold(patch: pytest.MonkeyPatch) -> None:

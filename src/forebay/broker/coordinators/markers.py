@@ -127,7 +127,13 @@ class MarkerAppends:
             return True
         topic = self._partitions.topic_of(partition)
         _check_revision(partition, topic.revision, write)
-        return takes(topic, partition.index, producer_id) or _in_transaction(partition, write)
+        if takes(topic, partition.index, producer_id) or _in_transaction(partition, write):
+            return True
+        if partition.is_followed:
+            return False
+        raise KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS, f"not all replicas follow the leader of {partition} yet"
+        )
 
 
 def _concerns_closed(partition: Partition, fold: FoldedInto, write: MarkerWrite) -> bool:

@@ -118,6 +118,7 @@ class CopySource:
             rest=rest,
             has_more=self._position < partition.last_stable_offset,
             in_transaction=bool(len(partition.producers.transactions)),
+            is_followed=partition.is_followed,
             is_losing=self._pace.is_losing(rest, now_s),
             is_pausing=now_s < self._paused_until_s or self._has_waiting(),
         )

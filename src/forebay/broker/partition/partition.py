@@ -214,6 +214,11 @@ class Partition:
         return self.high_watermark > before
 
     @property
+    def is_followed(self) -> bool:
+        """Whether no replica that may lead next can hold messages of clients that this leader lacks."""
+        return self.leadership is not None and self.leadership.is_followed
+
+    @property
     def written_end_offset(self) -> int:
         """The end of what is written. Batches queued after it are not in the file yet."""
         return self._written

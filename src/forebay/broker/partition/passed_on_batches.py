@@ -78,9 +78,10 @@ def _end_hold(partition: Partition, *, is_closed: bool) -> bool:
 
 
 def is_settled(partition: Partition) -> bool:
-    """Whether all that clients have written to a closed partition is committed: no leader lacks any of it."""
+    """Whether no later leader of a closed partition has less of what clients have written to it, or more."""
     fold = partition.fold
-    return fold is not None and partition.is_leader and partition.high_watermark >= fold.end_offset
+    is_committed = fold is not None and partition.high_watermark >= fold.end_offset
+    return is_committed and partition.is_leader and partition.is_followed
 
 
 def check_passes_on(partition: Partition, fold: FoldedInto) -> None:

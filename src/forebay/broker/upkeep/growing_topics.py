@@ -5,7 +5,8 @@ its own log (`core/partition/folds/gathered.py`), and notes in the topic's recor
 the partition. If the leader fails on the way, the next one begins anew.
 
 A partition is asked only for what does not change any more. It has heard of the growth, so it takes no more
-of those messages, and all that it took is committed. So whichever leader it has says the same.
+of those messages; all that it took is committed, and its replicas hold no more than its leader. So whichever
+leader it has says the same.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def tell(partitions: PartitionTable, request: FoldedProducersRequest) -> FoldedP
     )
     states = [producers.find(producer_id) for producer_id in found[:_PRODUCERS_PER_ANSWER]]
     told = [gathered_from(state, state.producer_id) for state in states if state is not None]
-    if any(state is not None and state.end_offset > partition.high_watermark for state in states):
+    is_committed = all(state is None or state.end_offset <= partition.high_watermark for state in states)
+    if not is_committed or not partition.is_followed:
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"not all of {partition} is committed yet")
     return FoldedProducersResponse(
         is_last=len(found) <= _PRODUCERS_PER_ANSWER, producers=[to_send(each) for each in told]
@@ -267,4 +269,4 @@ class GrowingTopics:
         if not all(takes(topic, index, producer_id) for producer_id in partition.producers.transactions):
             return False
         await self._committed(partition)
-        return partition.leader_epoch == leader_epoch
+        return partition.leader_epoch == leader_epoch and partition.is_followed

@@ -67,6 +67,8 @@ class Progress(NamedTuple):
     """Whether some of them are committed, and no open transaction is before them."""
     in_transaction: bool
     """Whether a transaction is open."""
+    is_followed: bool
+    """Whether no replica that may lead next can hold more messages than those."""
     is_losing: bool = False
     """Whether the rest has not become smaller for a while."""
     is_pausing: bool = False
@@ -84,7 +86,7 @@ class Step(Enum):
 def next_step(progress: Progress) -> Step:
     meanwhile = Step.COPY if progress.has_more else Step.WAIT
     if progress.held is Held.FULLY:
-        return meanwhile if progress.rest else Step.FINISH
+        return Step.FINISH if not progress.rest and progress.is_followed else meanwhile
     if progress.held is Held.DRAINING:
         return meanwhile if progress.in_transaction else Step.HOLD
     is_much = progress.rest > REST_MAX and not progress.is_losing

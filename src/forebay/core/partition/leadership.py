@@ -12,6 +12,9 @@ The in-sync set is what the store says (`update`); nothing here changes it. Who 
 here (`lagging`), and who may join (`may_join`). While it is too small, nothing is committed at all
 (`isr_changes.py` says why).
 
+What is committed is in the log of every later leader, but that alone does not say what such a log lacks. Who
+decides by what is *not* there has to wait until all have followed this leader (`is_followed`).
+
 A refusal that clients take as final needs the followers too: a leader that was replaced and has not heard of
 it does not know what its successor has taken since (`LeaderProof`).
 """
@@ -93,6 +96,18 @@ class Leadership:
     def electable(self) -> frozenset[int]:
         """The other replicas that may lead next, or may lead already without our knowing."""
         return frozenset((*self.isr, *self.joining)) - {self.me}
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether every other replica that may lead next has fetched in this epoch.
+
+        Until it has, it may hold messages of the leader before that this one lacks, and commit them if it
+        leads. A high watermark at the end of this log does not tell.
+        """
+        return all(
+            node in self.followers and self.followers[node].end_offset != UNKNOWN_OFFSET
+            for node in self.electable
+        )
 
     def may_commit(self, min_insync_replicas: int) -> bool:
         """Whether enough replicas are in sync for messages to be committed."""

@@ -6,8 +6,9 @@ comes next, as long as the other partition has none of this producer. (It may ha
 number.) And `repeats`: the batch is in the closed log already. That counts only if the other partition finds
 the batch out of place. (Numbers start again at 0 after 2**31 records, so an old number alone says little.)
 
-What a closed partition knows does not change any more, and it passes nothing on before all of it is
-committed. So its next leader says the same.
+What a closed partition knows does not change any more. It passes nothing on before all of it is committed,
+and every replica that may lead next has followed its leader and so has no more than that. So its next leader
+says the same.
 """
 
 from __future__ import annotations
