@@ -11,12 +11,12 @@ from functools import partial
 
 from forebay.broker.api_table import api_table
 from forebay.broker.authentication.gate import LoginGate
-from forebay.broker.authorization.authorization import sent_by_broker
+from forebay.broker.authorization.authorization import opened_by_broker, sent_by_broker
 from forebay.broker.authorization.guarded_endpoints import guard_endpoints
 from forebay.broker.cluster.addresses import Addresses
 from forebay.broker.cluster.controller import Controller
 from forebay.broker.cluster.membership import Membership
-from forebay.broker.cluster.peers import Peers, is_from_broker
+from forebay.broker.cluster.peers import Peers
 from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.composition.coordinators import Coordinators
 from forebay.broker.composition.delays import delay_service
@@ -198,7 +198,8 @@ class Node:
             handler=self.login_gate.handler,
             finish_requests=self.write_cycle.finish,
             wake_waiters=self.local.arrivals.wake,
-            is_broker=is_from_broker,
+            inter_broker=config.node.listeners.inter_broker,
+            is_broker=partial(opened_by_broker, self._base.authorization),
             other_brokers=lambda: len(self.image.brokers.keys() - {self.node_id}),
         )
 
@@ -349,6 +350,7 @@ class Node:
         self.server.closed.listen(self.shares.connection_closed)
         self.server.opened.listen(self.login_gate.opened)
         self.server.closed.listen(self.logins.forget)
+        self.login_gate.passed.listen(self.server.authenticated)
         if self._base.authorization is not None:
             self._base.authorization.changed.listen(self.server.forget_fast_paths)
             self._base.authorization.changed.listen(self.partitions.release_long_polls)

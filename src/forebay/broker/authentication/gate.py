@@ -8,10 +8,10 @@ comes back when the session ends, or when the client logs in again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from forebay.broker.authentication.logins import Login, Logins
-from forebay.broker.net.connection import Connection
+from forebay.broker.net.connection import Connection, Handle
+from forebay.broker.signals import Signal
 from forebay.config import Listener
 from forebay.core.security.sasl.exchange import Accepted, Rejected, Step
 from forebay.core.security.sasl.login_session import API_VERSIONS, SASL_HANDSHAKE, Phase
@@ -19,14 +19,14 @@ from forebay.wire.frames import read_request_header
 from forebay.wire.messages import api_name
 from forebay.wire.messages.api_versions import ApiVersionsRequest
 
-Handle = Callable[[Connection, memoryview], None]
-
 
 class LoginGate:
     def __init__(self, logins: Logins, dispatch: Handle, loop: asyncio.AbstractEventLoop) -> None:
         self._logins = logins
         self._dispatch = dispatch
         self._loop = loop
+        self.passed: Signal[Connection] = Signal()
+        """A client has logged in; its next request goes to the dispatcher."""
         logins.shook_hands.listen(self._shook_hands)
         logins.stepped.listen(self._stepped)
 
@@ -79,6 +79,7 @@ class LoginGate:
             login.restart_timer(
                 self._loop.call_later(lifetime_ms / 1000, self._end_session, login) if lifetime_ms else None
             )
+            self.passed.send(login.connection)
         elif isinstance(step, Rejected):
             login.restart_timer(None)
 

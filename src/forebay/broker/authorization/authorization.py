@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from forebay.broker.authorization.audit import log_refusal
-from forebay.broker.cluster.peers import is_broker
+from forebay.broker.cluster.peers import is_broker, is_from_broker
 from forebay.broker.live_config import LiveConfig
-from forebay.broker.net.connection import ANONYMOUS
+from forebay.broker.net.connection import ANONYMOUS, Connection
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
@@ -104,20 +104,26 @@ class Authorization:
 
     def acts_as_broker(self, context: RequestContext) -> bool:
         """Whether the sender of a request says that it is a broker, and may be one."""
-        return is_broker(context.client_id) and self.may_act_as_broker(context)
+        return is_broker(context.client_id) and self.may_act_as_broker(context.connection)
 
-    def may_act_as_broker(self, context: RequestContext) -> bool:
-        connection = context.connection
+    def may_act_as_broker(self, connection: Connection) -> bool:
         return self._authorizer.allows(
             connection.principal, connection.peer[0], Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME
         )
 
     def refuses_follower(self, context: RequestContext) -> bool:
         """Whether the sender of a follower's fetch may not replicate."""
-        if self.may_act_as_broker(context):
+        if self.may_act_as_broker(context.connection):
             return False
         self.refused(context, [Resource(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)])
         return True
+
+
+def opened_by_broker(
+    authorization: Authorization | None, connection: Connection, request: memoryview
+) -> bool:
+    """The same for the first request of a connection, before it is decoded."""
+    return is_from_broker(request) and (authorization is None or authorization.may_act_as_broker(connection))
 
 
 def sent_by_broker(authorization: Authorization | None, context: RequestContext) -> bool:

@@ -17,7 +17,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from forebay.broker.net.buffers import BufferPool
 from forebay.broker.net.deferred_replies import CompletedReply, Reply
@@ -42,6 +42,10 @@ _SPEAKS_TLS = (
 
 ANONYMOUS = "User:ANONYMOUS"
 """The principal of a client that has not shown who it is."""
+
+
+Handle: TypeAlias = Callable[["Connection", memoryview], None]
+"""What is called with each request that came whole."""
 
 
 class ConnectionHost(Protocol):
@@ -109,9 +113,9 @@ class Connection:
         stream: Stream,
         server: ConnectionHost,
         listener: Listener,
-        handle: Callable[[Connection, memoryview], None],
+        handle: Handle,
     ) -> None:
-        """`listener` is what the client came by; `handle` is called with each request that came whole."""
+        """`listener` is what the client came by."""
         self._stream = stream
         self.listener = listener
         self._server = server
@@ -150,9 +154,11 @@ class Connection:
         """The address the client came by."""
         return self._stream.local
 
-    def handle_with(
-        self, handle: Callable[[Connection, memoryview], None], *, frame_bytes_max: int | None = None
-    ) -> None:
+    @property
+    def handler(self) -> Handle:
+        return self._handle
+
+    def handle_with(self, handle: Handle, *, frame_bytes_max: int | None = None) -> None:
         """From the next request on, another handler and another limit take the place of those before."""
         self._handle = handle
         self.frame_bytes_max = frame_bytes_max or self._server.request_bytes_max

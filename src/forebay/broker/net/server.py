@@ -1,8 +1,6 @@
 """All connections of a broker: accepting, limits, idle ones closed.
 
-Other brokers are accepted beyond the limits, so that replication goes on when clients have used up all
-connections. Whether a peer is a broker is known only from its first request. So at the limit a few more
-connections are accepted on trial, and closed if their first request is a client's.
+Other brokers are accepted beyond the limits (`broker_reserve.py`).
 """
 
 from __future__ import annotations
@@ -13,8 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from forebay.broker.net.broker_reserve import BrokerReserve
 from forebay.broker.net.buffers import BufferPool
-from forebay.broker.net.connection import Connection
+from forebay.broker.net.connection import Connection, Handle
 from forebay.broker.ports import Address, Listening, Network, Stream
 from forebay.broker.signals import Signal
 from forebay.broker.telemetry.metrics import Metrics
@@ -24,12 +23,6 @@ from forebay.broker.tls.stream import TlsStream
 from forebay.config import Listener, SocketConfig
 
 log = logging.getLogger(__name__)
-
-_TRIAL_S = 5.0
-"""How long a connection for which there is no room may say nothing."""
-_PER_BROKER = 9
-"""Connections kept free for each other broker: one to fetch by, one to notice its end, one for each kind of
-question it asks."""
 
 
 class Server:
@@ -41,14 +34,16 @@ class Server:
         tls: TlsEndpoints,
         *,
         descriptors: int,
-        handler: Callable[[Listener], Callable[[Connection, memoryview], None]],
+        handler: Callable[[Listener], Handle],
         finish_requests: Callable[[], None],
         wake_waiters: Callable[[], None],
-        is_broker: Callable[[memoryview], bool],
+        inter_broker: Listener,
+        is_broker: Callable[[Connection, memoryview], bool],
         other_brokers: Callable[[], int],
     ) -> None:
-        """`handler` tells what takes the first requests of a listener's connections, `is_broker` whether
-        another broker sent a request; `other_brokers` how many there are."""
+        """`handler` tells what takes the first requests of a listener's connections. `inter_broker`: the
+        listener of other brokers; `other_brokers` tells how many there are, `is_broker` whether one has sent
+        a request."""
         self.loop = asyncio.get_running_loop()
         self.buffers = BufferPool()
         self.finish_requests = finish_requests
@@ -67,10 +62,13 @@ class Server:
         self._listening: dict[str, Listening] = {}
         """By the names of the listeners."""
         self._to_drain: dict[Connection, None] = {}
-        self._is_broker = is_broker
-        self._other_brokers = other_brokers
-        self._beyond: dict[Connection, str | None] = {}
-        """Connections beyond the limits, and why a client could not have them; None for a broker's."""
+        self._reserve = BrokerReserve(
+            inter_broker,
+            self.loop,
+            is_broker=is_broker,
+            other_brokers=other_brokers,
+            refuse=self._refuse,
+        )
         self.opened: Signal[Connection] = Signal()
         """A connection was accepted."""
         self.closed: Signal[Connection] = Signal()
@@ -100,7 +98,7 @@ class Server:
     def _accept(self, listener: Listener, stream: Stream) -> None:
         host = stream.peer[0]
         reason = self._refusal(host)
-        if reason is not None and len(self._beyond) >= _PER_BROKER * self._other_brokers():
+        if reason is not None and not self._reserve.takes(listener):
             self._count_refused(host, reason)
             stream.close()
             return
@@ -110,9 +108,11 @@ class Server:
         self._metrics.connections_accepted += 1
         self.opened.send(connection)
         if reason is not None:
-            self._beyond[connection] = reason
-            connection.handle_with(self._handle_beyond, frame_bytes_max=connection.frame_bytes_max)
-            self.loop.call_later(_TRIAL_S, self._end_trial, connection)
+            self._reserve.begin(connection, reason)
+
+    def authenticated(self, connection: Connection) -> None:
+        """A client has logged in."""
+        self._reserve.authenticated(connection)
 
     def _connection(self, stream: Stream, listener: Listener) -> Connection:
         handle = self._handler(listener)
@@ -135,21 +135,9 @@ class Server:
         else:
             connection.principal = f"User:{user}"
 
-    def _handle_beyond(self, connection: Connection, request: memoryview) -> None:
-        """The first request on a connection beyond the limits: it shows whether it is a broker's."""
-        if not self._is_broker(request):
-            self._end_trial(connection)
-            return
-        self._beyond[connection] = None
-        handle = self._handler(connection.listener)
-        connection.handle_with(handle, frame_bytes_max=connection.frame_bytes_max)
-        handle(connection, request)
-
-    def _end_trial(self, connection: Connection) -> None:
-        reason = self._beyond.get(connection)
-        if reason is not None:
-            self._count_refused(connection.peer[0], reason)
-            connection.close()
+    def _refuse(self, connection: Connection, reason: str) -> None:
+        self._count_refused(connection.peer[0], reason)
+        connection.close()
 
     def _count_refused(self, host: str, reason: str) -> None:
         log.warning("refusing a connection", extra={"client": host, "reason": reason})
@@ -166,7 +154,7 @@ class Server:
 
     def forget(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
-        self._beyond.pop(connection, None)
+        self._reserve.forget(connection)
         host = connection.peer[0]
         self._per_address[host] -= 1
         if not self._per_address[host]:
