@@ -7,6 +7,7 @@
   topics/<name>           topic id and assignment
   views/<name>            source and query of a view
   acls/<id>               an access rule; the id follows from the rule
+  quotas/<id>             quotas of a user, a client id or an IP address; the id follows from whose they are
   state/<topic id>/<p>    leader, epoch, in-sync replicas, from a partition's first change on
   configs/topics/<name>   settings of a topic
   configs/brokers/<id>    settings of a broker, or of all under "default"
@@ -77,6 +78,9 @@ class Keys:
 
     def acl(self, acl_id: str) -> str:
         return f"{self.root}acls/{acl_id}"
+
+    def quota(self, quota_id: str) -> str:
+        return f"{self.root}quotas/{quota_id}"
 
     def states(self, topic_id: bytes) -> str:
         """The beginning of all state keys of a topic."""

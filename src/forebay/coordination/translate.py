@@ -24,9 +24,11 @@ from forebay.core.cluster.image import (
     TopicDeleted,
     TopicPut,
 )
+from forebay.core.cluster.quota_image import QuotaDeleted, QuotaImage, QuotaPut
 from forebay.core.cluster.user_image import UserDeleted, UserPut
 from forebay.core.cluster.user_text import decode_user, encode_user
 from forebay.core.cluster.view_image import ViewDeleted, ViewPut
+from forebay.core.quotas.text import decode_quota, encode_quota
 from forebay.errors import ProtocolError
 
 # Topics before the partitions that belong to them.
@@ -58,6 +60,10 @@ def _put_change(keys: Keys, item: KeyValue) -> Change | None:
             return UserPut(user=decode_user(keys.user_name(part), item.value, item.mod_revision))
         case ("acls", acl_id):
             return AclPut(id=acl_id, acl=decode_acl(item.key, item.value))
+        case ("quotas", quota_id):
+            entity, values = decode_quota(item.key, item.value)
+            quota = QuotaImage(entity=entity, values=values, revision=item.mod_revision)
+            return QuotaPut(id=quota_id, quota=quota)
         case ("state", topic_id, index):
             return PartitionPut(
                 topic_id=image_text.parse_topic_id(topic_id),
@@ -87,6 +93,8 @@ def _delete_change(keys: Keys, key: str) -> Change | None:
             return UserDeleted(name=keys.user_name(part))
         case ("acls", acl_id):
             return AclDeleted(id=acl_id)
+        case ("quotas", quota_id):
+            return QuotaDeleted(id=quota_id)
         case ("configs", kind, part) if kind in _OWNERS:
             return ConfigPut(owner=_OWNERS[kind], name=keys.config_name(part), overrides={})
         case ("brokers", broker_id):
@@ -161,6 +169,11 @@ class Writes:
                 self.puts.append(Put(key=keys.acl(acl_id), value=encode_acl(acl)))
             case AclDeleted(id=acl_id):
                 self.deletes.append(Delete(key=keys.acl(acl_id)))
+            case QuotaPut(id=quota_id, quota=quota):
+                value = encode_quota(quota.entity, quota.values)
+                self._put(keys.quota(quota_id), value, self._quota_revision(quota_id))
+            case QuotaDeleted(id=quota_id):
+                self._delete(keys.quota(quota_id), self._quota_revision(quota_id))
             case BrokerPut() | BrokerDeleted() | ControllerPut():
                 raise AssertionError("a broker registers and is elected by itself, under its lease")
 
@@ -195,6 +208,10 @@ class Writes:
     def _user_revision(self, name: str) -> int:
         user = self._image.users.get(name)
         return 0 if user is None else user.revision
+
+    def _quota_revision(self, quota_id: str) -> int:
+        quota = self._image.quotas.get(quota_id)
+        return 0 if quota is None else quota.revision
 
     def _put_state(self, topic_id: bytes, state: PartitionState) -> None:
         topic = self._image.topic_by_id(topic_id)

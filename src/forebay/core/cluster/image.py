@@ -18,6 +18,7 @@ from enum import Enum
 
 from forebay.core.acls.bindings import AclBinding
 from forebay.core.cluster.acl_image import AclDeleted, AclPut, AclsDraft
+from forebay.core.cluster.quota_image import QuotaDeleted, QuotaImage, QuotaPut, QuotasDraft
 from forebay.core.cluster.registration import BrokerRegistration
 from forebay.core.cluster.topic_folds import Folding, Stop
 from forebay.core.cluster.user_image import UserDeleted, UserImage, UserPut, UsersDraft
@@ -207,6 +208,8 @@ Change = (
     | UserDeleted
     | AclPut
     | AclDeleted
+    | QuotaPut
+    | QuotaDeleted
 )
 
 
@@ -230,6 +233,8 @@ class ClusterImage:
     """Those who may log in, by name."""
     acls: Mapping[str, AclBinding] = field(default_factory=dict)
     """By their ids (`core/acls/text.py`)."""
+    quotas: Mapping[str, QuotaImage] = field(default_factory=dict)
+    """By their ids (`core/quotas/text.py`)."""
     controller: int = NO_CONTROLLER
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
@@ -286,6 +291,7 @@ class _Draft:
         self._names: dict[bytes, str] | None = None
         self._configs: dict[ConfigOwner, dict[str, ConfigImage]] = {}
         self._acls = AclsDraft(image.acls)
+        self._quotas = QuotasDraft(image.quotas)
         self._partitions: dict[str, list[PartitionState]] = {}
 
     def apply(self, change: Change) -> None:
@@ -312,6 +318,8 @@ class _Draft:
                 self._users.apply(change)
             case AclPut() | AclDeleted():
                 self._acls.apply(change)
+            case QuotaPut() | QuotaDeleted():
+                self._quotas.apply(change)
 
     def finish(self, revision: int) -> ClusterImage:
         for name, states in self._partitions.items():
@@ -332,6 +340,7 @@ class _Draft:
             view_names=self._views.names,
             users=self._users.users,
             acls=self._acls.acls,
+            quotas=self._quotas.quotas,
             controller=self._controller,
         )
 

@@ -1,0 +1,124 @@
+"""What limits each client, with the buckets that clients are counted in.
+
+Clients choose their ids, so memory is bounded: a bucket that is full is as good as a new one and is dropped,
+and if too many are in use the oldest gives way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from forebay.core.quotas.entities import QuotaEntity
+from forebay.core.quotas.keys import QuotaKey
+from forebay.core.quotas.precedence import Quota, Quotas
+from forebay.core.quotas.token_bucket import TokenBucket
+
+BUCKETS_MAX = 20_000
+SWEEP_S = 60.0
+_NAME_CHARS_KEPT = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bursts:
+    """How much may be used at once, and how long anybody is made to wait, in seconds."""
+
+    burst_s: float = 10.0
+    mutation_burst_s: float = 11.0
+    """For partitions created and deleted."""
+    debt_s_max: float = 30.0
+    request_debt_s_max: float = 1.0
+    """For the time that requests take."""
+
+
+class ClientLimits(NamedTuple):
+    """Of one client; None: there is no limit."""
+
+    produce: TokenBucket | None
+    fetch: TokenBucket | None
+    request: TokenBucket | None
+    mutation: TokenBucket | None
+
+
+_UNLIMITED = ClientLimits(None, None, None, None)
+
+
+class Limiter:
+    def __init__(self, bursts: Bursts) -> None:
+        self._bursts = bursts
+        self._quotas = Quotas()
+        self._clients: dict[tuple[str, str], ClientLimits | None] = {}
+        self._buckets: dict[tuple[str, str | None, str | None], TokenBucket] = {}
+        self._swept_at = 0.0
+
+    def replace(self, stored: Iterable[tuple[QuotaEntity, Mapping[str, float]]]) -> None:
+        """From now on these are the quotas. What clients have used of a quota that is as before counts on."""
+        self._quotas = Quotas(stored)
+        self._clients.clear()
+        if not self.limits_clients and not self.limits_connections:
+            self._buckets.clear()
+
+    @property
+    def limits_clients(self) -> bool:
+        return self._quotas.limits_clients
+
+    @property
+    def limits_connections(self) -> bool:
+        return self._quotas.limits_connections
+
+    @property
+    def bucket_count(self) -> int:
+        return len(self._buckets)
+
+    def of_client(self, user: str, client_id: str, now: float) -> ClientLimits | None:
+        """What limits a client; None if nothing does. One look-up for a client that was seen before."""
+        key = (user, client_id)
+        try:
+            return self._clients[key]
+        except KeyError:
+            return self._look_up(key, now)
+
+    def of_ip(self, ip: str, now: float) -> TokenBucket | None:
+        self._sweep(now)
+        return self._bucket(self._quotas.find_of_ip(ip), now)
+
+    def _look_up(self, key: tuple[str, str], now: float) -> ClientLimits | None:
+        self._sweep(now)
+        keys = (QuotaKey.PRODUCE, QuotaKey.FETCH, QuotaKey.REQUEST, QuotaKey.MUTATION)
+        found = ClientLimits(*(self._bucket(self._quotas.find(each, *key), now) for each in keys))
+        limits = None if found == _UNLIMITED else found
+        if len(key[0]) + len(key[1]) <= _NAME_CHARS_KEPT:
+            if len(self._clients) >= BUCKETS_MAX:
+                self._clients.clear()
+            self._clients[key] = limits
+        return limits
+
+    def _bucket(self, quota: Quota | None, now: float) -> TokenBucket | None:
+        if quota is None:
+            return None
+        bucket = self._buckets.get(quota.shared_by)
+        if bucket is None or bucket.bound != quota.bound:
+            if len(self._buckets) >= BUCKETS_MAX:
+                self._clients.clear()  # some may hold the bucket that goes
+                del self._buckets[next(iter(self._buckets))]
+            bucket = self._buckets[quota.shared_by] = self._new_bucket(quota, now)
+        return bucket
+
+    def _new_bucket(self, quota: Quota, now: float) -> TokenBucket:
+        key, bursts = quota.shared_by[0], self._bursts
+        return TokenBucket(
+            quota.bound,
+            now,
+            burst_s=bursts.mutation_burst_s if key == QuotaKey.MUTATION else bursts.burst_s,
+            debt_s_max=bursts.request_debt_s_max if key == QuotaKey.REQUEST else bursts.debt_s_max,
+        )
+
+    def _sweep(self, now: float) -> None:
+        """Drop the buckets of clients that have been idle. Looked at when a new client comes."""
+        if now - self._swept_at < SWEEP_S and len(self._buckets) < BUCKETS_MAX:
+            return
+        self._swept_at = now
+        self._clients.clear()
+        for key in [key for key, bucket in self._buckets.items() if bucket.is_full(now)]:
+            del self._buckets[key]
