@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.core.cluster.user_image import ScramCredential
+from forebay.core.cluster.user_image import ScramCredential, UserImage
 from forebay.core.security.sasl.exchange import Accepted, Challenge, Rejected, Step
+from forebay.core.security.sasl.made_up_credentials import MadeUpCredentials
 from forebay.core.security.sasl.scram_exchange import ScramExchange
 from forebay.core.security.users import new_credential
 from forebay.errors import KafkaError, ProtocolError
@@ -31,7 +32,14 @@ def server(mechanism: ScramMechanism = ScramMechanism.SHA_256, secret: bytes = b
     def find(name: str) -> ScramCredential | None:
         return USERS.get((mechanism, name))
 
-    return ScramExchange(mechanism, find, entropy=ENTROPY, secret=secret)
+    made_up = MadeUpCredentials(secret)
+    users = {
+        name: UserImage(name=name, credentials={mechanism: USERS[mechanism, name]})
+        for mechanism, name in USERS
+    }
+    return ScramExchange(
+        mechanism, find, made_up=lambda name: made_up.credential(mechanism, name, users), entropy=ENTROPY
+    )
 
 
 def log_in(exchange: ScramExchange, login: ScramLogin) -> Step:

@@ -32,6 +32,7 @@ from forebay.core.security.sasl.exchange import (
     Verdict,
 )
 from forebay.core.security.sasl.login_session import LoginSession
+from forebay.core.security.sasl.made_up_credentials import MadeUpCredentials
 from forebay.core.security.sasl.plain import PlainExchange
 from forebay.core.security.sasl.scram_exchange import ScramExchange
 from forebay.core.security.sasl.unfinished_logins import UnfinishedLogins
@@ -73,10 +74,9 @@ class Logins:
         time: BrokerTime,
         passwords: PasswordChecks,
         tokens: TokenChecks,
+        made_up: MadeUpCredentials,
         entropy: Callable[[int], bytes],
-        secret: bytes,
     ) -> None:
-        """`secret`: what users that do not exist are made up from; the same on all brokers."""
         self._settings = settings
         self._metadata = metadata
         self._metrics = metrics
@@ -84,7 +84,7 @@ class Logins:
         self._passwords = passwords
         self._tokens = tokens
         self._entropy = entropy
-        self._secret = secret
+        self._made_up = made_up
         self._logins: dict[Connection, Login] = {}
         self._unfinished: UnfinishedLogins[Connection] = UnfinishedLogins()
         self.shook_hands: Signal[Login] = Signal()
@@ -206,13 +206,16 @@ class Logins:
     def _mechanism(self, name: str) -> Callable[[], Exchange]:
         if name in BY_NAME:
             mechanism = BY_NAME[name]
-            find = partial(self._find, mechanism)
-            return partial(ScramExchange, mechanism, find, entropy=self._entropy, secret=self._secret)
+            find, make_up = partial(self._find, mechanism), partial(self._make_up, mechanism)
+            return partial(ScramExchange, mechanism, find, made_up=make_up, entropy=self._entropy)
         return BearerExchange if name == OAUTHBEARER else PlainExchange
 
     def _find(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
         found = self._metadata.image.users.get(user)
         return None if found is None else found.credentials.get(mechanism)
+
+    def _make_up(self, mechanism: ScramMechanism, user: str) -> ScramCredential:
+        return self._made_up.credential(mechanism, user, self._metadata.image.users)
 
 
 def response(session: LoginSession, step: Step) -> SaslAuthenticateResponse:

@@ -13,22 +13,22 @@ from forebay.broker.worker_threads import LazyThreads
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.user_image import ScramCredential
 from forebay.core.security.sasl.exchange import Accepted, CheckPassword, Rejected, Verdict
-from forebay.core.security.sasl.scram_exchange import made_up
+from forebay.core.security.sasl.made_up_credentials import MadeUpCredentials
 from forebay.wire.sasl.scram import ScramMechanism
 
 _PREFERRED = (ScramMechanism.SHA_512, ScramMechanism.SHA_256)
 
 
 class PasswordChecks:
-    def __init__(self, metadata: Metadata, threads: LazyThreads, *, secret: bytes) -> None:
+    def __init__(self, metadata: Metadata, threads: LazyThreads, made_up: MadeUpCredentials) -> None:
         self._metadata = metadata
         self._threads = threads
-        self._secret = secret
+        self._made_up = made_up
 
     async def verdict(self, asked: CheckPassword, is_wanted: Callable[[], bool]) -> Verdict:
         """`is_wanted`: whether the client still waits when its turn has come."""
         mechanism, credential = self._credential(asked.user)
-        against = credential or made_up(mechanism, asked.user, self._secret)
+        against = credential or self._made_up.credential(mechanism, asked.user, self._metadata.image.users)
 
         def matches() -> bool:
             if not is_wanted():

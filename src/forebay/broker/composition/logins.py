@@ -7,18 +7,20 @@ from forebay.broker.authentication.password_checks import PasswordChecks
 from forebay.broker.authentication.token_checks import TokenChecks
 from forebay.broker.composition.foundations import Foundations
 from forebay.broker.worker_threads import LazyThreads
+from forebay.core.security.sasl.made_up_credentials import MadeUpCredentials
 
 
 def logins(base: Foundations) -> Logins:
     def threads(name: str) -> LazyThreads:
         return LazyThreads(base.loop, lambda: base.ports.executor(1, name))
 
+    made_up = MadeUpCredentials(base.login_secret)
     return Logins(
         settings=base.settings,
         metadata=base.metadata,
         metrics=base.metrics,
         time=base.time,
-        passwords=PasswordChecks(base.metadata, threads("forebay-login"), secret=base.login_secret),
+        passwords=PasswordChecks(base.metadata, threads("forebay-login"), made_up),
         tokens=TokenChecks(
             base.settings.current.oauth,
             time=base.time,
@@ -26,6 +28,6 @@ def logins(base: Foundations) -> Logins:
             threads=threads("forebay-tokens"),
             fetching=threads("forebay-jwks"),
         ),
+        made_up=made_up,
         entropy=base.ports.entropy,
-        secret=base.login_secret,
     )

@@ -1,8 +1,8 @@
 """SCRAM on the server: a nonce and the user's salt, then the client's proof is checked and ours returned.
 
-A user that does not exist goes through the same steps, with a salt that is made up from its name. So a client
-cannot learn whether a user exists, neither from the messages nor from their number; asked again, it gets the
-same salt again.
+A user that does not exist goes through the same steps, with a credential that is made up from its name
+(`made_up_credentials.py`). So a client cannot learn whether a user exists, neither from the messages nor from
+their number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from forebay.wire.sasl import scram
 from forebay.wire.sasl.scram import ClientFirst, ScramMechanism
 
 _NONCE_BYTES = 24
-_SALT_BYTES = 24
 
 FindCredential = Callable[[str], ScramCredential | None]
 
@@ -28,14 +27,14 @@ class ScramExchange:
         mechanism: ScramMechanism,
         find: FindCredential,
         *,
+        made_up: Callable[[str], ScramCredential],
         entropy: Callable[[int], bytes],
-        secret: bytes,
     ) -> None:
-        """`secret`: what made-up salts are derived from; the same on all brokers."""
+        """`made_up`: what a user that does not exist is shown."""
         self._hash = mechanism
         self._find = find
         self._entropy = entropy
-        self._secret = secret
+        self._made_up = made_up
         self._first: ClientFirst | None = None
         self._known = False
         self._credential: ScramCredential | None = None
@@ -57,10 +56,10 @@ class ScramExchange:
             return Rejected(reason="the name is empty")
         if first.authzid not in ("", first.user):
             return Rejected(reason="it asks to act as another user", user=first.user)
-        found = self._find(first.user)
+        found, made_up = self._find(first.user), self._made_up(first.user)  # both, for the same time
         self._known = found is not None
         self._first = first
-        self._credential = credential = found or made_up(self._hash, first.user, self._secret)
+        self._credential = credential = found or made_up
         self._nonce = first.nonce + scram.encoded(self._entropy(_NONCE_BYTES))
         salt = scram.encoded(credential.salt)
         self._challenge = f"r={self._nonce},s={salt},i={credential.iterations}"
@@ -87,14 +86,3 @@ class ScramExchange:
             return Rejected(reason=reason, user=first.user)
         signature = scram.encoded(mechanism.mac(credential.server_key, signed))
         return Accepted(user=first.user, data=f"v={signature}".encode())
-
-
-def made_up(mechanism: ScramMechanism, user: str, secret: bytes) -> ScramCredential:
-    """What a user that does not exist is shown. It looks like a credential of `forebay user add`."""
-    salt = mechanism.mac(secret, b"salt of " + user.encode())[:_SALT_BYTES]
-    return ScramCredential(
-        salt=salt,
-        stored_key=mechanism.mac(secret, b"key of " + user.encode()),
-        server_key=b"",
-        iterations=scram.ITERATIONS_DEFAULT,
-    )
