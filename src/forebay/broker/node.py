@@ -349,6 +349,7 @@ class Node:
             self.membership.rejoined.listen(follow)
         self.server.closed.listen(self.shares.connection_closed)
         self.server.opened.listen(self.login_gate.opened)
+        self.server.secured.listen(self.logins.end_handshake)
         self.server.closed.listen(self.logins.forget)
         self.login_gate.passed.listen(self.server.authenticated)
         if self._base.authorization is not None:

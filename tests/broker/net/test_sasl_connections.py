@@ -27,7 +27,7 @@ from forebay.wire.sasl.client import PlainLogin, ScramLogin
 from forebay.wire.sasl.scram import ScramMechanism
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.brokers.sasl_broker import PASSWORDS, authenticate, log_in, sasl_broker
-from support.clients.wire_client import WireClient, batch, create_topic, produce
+from support.clients.wire_client import FETCH, WireClient, batch, create_topic, fetch, produce
 from support.waiting import Patience
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
@@ -254,6 +254,26 @@ def test_a_session_that_is_over_ends_at_the_next_request(tmp_path: Path) -> None
             let_pass(broker, 0.2)
             client.post(METADATA, 12)
             assert client.is_closed()
+        assert metrics(broker).sessions_expired == 1
+
+
+def test_a_long_poll_of_a_session_that_ends_meanwhile_is_answered(tmp_path: Path) -> None:
+    """As in Kafka, where a session's end is looked at when a request comes, and not when it is answered."""
+    with (
+        sasl_broker(tmp_path / "data", {"connections.max.reauth.ms": "1500"}) as broker,
+        WireClient(broker.bootstrap) as admin,
+        WireClient(broker.bootstrap) as client,
+    ):
+        log_in(admin)
+        admin.call(create_topic("t", 1), 7)
+        log_in(client)
+        client.post(fetch("t", max_wait_ms=60_000), FETCH)
+        let_pass(broker, 1.8)
+        log_in(admin)
+        assert admin.call(produce("t", batch(b"late")), 9).responses[0].partition_responses[0].error_code == 0
+        assert client.read().responses[0].partitions[0].high_watermark == 1
+        client.post(METADATA, 12)
+        assert client.is_closed()
         assert metrics(broker).sessions_expired == 1
 
 

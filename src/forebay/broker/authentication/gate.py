@@ -37,6 +37,8 @@ class LoginGate:
     def opened(self, connection: Connection) -> None:
         if connection.listener.protocol.is_sasl:
             self._close_gate(self._logins.begin(connection))
+        elif connection.listener.protocol.is_tls:
+            self._logins.begin_handshake(connection)
 
     # -- before the login ------------------------------------------------------------------------------
 

@@ -97,11 +97,22 @@ class Logins:
         mechanisms = {name: self._mechanism(name) for name in config.mechanisms}
         session = LoginSession(mechanisms, reauthenticate_ms=config.reauthenticate_ms)
         login = self._logins[connection] = Login(connection, session, config)
+        self._add_unfinished(connection, config)
+        return login
+
+    def begin_handshake(self, connection: Connection) -> None:
+        """Where TLS is all that a client has to do, its handshake is what is unfinished."""
+        self._add_unfinished(connection, self._settings.current.sasl_of(connection.listener.name))
+
+    def end_handshake(self, connection: Connection) -> None:
+        if connection not in self._logins:
+            self._unfinished.discard(connection.peer[0], connection)
+
+    def _add_unfinished(self, connection: Connection, config: SaslConfig) -> None:
         while len(self._unfinished) >= config.unauthenticated_max:
             self._metrics.logins_evicted += 1
             self._unfinished.next_to_go().close()  # which is then forgotten
         self._unfinished.add(connection.peer[0], connection)
-        return login
 
     def of(self, connection: Connection) -> Login | None:
         """None on listeners without logins."""
@@ -111,11 +122,11 @@ class Logins:
         login = self._logins.pop(connection, None)
         if login is not None:
             login.restart_timer(None)
-            self._unfinished.discard(connection.peer[0], connection)
+        self._unfinished.discard(connection.peer[0], connection)
 
     @property
     def unfinished(self) -> int:
-        """Connections that have not logged in."""
+        """Connections that have not logged in, or are within their TLS handshake."""
         return len(self._unfinished)
 
     def close(self) -> None:

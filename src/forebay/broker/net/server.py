@@ -71,6 +71,8 @@ class Server:
         )
         self.opened: Signal[Connection] = Signal()
         """A connection was accepted."""
+        self.secured: Signal[Connection] = Signal()
+        """Its TLS handshake is done."""
         self.closed: Signal[Connection] = Signal()
         """A connection has ended."""
 
@@ -127,6 +129,7 @@ class Server:
     def _secured(self, connection: Connection, endpoint: TlsEndpoint, secured: TlsStream) -> None:
         """Where no login says who a client is, its certificate does."""
         self._metrics.tls_handshakes += 1
+        self.secured.send(connection)
         if connection.listener.protocol.is_sasl:
             return
         user = endpoint.user(secured)

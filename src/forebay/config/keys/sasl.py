@@ -57,8 +57,8 @@ class SaslConfig:
     unauthenticated_max: int = int_key(
         "forebay.max.unauthenticated.connections",
         1_000,
-        "Connections that may be open without a login. Beyond that, the oldest one from the address that has "
-        "the most of them is closed for each new one.",
+        "Connections that may be open without a login, or within their TLS handshake. Beyond that, the "
+        "oldest one from the address that has the most of them is closed for each new one.",
         1,
     )
     broker_mechanism: str = text_key(
