@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import pytest
@@ -13,8 +14,10 @@ from forebay.core.acls.bindings import (
     PatternType,
     Permission,
 )
+from forebay.core.cluster.view_image import ViewImage, ViewPut
 from forebay.errors import ErrorCode
 from forebay.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from forebay.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from forebay.wire.messages.fetch import ReplicaState
 from forebay.wire.messages.find_coordinator import FindCoordinatorRequest
 from forebay.wire.messages.incremental_alter_configs import (
@@ -34,6 +37,7 @@ from forebay.wire.messages.share_group_heartbeat import ShareGroupHeartbeatReque
 from support.access.principals import ACCESS, KnownClient, add_acls, delete_acl, stored_acls
 from support.access.rules import DENIED, MEMBER, C, G, T, allow, deny, make, topic_id
 from support.brokers.local_broker import LocalBroker, local_broker
+from support.clients.kafka_clients import DEADLINE_SECONDS
 from support.clients.wire_client import FETCH, PRODUCE, batch, fetch, produce, values_of
 from support.waiting import Patience
 
@@ -227,26 +231,53 @@ def test_who_makes_a_view_must_be_allowed_to_read_its_source(admin: KnownClient,
     assert (made.configs, made.topic_config_error_code) == ([], DENIED), "its settings are not for everybody"
 
 
+def name_dead_letter_topics(group: str, *topics: str) -> IncrementalAlterConfigsRequest:
+    configs = [
+        AlterableConfig(name="errors.deadletterqueue.topic.name", config_operation=0, value=topic)
+        for topic in topics
+    ]
+    group_configs = AlterConfigsResource(resource_type=32, resource_name=group, configs=configs)
+    return IncrementalAlterConfigsRequest(resources=[group_configs])
+
+
 def test_who_names_a_dead_letter_topic_must_be_allowed_to_write_to_it(
     admin: KnownClient, ada: KnownClient
 ) -> None:
+    make(admin, "dlq.d")
     add_acls(admin, [allow(Operation.ALTER_CONFIGS, "d-group", G)])
-    request = IncrementalAlterConfigsRequest(
-        resources=[
-            AlterConfigsResource(
-                resource_type=32,
-                resource_name="d-group",
-                configs=[
-                    AlterableConfig(
-                        name="errors.deadletterqueue.topic.name", config_operation=0, value="dlq.d"
-                    )
-                ],
-            )
-        ]
-    )
+    request = name_dead_letter_topics("d-group", "dlq.d")
     assert ada.call(request, 1).responses[0].error_code == DENIED
     add_acls(admin, [allow(Operation.WRITE, "dlq.d")])
     assert ada.call(request, 1).responses[0].error_code == ErrorCode.NONE
+    twice = name_dead_letter_topics("d-group", "dlq.d", "dlq.other")
+    assert ada.call(twice, 1).responses[0].error_code == DENIED
+
+
+def test_who_names_a_dead_letter_topic_that_brokers_create_must_be_allowed_to_create_it(
+    admin: KnownClient, ada: KnownClient
+) -> None:
+    add_acls(admin, [allow(Operation.ALTER_CONFIGS, "n-group", G), allow(Operation.WRITE, "dlq.new")])
+    request = name_dead_letter_topics("n-group", "dlq.new")
+    assert ada.call(request, 1).responses[0].error_code == DENIED
+    add_acls(admin, [allow(Operation.CREATE, "dlq.new")])
+    assert ada.call(request, 1).responses[0].error_code == ErrorCode.NONE
+
+
+def test_a_view_whose_source_is_gone_is_not_shown_among_all_topics(
+    guarded: LocalBroker, admin: KnownClient, ada: KnownClient
+) -> None:
+    """Its name would be shown to those who may describe everything else."""
+    orphan = ViewImage(name="orphan", view_id=b"o" * 16, source_id=b"g" * 16)
+    loop = guarded.on_loop(lambda node: node.loop)
+    change = guarded.on_loop(lambda node: node.metadata.change(lambda _: [ViewPut(view=orphan)]))
+    image = asyncio.run_coroutine_threadsafe(change, loop).result(DEADLINE_SECONDS)
+    assert "orphan" in image.views
+    make(admin, "seen")
+    add_acls(admin, [allow(Operation.DESCRIBE, "*"), deny(Operation.DESCRIBE, "orphan")])
+    every = DescribeTopicPartitionsRequest(topics=[], response_partition_limit=2000)
+    names = {topic.name for topic in ada.call(every, 0).topics}
+    delete_acl(admin, allow(Operation.DESCRIBE, "*"))
+    assert "seen" in names and "orphan" not in names
 
 
 # -- the store ---------------------------------------------------------------------------------------------

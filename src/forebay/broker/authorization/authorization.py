@@ -72,14 +72,15 @@ class Authorization:
 
     def access(self, context: RequestContext) -> Access:
         """What the sender of a request may do."""
-        connection = context.connection
+        connection, config = context.connection, self._settings.current
         return Access(
             self._authorizer,
             connection.principal,
             connection.peer[0],
             self._image,
             is_broker=is_broker(context.client_id),
-            creates_topics=self._settings.current.topics.auto_create,
+            creates_topics=config.topics.auto_create,
+            creates_dead_letter_topics=config.groups.share.dead_letter_topics_are_created,
         )
 
     def passes(self, shortcut: Shortcut, context: RequestContext, request: Any) -> bool:

@@ -12,7 +12,7 @@ from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState, 
 from forebay.core.cluster.more_partitions import growth_of
 from forebay.core.cluster.topic_folds import Gone
 from forebay.core.cluster.topics import INTERNAL_TOPICS
-from forebay.core.views.catalog import readable_topic
+from forebay.core.views.catalog import readable_topic, readable_topics
 from forebay.errors import ErrorCode
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages import describe_topic_partitions as wire
@@ -28,7 +28,8 @@ def handle(
         return wire.DescribeTopicPartitionsResponse(
             topics=[_failed(topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics]
         )
-    names = sorted({topic.name for topic in request.topics} or {*image.topics, *image.views})
+    asked = request.topics or readable_topics(image)  # by none, all are meant
+    names = sorted({topic.name for topic in asked})
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
     left = max(1, min(request.response_partition_limit, PAGE_PARTITIONS_MAX))

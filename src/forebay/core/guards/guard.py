@@ -57,7 +57,16 @@ class Resource(NamedTuple):
 class Access:
     """What the sender of one request may do."""
 
-    __slots__ = ("_authorizer", "_host", "_is_broker", "_principal", "creates_topics", "image", "refused")
+    __slots__ = (
+        "_authorizer",
+        "_host",
+        "_is_broker",
+        "_principal",
+        "creates_dead_letter_topics",
+        "creates_topics",
+        "image",
+        "refused",
+    )
 
     def __init__(
         self,
@@ -68,15 +77,18 @@ class Access:
         *,
         is_broker: bool = False,
         creates_topics: bool = False,
+        creates_dead_letter_topics: bool = False,
     ) -> None:
         """`is_broker`: it says that it is a broker, which it has to prove by ClusterAction. `creates_topics`:
-        whether topics are created when they are first asked for."""
+        whether topics are created when they are first asked for; `creates_dead_letter_topics`: when a share
+        group that names them has dead letters."""
         self._authorizer = authorizer
         self._principal = principal
         self._host = host
         self._is_broker = is_broker
         self.image = image
         self.creates_topics = creates_topics
+        self.creates_dead_letter_topics = creates_dead_letter_topics
         self.refused: list[Resource] = []
         """What was refused, for the audit log."""
 
@@ -119,6 +131,14 @@ class Access:
         """The name of a topic or view; None if there is none of this id, which the handler says then."""
         image = self.image
         return image.topic_names.get(topic_id) or image.view_names.get(topic_id)
+
+    def refuses_creation(self, name: str) -> bool:
+        """Whether a topic of this name would be a new one, and may not be created."""
+        if name in self.image.topics or name in self.image.views:
+            return False
+        return not self.may(Operation.CREATE, CLUSTER, CLUSTER_NAME) and self.refuses(
+            Operation.CREATE, TOPIC, name
+        )
 
     def named(self, topic: Any) -> str | None:
         """The name of a topic that a request names by its name, or by its id.

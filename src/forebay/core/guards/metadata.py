@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay.core.acls.bindings import CLUSTER_NAME, Operation
-from forebay.core.guards.guard import CLUSTER, TOPIC, Access, Narrowed, Refused, Verdict, changed, split
+from forebay.core.acls.bindings import Operation
+from forebay.core.guards.guard import TOPIC, Access, Narrowed, Refused, Verdict, changed, split
 from forebay.core.views.catalog import readable_topics
 from forebay.errors import ErrorCode
 from forebay.wire.fields import ZERO_UUID
@@ -44,11 +44,7 @@ def _refuses_creation(access: Access, request: wire.MetadataRequest, topic: Any)
     """Whether a topic would be created by this request, and may not."""
     if not (access.creates_topics and request.allow_auto_topic_creation and topic.name):
         return False
-    if topic.name in access.image.topics or topic.name in access.image.views:
-        return False
-    return not access.may(Operation.CREATE, CLUSTER, CLUSTER_NAME) and access.refuses(
-        Operation.CREATE, TOPIC, topic.name
-    )
+    return access.refuses_creation(topic.name)
 
 
 def _asks_for_operations(request: wire.MetadataRequest) -> bool:

@@ -53,13 +53,14 @@ _ACTION = "ClusterAction Cluster"
 _MEMBER = "Read Group"
 _ALTER_CONFIGS = (
     "AlterConfigs of the Topic or Group, or Cluster for a broker;"
-    " to name a dead-letter topic also Write of it"
+    " to name a dead-letter topic also Write of it, and Create if a broker would create it"
 )
 
 RULES: dict[int, Rule] = {
     0: Rule(
         "Write Topic; Write TransactionalId",
-        "29 per partition; 53 for all",
+        "29 per partition; 53 for all; 53 also, without an authorizer too, for a transactional batch in a"
+        " request without transactional id",
         records.produce,
         shortcut=records.may_produce,
     ),

@@ -153,11 +153,18 @@ def _code(access: Access, operation: Operation, resource: Any) -> ErrorCode | No
     if access.refuses(operation, kind, name):
         return DENIED[kind]
     if kind is GROUP and operation is Operation.ALTER_CONFIGS:
-        # Brokers write the dead letters of a group. Who names their topic must be allowed to write to it.
-        named = next((config.value for config in resource.configs if config.name == DEAD_LETTER_TOPIC), None)
-        if named and access.refuses(Operation.WRITE, TOPIC, named):
+        named = (config.value for config in resource.configs if config.name == DEAD_LETTER_TOPIC)
+        if any(_refuses_dead_letters(access, topic) for topic in named if topic):
             return DENIED[TOPIC]
     return None
+
+
+def _refuses_dead_letters(access: Access, topic: str) -> bool:
+    """Brokers write the dead letters of a group, and may create their topic. Who names that topic must be
+    allowed to do the same."""
+    if access.refuses(Operation.WRITE, TOPIC, topic):
+        return True
+    return access.creates_dead_letter_topics and access.refuses_creation(topic)
 
 
 def _settings(operation: Operation, results: str, response: Any, result: Any) -> Guard:
