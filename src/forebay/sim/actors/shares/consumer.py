@@ -158,12 +158,18 @@ class ShareConsumer(Actor):
         asked_at = self.world.now
         terms = {at: self._term(address, at) for at in at_stake}
         self._speak(session, said)
+        # An answer may be on its way for long, and others ask meanwhile what has become of its records.
+        late = self.client.loop.call_later(_DELIVERY_S_MAX, self._miss, at_stake)
         try:
             response = await self.client.ask(address, request, fetch_message.ShareFetchResponse)
-        except Failed:
+        except BaseException as error:
             self._miss(at_stake)
+            if not isinstance(error, Failed):
+                raise
             self.failed(session)
             return
+        finally:
+            late.cancel()
         if response.error_code:
             self._session_refused(session, said, ErrorCode(response.error_code), asked_at)
             return
@@ -175,8 +181,6 @@ class ShareConsumer(Actor):
                 now_term = self._term(address, at)
                 self._take(session, at, data, asked_at, now_term if terms.get(at) == now_term else None)
                 self._answered(session, at, said, ErrorCode(data.acknowledge_error_code), asked_at)
-        if self.world.now - asked_at > _DELIVERY_S_MAX:
-            self._miss(at_stake)
 
     def _miss(self, partitions: Iterable[TopicPartition]) -> None:
         """Something may have been acquired that did not arrive."""
