@@ -28,6 +28,7 @@ from forebay.broker.fetch.topic_delays import TopicDelays
 from forebay.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_client_quotas,
     alter_configs,
     alter_delays,
     alter_partition_reassignments,
@@ -44,6 +45,7 @@ from forebay.broker.handlers import (
     delete_records,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_delays,
@@ -98,6 +100,7 @@ from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.same_header_requests import remember
 from forebay.broker.produce.write_cycle import WriteCycle
+from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.broker.shares.service import ShareService
 from forebay.broker.upkeep.number_handover import NumberHandover
 from forebay.broker.views.creation import ViewCreation
@@ -136,6 +139,7 @@ def api_table(
     failovers: FailoverTimes,
     pending: PendingFailovers,
     logins: Logins,
+    quotas: ClientQuotas,
     write_cycle: WriteCycle,
     disk: Disk,
     background: Background,
@@ -144,7 +148,7 @@ def api_table(
 ) -> dict[int, Endpoint]:
     """Each API with its key, the versions that are served, and its handler with the parts that it needs."""
     table: dict[int, Endpoint] = {}
-    describe = partial(metadata_api.handle, metadata, settings, topic_changes, addresses, pending)
+    describe = partial(metadata_api.handle, metadata, settings, topic_changes, addresses, pending, quotas)
     find = partial(find_coordinator.handle, groups, transactions, share_states, addresses, pending)
     endpoints = (
         Endpoint(0, 0, 13, partial(produce_api.handle, produce), partial(remember, produce)),
@@ -162,8 +166,8 @@ def api_table(
         Endpoint(16, 0, 5, partial(list_groups.handle, groups)),
         Endpoint(17, 0, 1, partial(sasl_handshake.handle, logins)),
         Endpoint(API_VERSIONS_KEY, 0, 4, partial(api_versions.handle, table)),
-        Endpoint(19, 2, 7, partial(create_topics.handle, topic_changes, view_creation, settings)),
-        Endpoint(20, 1, 6, partial(delete_topics.handle, metadata, settings)),
+        Endpoint(19, 2, 7, partial(create_topics.handle, topic_changes, view_creation, settings, quotas)),
+        Endpoint(20, 1, 6, partial(delete_topics.handle, metadata, settings, quotas)),
         Endpoint(21, 0, 2, partial(delete_records.handle, partitions, metadata, write_cycle, loop)),
         Endpoint(22, 0, 5, partial(init_producer_id.handle, transactions, producer_ids, time)),
         Endpoint(23, 2, 4, partial(offset_for_leader_epoch.handle, partitions)),
@@ -180,13 +184,15 @@ def api_table(
         Endpoint(34, 1, 2, partial(alter_replica_log_dirs.handle, partitions, settings)),
         Endpoint(35, 1, 4, partial(describe_log_dirs.handle, partitions, metadata, settings, disk)),
         Endpoint(36, 0, 2, partial(sasl_authenticate.handle, logins)),
-        Endpoint(37, 0, 3, partial(create_partitions.handle, topic_changes, settings, time)),
+        Endpoint(37, 0, 3, partial(create_partitions.handle, topic_changes, settings, time, quotas)),
         Endpoint(42, 0, 2, partial(delete_groups.handle, groups)),
         Endpoint(43, 0, 2, partial(elect_leaders.handle, metadata, settings)),
         Endpoint(44, 0, 1, partial(incremental_alter_configs.handle, node_id, topic_changes, settings)),
         Endpoint(45, 0, 1, partial(alter_partition_reassignments.handle, metadata, settings)),
         Endpoint(46, 0, 0, partial(list_partition_reassignments.handle, metadata)),
         Endpoint(47, 0, 0, partial(group_request.handle, groups, GroupShard.offset_delete)),
+        Endpoint(48, 0, 1, partial(describe_client_quotas.handle, metadata)),
+        Endpoint(49, 0, 1, partial(alter_client_quotas.handle, metadata)),
         Endpoint(50, 0, 0, partial(describe_user_scram_credentials.handle, metadata)),
         Endpoint(51, 0, 0, partial(alter_user_scram_credentials.handle, metadata)),
         Endpoint(55, 0, 2, partial(describe_quorum.handle, settings)),

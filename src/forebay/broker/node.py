@@ -39,6 +39,7 @@ from forebay.broker.produce.produce_host import ProduceHost
 from forebay.broker.produce.record_checks import Examiner
 from forebay.broker.prometheus.exporter import Exporter
 from forebay.broker.prometheus.gauges import Gauges
+from forebay.broker.quotas.metering import RequestMeter
 from forebay.broker.upkeep.compaction import Compactor
 from forebay.broker.upkeep.folded_partitions import FoldedPartitions
 from forebay.broker.upkeep.growing_topics import GrowingTopics
@@ -187,8 +188,8 @@ class Node:
         config = self.config
         storage = config.storage
         shares = share_descriptors(storage.open_files_max, storage.delay_indexes_open_max)
-        dispatcher = Dispatcher(self._guarded_apis(), self.background)
-        self.login_gate = LoginGate(self.logins, dispatcher.handle, self.loop)
+        self._dispatcher = Dispatcher(self._guarded_apis(), self.background)
+        self.login_gate = LoginGate(self.logins, self._dispatcher.handle, self.loop)
         self.server = Server(
             config.socket,
             self.metrics,
@@ -201,7 +202,14 @@ class Node:
             inter_broker=config.node.listeners.inter_broker,
             is_broker=partial(opened_by_broker, self._base.authorization),
             other_brokers=lambda: len(self.image.brokers.keys() - {self.node_id}),
+            connection_wait_s=self._base.quotas.connection_wait_s,
         )
+        self._count_requests()
+
+    def _count_requests(self) -> None:
+        """Have requests counted for quotas, if there are any."""
+        quotas = self._base.quotas
+        self._dispatcher.meter = RequestMeter(quotas) if quotas.active else None
 
     def _guarded_apis(self) -> dict[int, Endpoint]:
         return guard_endpoints(self._api_table(), self._base.authorization)
@@ -235,6 +243,7 @@ class Node:
             failovers=self.failover.times,
             pending=self.failover.pending,
             logins=self.logins,
+            quotas=base.quotas,
             write_cycle=self.write_cycle,
             disk=self.disk,
             background=self.background,
@@ -272,6 +281,7 @@ class Node:
             lease=self.lease,
             filters=self.filters,
             authorization=self._base.authorization,
+            quotas=self._base.quotas,
             flush=self.local.flush,
             background=self.background,
             metrics=self.metrics,
@@ -352,17 +362,21 @@ class Node:
         self.server.secured.listen(self.logins.end_handshake)
         self.server.closed.listen(self.logins.forget)
         self.login_gate.passed.listen(self.server.authenticated)
+        self._base.quotas.changed.listen(self._count_requests)
+        self._base.quotas.changed.listen(self.server.forget_fast_paths)
+        self._base.quotas.changed.listen(self.server.unmute_all)
         if self._base.authorization is not None:
             self._base.authorization.changed.listen(self.server.forget_fast_paths)
             self._base.authorization.changed.listen(self.partitions.release_long_polls)
 
     def follow_metadata(self) -> None:
-        """The order in which parts are given a new image. Settings and access rules come first, then whether
-        this broker may lead at all. Then the partitions take their roles, before the coordinators look at
-        what is led here; the controller decides last."""
+        """The order in which parts are given a new image. Settings, access rules and quotas come first, then
+        whether this broker may lead at all. Then the partitions take their roles, before the coordinators
+        look at what is led here; the controller decides last."""
         self.metadata.listen(self._follow_settings)
         if self._base.authorization is not None:
             self.metadata.listen(self._base.authorization.follow)
+        self.metadata.listen(self._base.quotas.follow)
         self.metadata.listen(self.membership.follow)
         self.metadata.listen(self.peers.follow)
         self.metadata.listen(self.assignment.follow)

@@ -22,6 +22,7 @@ from forebay.config.keys.cluster import ClusterConfig
 from forebay.config.keys.controller import DRAINED, ControllerConfig
 from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.oauth import OAuthConfig
+from forebay.config.keys.quota import QuotaConfig
 from forebay.config.keys.replication import ReplicationConfig
 from forebay.config.keys.sasl import SaslConfig
 from forebay.config.keys.share import ShareGroupsConfig
@@ -54,6 +55,7 @@ __all__ = [
     "DRAINED",
     "DEAD_LETTER_TOPIC",
     "AuthorizationConfig",
+    "QuotaConfig",
     "GroupsConfig",
     "ShareGroupsConfig",
     "ShareCoordinatorConfig",

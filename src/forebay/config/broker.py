@@ -27,6 +27,7 @@ from forebay.config.keys.controller import ControllerConfig
 from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.oauth import MECHANISM as OAUTHBEARER
 from forebay.config.keys.oauth import OAuthConfig, check_oauth
+from forebay.config.keys.quota import QuotaConfig
 from forebay.config.keys.replication import ReplicationConfig, replication_config
 from forebay.config.keys.sasl import SaslConfig
 from forebay.config.keys.share_coordinator import ShareCoordinatorConfig
@@ -88,6 +89,7 @@ class BrokerConfig:
     share_coordinator: ShareCoordinatorConfig
     replication: ReplicationConfig
     authorization: AuthorizationConfig
+    quotas: QuotaConfig
 
     def get(self, name: str) -> Value:
         return self.values[broker_definition(name).name]
@@ -175,6 +177,7 @@ def build(layers: Mapping[Source, Overrides]) -> BrokerConfig:
         share_coordinator=read_group(ShareCoordinatorConfig, values),
         replication=replication_config(values),
         authorization=read_group(AuthorizationConfig, values),
+        quotas=read_group(QuotaConfig, values),
     )
     _check_logins(config)
     return config

@@ -223,6 +223,7 @@ def state(node: Node) -> Any:
         image.views,
         image.users,
         image.acls,
+        image.quotas,
         logs,
     )
 

@@ -15,7 +15,7 @@ from forebay.testing import BrokerFailed
 from support.brokers.local_broker import LocalBroker, local_broker
 from support.clients.wire_client import WireClient, append, batch, create
 
-_LABELLED = r"(?P=name)\{reason=\"[a-z_]+\"\} [0-9]+\n"
+_LABELLED = r"(?P=name)\{(?:reason|quota)=\"[a-z_]+\"\} [0-9]+\n"
 _SAMPLE = re.compile(
     r"# TYPE (?P<name>[a-z_]+) (?P<kind>counter|gauge)\n"
     rf"(?:(?P=name) (?P<value>[0-9]+)\n|(?:{_LABELLED})+)"

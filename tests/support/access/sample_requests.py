@@ -7,6 +7,7 @@ from typing import Any
 from forebay.wire.fields import Field, Request, Struct
 from forebay.wire.messages import (
     OWN_KEYS_FROM,
+    alter_client_quotas,
     alter_delays,
     api,
     consumer_group_heartbeat,
@@ -165,6 +166,14 @@ SPECIAL: dict[int, Any] = {
         v3_and_below_topics=[AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])],
     ),
     26: lambda _: EndTxnRequest(transactional_id=TRANSACTION, committed=True),
+    49: lambda _: alter_client_quotas.AlterClientQuotasRequest(
+        entries=[
+            alter_client_quotas.EntryData(
+                entity=[alter_client_quotas.EntityData(entity_type="user", entity_name="matrix")],
+                ops=[alter_client_quotas.OpData(key="producer_byte_rate", value=1e12)],
+            )
+        ]
+    ),
     68: lambda _: consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
         group_id=GROUP,
         member_id=MEMBER,

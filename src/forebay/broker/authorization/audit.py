@@ -33,6 +33,7 @@ _NAMES = (
     "broker_id",
     "feature",
     "path",
+    "entity_type",
     "entity_name",
 )
 """The fields of requests that say what they are about, where there are several: the first of them."""

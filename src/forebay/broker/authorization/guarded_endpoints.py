@@ -97,7 +97,7 @@ class _Audited:
             log_administration(context, request, response)
             return response
 
-        outcome = self._handle(context._replace(complete=observe), request)
+        outcome = self._handle(context._replace(complete=_then(observe, context.complete)), request)
         if isinstance(outcome, Reply):
             return outcome
         return _completed(outcome, observe) if asyncio.iscoroutine(outcome) else observe(outcome)

@@ -9,18 +9,21 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from forebay.broker.live_config import LiveConfig
 from forebay.config import TopicConfig
 from forebay.coordination.metadata import Metadata, Plan
-from forebay.core.cluster.image import ClusterImage
+from forebay.core.cluster.image import Change, ClusterImage
 from forebay.core.cluster.topics import DEFAULT, NewTopic, create_topic
 from forebay.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Hashable)
+
+Metered: TypeAlias = Callable[[Plan], Plan]
+"""Makes a plan count for the quota of the client that wants it, or be refused."""
 
 
 class TopicChanges:
@@ -39,12 +42,14 @@ class TopicChanges:
         self.all_open = all_open
         self.new_topic_id = new_id
 
-    async def carry_out(self, plan: Plan, *, validate_only: bool) -> ClusterImage:
+    async def carry_out(
+        self, plan: Plan, *, validate_only: bool, metered: Metered | None = None
+    ) -> ClusterImage:
         """The image with the plan carried out; with validate_only only the returned image shows it."""
         if validate_only:
             image = self._metadata.image
             return image.apply(plan(image))
-        image = await self._metadata.change(plan)
+        image = await self._metadata.change(plan if metered is None else metered(plan))
         await self.all_open()
         return image
 
@@ -54,6 +59,7 @@ class TopicChanges:
         *,
         num_partitions: int = DEFAULT,
         configs: Mapping[str, str | None] | None = None,
+        metered: Metered | None = None,
     ) -> None:
         """Create a topic that a client or a coordinator needs, with the broker's defaults for the rest.
 
@@ -62,7 +68,11 @@ class TopicChanges:
         new = NewTopic(
             name=name, topic_id=self.new_topic_id(), num_partitions=num_partitions, configs=configs or {}
         )
-        image = await self._metadata.change(lambda image: create_topic(image, self._settings.current, new))
+
+        def plan(image: ClusterImage) -> Sequence[Change]:
+            return create_topic(image, self._settings.current, new)
+
+        image = await self._metadata.change(plan if metered is None else metered(plan))
         self.note_created(image, name)
         await self.all_open()
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
-from forebay.broker.authorization.authorization import Authorization
+from forebay.broker.authorization.authorization import Authorization, sent_by_broker
 from forebay.broker.background import Background
 from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.held_lease import HeldLease
 from forebay.broker.cluster.peer_dialing import PeerDialing
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.ports import Ports
+from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.broker.telemetry.stalls import StallWatch
 from forebay.broker.tls.endpoints import TlsEndpoints
@@ -52,6 +54,13 @@ class Foundations:
             Authorization(self.settings, metadata.image, self.metrics)
             if config.authorization.is_enabled
             else None
+        )
+        self.quotas = ClientQuotas(
+            self.settings,
+            metadata.image,
+            self.metrics,
+            now=self.loop.time,
+            sent_by_broker=partial(sent_by_broker, self.authorization),
         )
         self.background = Background(self.metrics)
         self.stalls = StallWatch(self.metrics, lease_ttl_ms=config.cluster.lease_ttl_ms)

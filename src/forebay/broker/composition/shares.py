@@ -92,6 +92,7 @@ class Shares:
             shares=table,
             cold_reads=cold_reads,
             authorization=base.authorization,
+            quotas=base.quotas,
             lease=base.lease,
             metrics=base.metrics,
             time=base.time,

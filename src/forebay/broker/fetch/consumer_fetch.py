@@ -19,6 +19,7 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.leader_epoch_checks import check_leader_epoch
 from forebay.broker.partition.long_polls import FetchWait
 from forebay.broker.partition.partition import Partition
+from forebay.broker.quotas.fetch_quota import FetchQuota, fetch_quota
 from forebay.core.cluster.topics import NamesView
 from forebay.core.partition.fetch_session import FetchContext, FetchTarget
 from forebay.core.partition.read_replica import closest_replica
@@ -39,7 +40,7 @@ class ViewNamed(Exception):
 class ConsumerFetch(Fetch):
     """One request of a consumer: read, and read again when its wait is over."""
 
-    __slots__ = ("_any_replica", "_committed", "_early", "_may_read", "_seen")
+    __slots__ = ("_any_replica", "_committed", "_early", "_may_read", "_quota", "_seen")
 
     def __init__(
         self,
@@ -55,10 +56,11 @@ class ConsumerFetch(Fetch):
         self._seen: dict[Partition, int] = {}
         self._early = False
         self._may_read: Callable[[str], bool] | None = None
+        self._quota: FetchQuota | None = None
 
     def start(self, context: RequestContext) -> FetchResponse | Reply:
         """Raises ViewNamed; then nothing has happened."""
-        self._look_up_access(context)
+        self._look_up_client(context)
         urgent = self._read()
         request = self._request
         enough = self._size >= request.min_bytes or request.max_wait_ms <= 0 or self._is_full()
@@ -87,9 +89,15 @@ class ConsumerFetch(Fetch):
         reply.on_abandoned = wait.finish
         return reply
 
-    def _look_up_access(self, context: RequestContext) -> None:
-        if self._service.authorization is not None:
-            self._may_read = self._service.authorization.reader(context)
+    def _look_up_client(self, context: RequestContext) -> None:
+        """What the client may read, and how much of it."""
+        service = self._service
+        if service.authorization is not None:
+            self._may_read = service.authorization.reader(context)
+        if service.quotas.active and (quota := fetch_quota(service.quotas, context)) is not None:
+            self._quota, request = quota, self._request
+            request.max_bytes = min(request.max_bytes, quota.bytes_max)
+            request.min_bytes = min(request.min_bytes, quota.bytes_max)
 
     def refuse(self) -> FetchResponse:
         """Others may lead by now. Clients look for them only when each partition says so."""
@@ -101,6 +109,23 @@ class ConsumerFetch(Fetch):
         self._size = 0
         self._found = [(target, self._failed(target, error), 0) for target in self._session.targets]
         return self._response()
+
+    def _response(self) -> FetchResponse:
+        if self._quota is None or not self._size:
+            return super()._response()
+        is_sent, throttle_ms = self._quota.admit(self._size)
+        response = super()._response() if is_sent else self._empty_response()
+        response.throttle_time_ms = throttle_ms
+        return response
+
+    def _empty_response(self) -> FetchResponse:
+        """Nothing is told, and nothing counts as told. A new session is not begun: its first answer has to
+        name every partition."""
+        session = self._session
+        if session.incremental:
+            return FetchResponse(session_id=session.session_id)
+        self._service.sessions.close(session.session)
+        return FetchResponse()
 
     def _woken(self, reply: Reply) -> None:
         if reply.abandoned:

@@ -15,6 +15,7 @@ from forebay.broker.live_config import LiveConfig
 from forebay.broker.partition.long_polls import Arrivals
 from forebay.broker.partition.table import PartitionTable
 from forebay.broker.produce.flush import GroupCommit
+from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.broker.replication.follower_tracking import Followers
 from forebay.broker.replication.throttle import Throttle
 from forebay.broker.telemetry.metrics import Metrics
@@ -40,6 +41,7 @@ class FetchHost:
     filters: ViewFilters
     authorization: Authorization | None
     """None: everybody may read everything."""
+    quotas: ClientQuotas
     flush: GroupCommit
     background: Background
     metrics: Metrics

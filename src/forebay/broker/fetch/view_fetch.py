@@ -73,7 +73,7 @@ class ViewFetch(ConsumerFetch):
         """Whether a broker asks, which fills a materialized view."""
 
     def start(self, context: RequestContext) -> Reply:
-        self._look_up_access(context)
+        self._look_up_client(context)
         self._is_copied = sent_by_broker(self._service.authorization, context)
         reply = context.defer()
         self._service.background.spawn(self._answer(reply), "answering a fetch of a view")

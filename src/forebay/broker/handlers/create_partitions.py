@@ -9,19 +9,25 @@ from forebay.broker.broker_time import BrokerTime
 from forebay.broker.cluster.topic_changes import TopicChanges, named_twice, repeated
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.quotas.client_quotas import ClientQuotas
+from forebay.broker.quotas.mutation_quota import MutationQuota
 from forebay.core.cluster.fewer_partitions import FoldRequest, set_partitions
 from forebay.core.cluster.image import Change, ClusterImage
 from forebay.errors import KafkaError
 from forebay.wire.messages import create_partitions as wire
+
+QUOTA_ERROR_FROM = 3
 
 
 async def handle(
     topic_changes: TopicChanges,
     settings: LiveConfig,
     time: BrokerTime,
-    _context: RequestContext,
+    quotas: ClientQuotas,
+    context: RequestContext,
     request: wire.CreatePartitionsRequest,
 ) -> wire.CreatePartitionsResponse:
+    quota = MutationQuota(quotas, context, refuses_from=QUOTA_ERROR_FROM)
     twice = named_twice(topic.name for topic in request.topics)
     results: dict[str, wire.CreatePartitionsTopicResult] = {}
     for topic in request.topics:
@@ -29,13 +35,13 @@ async def handle(
             if topic.name in twice:
                 raise repeated(topic.name)
             plan = partial(_plan, settings, topic, time.now_ms())
-            await topic_changes.carry_out(plan, validate_only=request.validate_only)
+            await topic_changes.carry_out(plan, validate_only=request.validate_only, metered=quota.metered)
             results[topic.name] = wire.CreatePartitionsTopicResult(name=topic.name)
         except KafkaError as error:
             results[topic.name] = wire.CreatePartitionsTopicResult(
                 name=topic.name, error_code=error.code, error_message=error.message
             )
-    return wire.CreatePartitionsResponse(results=list(results.values()))
+    return quota.answered(wire.CreatePartitionsResponse(results=list(results.values())))
 
 
 def _plan(

@@ -11,6 +11,8 @@ from dataclasses import replace
 from forebay.broker.cluster.topic_changes import TopicChanges, named_twice, repeated
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.quotas.client_quotas import ClientQuotas
+from forebay.broker.quotas.mutation_quota import MutationQuota
 from forebay.broker.views.creation import ViewCreation
 from forebay.config import Source, describe_topic
 from forebay.core.cluster.image import ClusterImage
@@ -19,14 +21,18 @@ from forebay.core.views.catalog import names_view_settings, new_view, readable_t
 from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.messages import create_topics as wire
 
+QUOTA_ERROR_FROM = 6
+
 
 async def handle(
     topic_changes: TopicChanges,
     view_creation: ViewCreation,
     settings: LiveConfig,
-    _context: RequestContext,
+    quotas: ClientQuotas,
+    context: RequestContext,
     request: wire.CreateTopicsRequest,
 ) -> wire.CreateTopicsResponse:
+    quota = MutationQuota(quotas, context, refuses_from=QUOTA_ERROR_FROM)
     twice = named_twice(topic.name for topic in request.topics)
     results: dict[str, wire.CreatableTopicResult] = {}
     for topic in request.topics:
@@ -34,15 +40,16 @@ async def handle(
             results[topic.name] = _failed(topic.name, repeated(topic.name))
         else:
             results[topic.name] = await _create(
-                topic_changes, view_creation, settings, topic, validate_only=request.validate_only
+                topic_changes, view_creation, settings, quota, topic, validate_only=request.validate_only
             )
-    return wire.CreateTopicsResponse(topics=list(results.values()))
+    return quota.answered(wire.CreateTopicsResponse(topics=list(results.values())))
 
 
 async def _create(
     topic_changes: TopicChanges,
     view_creation: ViewCreation,
     settings: LiveConfig,
+    quota: MutationQuota,
     topic: wire.CreatableTopic,
     *,
     validate_only: bool,
@@ -51,10 +58,12 @@ async def _create(
         new = _new_topic(topic, topic_changes.new_topic_id)
         if names_view_settings(new.configs):
             view_id = topic_changes.new_topic_id()
-            image = await _create_view(view_creation, new, view_id, validate_only=validate_only)
+            image = await _create_view(view_creation, new, view_id, quota, validate_only=validate_only)
             return _view_created(image, topic.name, validate_only=validate_only)
         image = await topic_changes.carry_out(
-            lambda image: create_topic(image, settings.current, new), validate_only=validate_only
+            lambda image: create_topic(image, settings.current, new),
+            validate_only=validate_only,
+            metered=quota.metered,
         )
         if not validate_only:
             topic_changes.note_created(image, topic.name)
@@ -64,7 +73,7 @@ async def _create(
 
 
 async def _create_view(
-    view_creation: ViewCreation, new: NewTopic, view_id: bytes, *, validate_only: bool
+    view_creation: ViewCreation, new: NewTopic, view_id: bytes, quota: MutationQuota, *, validate_only: bool
 ) -> ClusterImage:
     if new.assignment:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the replicas of a view cannot be chosen")
@@ -76,6 +85,7 @@ async def _create_view(
         partitions=new.num_partitions,
         replicas=new.replication_factor,
         validate_only=validate_only,
+        metered=quota.metered,
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from forebay.broker.cluster.topic_changes import named_twice, repeated
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.quotas.client_quotas import ClientQuotas
+from forebay.broker.quotas.mutation_quota import MutationQuota
 from forebay.coordination.metadata import Metadata
 from forebay.core.cluster.image import Change, ClusterImage, TopicImage
 from forebay.core.cluster.image_text import topic_id_text
@@ -14,16 +16,23 @@ from forebay.errors import ErrorCode, KafkaError
 from forebay.wire.fields import ZERO_UUID
 from forebay.wire.messages import delete_topics as wire
 
+QUOTA_ERROR_FROM = 5
+
 
 async def handle(
-    metadata: Metadata, settings: LiveConfig, _context: RequestContext, request: wire.DeleteTopicsRequest
+    metadata: Metadata,
+    settings: LiveConfig,
+    quotas: ClientQuotas,
+    context: RequestContext,
+    request: wire.DeleteTopicsRequest,
 ) -> wire.DeleteTopicsResponse:
+    quota = MutationQuota(quotas, context, refuses_from=QUOTA_ERROR_FROM)
     wanted = request.topics or [wire.DeleteTopicState(name=name) for name in request.topic_names]
     twice = named_twice(_key(topic) for topic in wanted)
     results: dict[str | bytes, wire.DeletableTopicResult] = {}
     for topic in wanted:
-        results[_key(topic)] = await _delete(metadata, settings, topic, repeats=_key(topic) in twice)
-    return wire.DeleteTopicsResponse(responses=list(results.values()))
+        results[_key(topic)] = await _delete(metadata, settings, quota, topic, repeats=_key(topic) in twice)
+    return quota.answered(wire.DeleteTopicsResponse(responses=list(results.values())))
 
 
 def _key(topic: wire.DeleteTopicState) -> str | bytes:
@@ -31,7 +40,12 @@ def _key(topic: wire.DeleteTopicState) -> str | bytes:
 
 
 async def _delete(
-    metadata: Metadata, settings: LiveConfig, topic: wire.DeleteTopicState, *, repeats: bool
+    metadata: Metadata,
+    settings: LiveConfig,
+    quota: MutationQuota,
+    topic: wire.DeleteTopicState,
+    *,
+    repeats: bool,
 ) -> wire.DeletableTopicResult:
     deleted: list[tuple[str, bytes]] = []
 
@@ -49,7 +63,7 @@ async def _delete(
     try:
         if repeats:
             raise repeated(topic.name or topic_id_text(topic.topic_id))
-        await metadata.change(decide)
+        await metadata.change(quota.metered(decide))
     except KafkaError as error:
         # A name is shown only where the client gave it: an id alone must not tell what it belongs to.
         return wire.DeletableTopicResult(

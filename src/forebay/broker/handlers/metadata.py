@@ -10,6 +10,8 @@ from forebay.broker.cluster.pending_failovers import PendingFailovers
 from forebay.broker.cluster.topic_changes import TopicChanges
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.dispatch import RequestContext
+from forebay.broker.quotas.client_quotas import ClientQuotas
+from forebay.broker.quotas.mutation_quota import MutationQuota
 from forebay.coordination.metadata import Metadata
 from forebay.core.acls.operations import ON_CLUSTER, ON_TOPIC, operations
 from forebay.core.cluster.image import NO_LEADER, ClusterImage, PartitionState, TopicImage
@@ -36,6 +38,7 @@ def handle(
     topic_changes: TopicChanges,
     addresses: Addresses,
     failovers: PendingFailovers,
+    quotas: ClientQuotas,
     context: RequestContext,
     request: wire.MetadataRequest,
 ) -> _Answer:
@@ -47,7 +50,9 @@ def handle(
             return _response(image, addresses, context, request, topics)
         missing = _missing(image, request)
         if missing and request.allow_auto_topic_creation and settings.current.topics.auto_create:
-            return _create_then_describe(metadata, topic_changes, addresses, context, request, missing)
+            return _create_then_describe(
+                metadata, topic_changes, addresses, quotas, context, request, missing
+            )
         return _response(image, addresses, context, request, _described(image, context, request, {}))
 
     if failovers.concern(lambda: _leaders(metadata.image, context, request)):
@@ -92,19 +97,22 @@ async def _create_then_describe(
     metadata: Metadata,
     topic_changes: TopicChanges,
     addresses: Addresses,
+    quotas: ClientQuotas,
     context: RequestContext,
     request: wire.MetadataRequest,
     missing: list[str],
 ) -> wire.MetadataResponse:
+    quota = MutationQuota(quotas, context, refuses_from=None)
     errors: dict[str, ErrorCode] = {}
     for name in dict.fromkeys(missing):
         try:
-            await topic_changes.create(name)
+            await topic_changes.create(name, metered=quota.metered)
         except KafkaError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 errors[name] = error.code
     image = metadata.image
-    return _response(image, addresses, context, request, _described(image, context, request, errors))
+    topics = _described(image, context, request, errors)
+    return quota.answered(_response(image, addresses, context, request, topics))
 
 
 def _described(

@@ -7,6 +7,7 @@ Back-pressure is one rule: while a connection is *busy*, nothing more is read fr
 its output does not drain, while a response is awaited that is not marked as pipelined (a long poll, an
 administrative request), or while too many responses, or too large ones, wait for their turn. TCP passes
 the pressure on to the client, and the memory it can cost stays bounded by what it may have in flight.
+The same rule holds while it is *muted*, because its client is over a quota; responses are sent meanwhile.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ class Connection:
         "_held_bytes",
         "_input",
         "_listening",
+        "_muted",
         "_output",
         "_output_bytes",
         "_rest",
@@ -138,6 +140,7 @@ class Connection:
         self._corked = False  # while requests are handled, so that their responses leave together
         self._listening = True
         self._resuming = False
+        self._muted: asyncio.TimerHandle | None = None  # ends the time in which nothing is read
         self.closed = False
         self.last_active = server.loop.time()
         self.memo: Memo | None = None
@@ -353,7 +356,7 @@ class Connection:
             self._resume()
 
     def _busy(self) -> bool:
-        if self._blocked:
+        if self._blocked or self._muted is not None:
             return True
         replies = self.replies
         if not replies:
@@ -363,6 +366,24 @@ class Connection:
             or self._held_bytes > _OUTPUT_BYTES_MAX
             or not replies[-1].pipelined
         )
+
+    def mute(self, seconds: float) -> None:
+        """Read nothing more for this time. Responses are sent meanwhile, and lost is nothing."""
+        if self.closed:
+            return
+        until = self._server.loop.time() + seconds
+        if self._muted is not None:
+            if self._muted.when() >= until:
+                return
+            self._muted.cancel()
+        self._muted = self._server.loop.call_at(until, self.unmute)
+        self.last_active = max(self.last_active, until)  # it is not idle: it waits
+
+    def unmute(self) -> None:
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
+            self.drain()
 
     def _resume(self) -> None:
         if self._rest and not self._resuming and self._has_frame():
@@ -441,6 +462,9 @@ class Connection:
         if self.closed:
             return
         self.closed = True
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
         self._stream.close()
         self._output.clear()
         replies, self.replies = self.replies, None

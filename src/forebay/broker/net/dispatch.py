@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from forebay.broker.background import Background
 from forebay.broker.net.connection import Connection
@@ -64,12 +64,30 @@ class RequestContext(NamedTuple):
         )
 
 
+class Meter(Protocol):
+    """Counts the requests of clients that have a quota."""
+
+    def limits(self, context: RequestContext) -> bool:
+        """Whether anything limits the client."""
+
+    def handle(
+        self,
+        handle: Callable[[RequestContext, Any], Any],
+        context: RequestContext,
+        request: Any,
+        frame_bytes: int,
+    ) -> Any:
+        """Have `handle` handle the request, and count it; what that returned."""
+
+
 class Dispatcher:
     """Hands each frame to the endpoint of its API."""
 
     def __init__(self, endpoints: Mapping[int, Endpoint], background: Background) -> None:
         self._endpoints = endpoints
         self._background = background
+        self.meter: Meter | None = None
+        """None while no client has a quota."""
 
     def handle(self, connection: Connection, frame: memoryview) -> None:
         header, position = read_request_header(frame)
@@ -81,8 +99,14 @@ class Dispatcher:
         # Bytes behind the request are passed over, as Kafka does: librdkafka leaves some behind Metadata.
         request, end = decoder(api(header.api_key).request, version)(frame, position)
         context = RequestContext(connection, header.api_key, version, header.correlation_id, header.client_id)
-        outcome = endpoint.handle(context, request)
-        if endpoint.remember is not None and end == len(frame):
+        meter, remembers = self.meter, endpoint.remember is not None and end == len(frame)
+        if meter is None:
+            outcome = endpoint.handle(context, request)
+        else:
+            outcome = meter.handle(endpoint.handle, context, request, len(frame))
+            remembers = remembers and not meter.limits(context)  # on the fast path nothing is counted
+        if remembers:
+            assert endpoint.remember is not None
             endpoint.remember(context, request, frame)
         if outcome is None or isinstance(outcome, Reply):
             return

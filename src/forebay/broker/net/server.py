@@ -24,6 +24,9 @@ from forebay.config import Listener, SocketConfig
 
 log = logging.getLogger(__name__)
 
+_HELD_MAX = 256
+"""Refused connections that are kept for a while, so that their clients do not come back at once."""
+
 
 class Server:
     def __init__(
@@ -40,10 +43,11 @@ class Server:
         inter_broker: Listener,
         is_broker: Callable[[Connection, memoryview], bool],
         other_brokers: Callable[[], int],
+        connection_wait_s: Callable[[str], float],
     ) -> None:
         """`handler` tells what takes the first requests of a listener's connections. `inter_broker`: the
         listener of other brokers; `other_brokers` tells how many there are, `is_broker` whether one has sent
-        a request."""
+        a request. `connection_wait_s`: how long until an address may open another connection, 0 if now."""
         self.loop = asyncio.get_running_loop()
         self.buffers = BufferPool()
         self.finish_requests = finish_requests
@@ -69,6 +73,9 @@ class Server:
             other_brokers=other_brokers,
             refuse=self._refuse,
         )
+        self._connection_wait_s = connection_wait_s
+        self._held: dict[Stream, asyncio.TimerHandle] = {}
+        """Refused because their address opens too many, with what closes them."""
         self.opened: Signal[Connection] = Signal()
         """A connection was accepted."""
         self.secured: Signal[Connection] = Signal()
@@ -99,10 +106,12 @@ class Server:
 
     def _accept(self, listener: Listener, stream: Stream) -> None:
         host = stream.peer[0]
-        reason = self._refusal(host)
+        reason, wait_s = self._refusal(host), 0.0
+        if reason is None and (wait_s := self._connection_wait_s(host)):
+            reason = "this address opens connections faster than its quota connection_creation_rate"
         if reason is not None and not self._reserve.takes(listener):
             self._count_refused(host, reason)
-            stream.close()
+            self._close_after(wait_s, stream)
             return
         connection = self._connection(stream, listener)
         self._per_address[host] += 1
@@ -111,6 +120,17 @@ class Server:
         self.opened.send(connection)
         if reason is not None:
             self._reserve.begin(connection, reason)
+
+    def _close_after(self, wait_s: float, stream: Stream) -> None:
+        """Close a connection that was refused: not at once, if its client would come back at once."""
+        if wait_s and len(self._held) < _HELD_MAX:
+            self._held[stream] = self.loop.call_later(wait_s, self._let_go, stream)
+        else:
+            stream.close()
+
+    def _let_go(self, stream: Stream) -> None:
+        del self._held[stream]
+        stream.close()
 
     def authenticated(self, connection: Connection) -> None:
         """A client has logged in."""
@@ -175,8 +195,13 @@ class Server:
         for connection in connections:
             connection.drain()
 
+    def unmute_all(self) -> None:
+        """Quotas have changed: clients that wait need not do so any more, or are told so anew."""
+        for connection in list(self.connections):
+            connection.unmute()
+
     def forget_fast_paths(self) -> None:
-        """The access rules have changed: requests that were allowed before are to be looked at again."""
+        """Access rules or quotas have changed: requests that passed before are to be looked at again."""
         for connection in self.connections:
             connection.memo = connection.last_prefix = None
 
@@ -200,5 +225,9 @@ class Server:
     def close(self) -> None:
         for listening in self._listening.values():
             listening.close()
+        for stream, timer in self._held.items():
+            timer.cancel()
+            stream.close()
+        self._held.clear()
         for connection in list(self.connections):
             connection.close()

@@ -12,6 +12,7 @@ from forebay.broker.cluster.held_lease import HeldLease
 from forebay.broker.fetch.cold_reads import ColdReads
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.net.connection import Connection
+from forebay.broker.quotas.client_quotas import ClientQuotas
 from forebay.broker.shares.table import ShareTable
 from forebay.broker.telemetry.metrics import Metrics
 from forebay.config import ShareGroupSettings
@@ -29,6 +30,7 @@ class ShareService:
     cold_reads: ColdReads
     authorization: Authorization | None
     """None: everybody may read everything."""
+    quotas: ClientQuotas
     lease: HeldLease
     metrics: Metrics
     time: BrokerTime

@@ -16,6 +16,7 @@ from forebay.broker.fetch.cold_reads import Outcomes
 from forebay.broker.net.deferred_replies import Reply
 from forebay.broker.net.dispatch import RequestContext
 from forebay.broker.partition.long_polls import FetchWait, Watched
+from forebay.broker.quotas.fetch_quota import fetch_quota
 from forebay.broker.shares.acquiring import Found, acquire
 from forebay.broker.shares.live_share import LiveShare, Written
 from forebay.broker.shares.service import ShareService
@@ -253,6 +254,7 @@ class ShareFetch(ShareCall):
                 records, error = bool(data.acquired_records), bool(data.error_code)
                 self._seen.session.answered(at, records=records, error=error)
         return ShareFetchResponse(
+            throttle_time_ms=self._throttle_ms(),
             acquisition_lock_timeout_ms=self._service.lock_ms(self._seen.key.group_id),
             responses=[
                 ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
@@ -260,6 +262,15 @@ class ShareFetch(ShareCall):
             ],
             node_endpoints=self._node_endpoints(),
         )
+
+    def _throttle_ms(self) -> int:
+        """How long the client waits after this answer. It is not held back: the records are acquired."""
+        quotas = self._service.quotas
+        quota = fetch_quota(quotas, self._context) if quotas.active else None
+        if quota is None:
+            return 0
+        ranges = [each.found.records.range for each in self._deliveries.values() if each.ranges]
+        return quota.count(sum(each.length for each in ranges if each is not None))
 
     def _answered_partitions(self) -> dict[SessionPartition, bool]:
         """Those of the session and those that were acknowledged; whether each must be answered."""

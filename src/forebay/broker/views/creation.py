@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.broker.cluster.topic_changes import TopicChanges
+from forebay.broker.cluster.topic_changes import Metered, TopicChanges
 from forebay.broker.live_config import LiveConfig
 from forebay.broker.worker_threads import WorkerThreads
 from forebay.core.cluster.image import Change, ClusterImage
@@ -19,7 +19,7 @@ class ViewCreation:
         self._workers = workers
 
     async def create(
-        self, new: NewView, *, partitions: int, replicas: int, validate_only: bool
+        self, new: NewView, *, partitions: int, replicas: int, validate_only: bool, metered: Metered
     ) -> ClusterImage:
         """The image with the view. Raises KafkaError, with the place in the query where it is wrong."""
         await self._workers.run(lambda: _check(new))
@@ -30,7 +30,7 @@ class ViewCreation:
                 return materialize_view(image, broker, new, partitions=partitions, replicas=replicas)
             return create_view(image, new, partitions=partitions, replicas=replicas)
 
-        return await self._topic_changes.carry_out(plan, validate_only=validate_only)
+        return await self._topic_changes.carry_out(plan, validate_only=validate_only, metered=metered)
 
 
 def _check(new: NewView) -> None:

@@ -15,6 +15,7 @@ from forebay.config.keys.controller import DRAINED_KEY, ControllerConfig, not_ze
 from forebay.config.keys.group import GroupsConfig
 from forebay.config.keys.ignored import IGNORED_BROKER_KEYS
 from forebay.config.keys.oauth import OAuthConfig
+from forebay.config.keys.quota import QuotaConfig
 from forebay.config.keys.replication import ReplicationConfig
 from forebay.config.keys.sasl import SaslConfig
 from forebay.config.keys.share_coordinator import ShareCoordinatorConfig
@@ -383,6 +384,7 @@ BROKER_KEYS: dict[str, Definition] = {
         DRAINED_KEY,
         *definitions_of(ControllerConfig),
         *definitions_of(AuthorizationConfig),
+        *definitions_of(QuotaConfig),
         *IGNORED_BROKER_KEYS,
     )
 }

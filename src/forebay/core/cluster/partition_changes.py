@@ -1,0 +1,20 @@
+"""How many partitions changes create and delete: what controller_mutation_rate counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from forebay.core.cluster.image import Change, ClusterImage, TopicDeleted, TopicPut
+
+
+def partitions_changed(image: ClusterImage, changes: Iterable[Change]) -> int:
+    """`image`: as it is before them."""
+    count = 0
+    for change in changes:
+        if isinstance(change, TopicPut):
+            before = image.topics.get(change.record.name)
+            count += abs(len(change.record.assignment) - (0 if before is None else len(before.partitions)))
+        elif isinstance(change, TopicDeleted):
+            gone = image.topics.get(change.name)
+            count += 0 if gone is None else len(gone.partitions)
+    return count

@@ -1,0 +1,423 @@
+"""Clients over their quota: they are answered, then nothing is read from them, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay.broker.net.connection import Connection
+from forebay.broker.node import Node
+from forebay.core.acls.bindings import (
+    CLUSTER_NAME,
+    AclBinding,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from forebay.errors import ErrorCode
+from forebay.wire.messages.api_versions import ApiVersionsRequest
+from forebay.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from forebay.wire.messages.create_topics import CreateTopicsRequest
+from forebay.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from forebay.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from support.access.principals import ACCESS, KnownClient, add_acls
+from support.brokers.local_broker import LocalBroker, local_broker
+from support.brokers.local_cluster import local_cluster
+from support.clients.quota_calls import alteration, set_quota
+from support.clients.wire_client import (
+    CREATE_TOPICS,
+    FETCH,
+    PRODUCE,
+    WireClient,
+    append,
+    batch,
+    create,
+    create_topic,
+    fetch,
+    only_partition,
+    produce,
+    read_all,
+    values_of,
+)
+from support.waiting import Patience
+
+ADA: dict[str, str | None] = {"user": "ada"}
+WAIT_MS_MAX = 30_000
+BIG = b"x" * 20_000
+"""Twice what a quota of 1000 bytes per second allows at once."""
+
+
+def muted(broker: LocalBroker, client: WireClient) -> bool:
+    port = client.socket.getsockname()[1]
+
+    def look(node: Node) -> bool:
+        (found,) = [each for each in node.server.connections if each.peer[1] == port]
+        return found._muted is not None
+
+    return broker.on_loop(look)
+
+
+def metric(broker: LocalBroker, name: str) -> int:
+    return broker.on_loop(lambda node: int(getattr(node.metrics, name)))
+
+
+def settled(broker: LocalBroker, client: WireClient, *, is_muted: bool) -> None:
+    patience = Patience("the connection is muted" if is_muted else "the connection is read again")
+    while muted(broker, client) != is_muted:
+        patience.check()
+
+
+# -- bytes that are sent -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_producer_over_its_quota_is_answered_and_then_not_read(
+    broker: LocalBroker, admin: KnownClient, ada: KnownClient, acks: int
+) -> None:
+    create(admin, "t")
+    set_quota(admin, ADA, producer_byte_rate=1000.0)
+    first = ada.call(produce("t", batch(b"small"), acks=acks), PRODUCE)
+    assert first.throttle_time_ms == 0, "a burst is allowed"
+    over = ada.call(produce("t", batch(BIG), acks=acks), PRODUCE)
+    assert only_partition(over).error_code == ErrorCode.NONE
+    assert 0 < over.throttle_time_ms <= WAIT_MS_MAX
+    assert muted(broker, ada)
+    for number in range(3):
+        ada.post(produce("t", batch(b"later %d" % number), acks=acks), PRODUCE)
+    assert ada.is_silent()
+    assert (metric(broker, "throttled_produce"), metric(broker, "throttled_produce_ms")) == (
+        1,
+        over.throttle_time_ms,
+    )
+    set_quota(admin, ADA, producer_byte_rate=None)
+    for _ in range(3):
+        later = ada.read()
+        assert (only_partition(later).error_code, later.throttle_time_ms) == (ErrorCode.NONE, 0)
+    values = [value for _, value in read_all(admin, "t")]
+    assert values == [b"small", BIG, b"later 0", b"later 1", b"later 2"], "each once, in order"
+
+
+def test_a_producer_that_wants_no_answer_is_not_read_either(
+    broker: LocalBroker, admin: KnownClient, ada: KnownClient
+) -> None:
+    create(admin, "t")
+    set_quota(admin, ADA, producer_byte_rate=1000.0)
+    ada.post(produce("t", batch(BIG), acks=0), PRODUCE)
+    settled(broker, ada, is_muted=True)
+    ada.post(produce("t", batch(b"later"), acks=0), PRODUCE)
+    assert ada.is_silent()
+    set_quota(admin, ADA, producer_byte_rate=1e9)
+    append(ada, "t", batch(b"last"))
+    assert [value for _, value in read_all(admin, "t")] == [BIG, b"later", b"last"]
+
+
+def test_a_wait_ends_by_itself(broker: LocalBroker, admin: KnownClient, ada: KnownClient) -> None:
+    create(admin, "t")
+    set_quota(admin, ADA, producer_byte_rate=100_000.0)
+    total, told_ms = 0, 0
+    while not told_ms:
+        answer = ada.call(produce("t", batch(b"x" * 100_000)), PRODUCE)
+        total, told_ms = total + 100_000, answer.throttle_time_ms
+    assert total > 900_000, "ten seconds' worth is free"
+    again = ada.call(produce("t", batch(b"after the wait")), PRODUCE)
+    assert only_partition(again).error_code == ErrorCode.NONE
+    assert not muted(broker, ada) or again.throttle_time_ms
+
+
+def test_clients_of_a_user_share_its_quota_and_others_do_not_feel_it(
+    broker: LocalBroker, admin: KnownClient, ada: KnownClient
+) -> None:
+    create(admin, "t")
+    set_quota(admin, ADA, producer_byte_rate=1000.0)
+    ada.call(produce("t", batch(BIG)), PRODUCE)
+    with KnownClient(broker, "User:ada") as other:
+        assert other.call(produce("t", batch(b"v")), PRODUCE).throttle_time_ms > 0
+    with KnownClient(broker, "User:bob") as bob:
+        for _ in range(3):
+            assert bob.call(produce("t", batch(BIG)), PRODUCE).throttle_time_ms == 0
+
+
+def test_only_clients_without_a_quota_have_the_fast_path(
+    broker: LocalBroker, admin: KnownClient, ada: KnownClient
+) -> None:
+    def has_fast_path(client: WireClient) -> bool:
+        for _ in range(4):
+            append(client, "t", batch(b"v"))
+        port = client.socket.getsockname()[1]
+
+        def look(node: Node) -> list[Connection]:
+            return [
+                each for each in node.server.connections if each.peer[1] == port and each.memo is not None
+            ]
+
+        return bool(broker.on_loop(look))
+
+    create(admin, "t")
+    assert has_fast_path(ada)
+    set_quota(admin, ADA, producer_byte_rate=1e9)
+    assert not has_fast_path(ada)
+    assert has_fast_path(admin)
+    set_quota(admin, ADA, producer_byte_rate=None)
+    assert has_fast_path(ada)
+    assert broker.on_loop(lambda node: node._dispatcher.meter is None), "nothing is asked any more"
+
+
+# -- bytes that are fetched --------------------------------------------------------------------------------
+
+
+def filled(client: KnownClient, *values: bytes) -> None:
+    create(client, "t")
+    for value in values:
+        append(client, "t", batch(value))
+
+
+def test_a_consumer_over_its_quota_gets_an_empty_answer_and_everything_in_the_end(
+    broker: LocalBroker, admin: KnownClient, ada: KnownClient
+) -> None:
+    values = [b"%d" % number * 4_000 for number in range(6)]
+    filled(admin, *values)
+    set_quota(admin, ADA, consumer_byte_rate=1000.0)
+    first = ada.call(fetch("t"), FETCH)
+    got = values_of(only_partition(first).records)
+    assert first.throttle_time_ms == 0 and 0 < len(got) < 6, "no more than a burst"
+    over = ada.call(fetch("t", len(got)), FETCH)
+    assert (over.responses, over.session_id) == ([], 0)
+    assert 0 < over.throttle_time_ms <= WAIT_MS_MAX and muted(broker, ada)
+    assert metric(broker, "throttled_fetch") == 1
+    ada.post(fetch("t", len(got)), FETCH)
+    assert ada.is_silent()
+    set_quota(admin, ADA, consumer_byte_rate=1e9)
+    got += values_of(only_partition(ada.read()).records)
+    assert [value for _, value in got] == values
+
+
+def test_a_fetch_session_goes_on_after_an_empty_answer(
+    broker: LocalBroker, admin: KnownClient, ada: KnownClient
+) -> None:
+    filled(admin, b"a" * 8_000, b"b" * 8_000)
+    set_quota(admin, ADA, consumer_byte_rate=1000.0)
+    begun = ada.call(fetch("t", session_epoch=0), FETCH)
+    assert begun.session_id and len(values_of(only_partition(begun).records)) == 1
+    over = ada.call(fetch("t", 1, session_id=begun.session_id, session_epoch=1), FETCH)
+    assert (over.session_id, over.responses) == (begun.session_id, []) and over.throttle_time_ms > 0
+    set_quota(admin, ADA, consumer_byte_rate=None)
+    rest = ada.call(fetch("t", partitions=(), session_id=begun.session_id, session_epoch=2), FETCH)
+    assert values_of(only_partition(rest).records) == [(1, b"b" * 8_000)]
+
+
+def test_an_empty_answer_begins_no_session(broker: LocalBroker, admin: KnownClient, ada: KnownClient) -> None:
+    filled(admin, b"a" * 9_000, b"b" * 9_000)
+    set_quota(admin, ADA, consumer_byte_rate=1000.0)
+    ada.call(fetch("t"), FETCH)
+    over = ada.call(fetch("t", 1, session_epoch=0), FETCH)
+    assert (over.session_id, over.responses) == (0, []) and over.throttle_time_ms > 0
+    assert broker.on_loop(lambda node: len(node.replication.sessions)) == 0
+
+
+def test_a_batch_larger_than_any_burst_arrives(
+    broker: LocalBroker, admin: KnownClient, ada: KnownClient
+) -> None:
+    filled(admin, BIG, b"next")
+    set_quota(admin, ADA, consumer_byte_rate=1000.0)
+    answer = ada.call(fetch("t", partition_max_bytes=100), FETCH)
+    assert values_of(only_partition(answer).records) == [(0, BIG)]
+    assert answer.throttle_time_ms > 0 and muted(broker, ada)
+
+
+def test_a_fetch_that_waits_is_not_held_up_by_a_quota(
+    broker: LocalBroker, admin: KnownClient, ada: KnownClient
+) -> None:
+    create(admin, "t")
+    set_quota(admin, ADA, consumer_byte_rate=10.0)
+    ada.post(fetch("t", max_wait_ms=120_000, min_bytes=1 << 20), FETCH)
+    append(admin, "t", batch(b"x" * 200))
+    assert values_of(only_partition(ada.read()).records) == [(0, b"x" * 200)], "min_bytes is within the burst"
+
+
+# -- time --------------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_takes_too_much_time_waits_at_most_a_window(
+    broker: LocalBroker, admin: KnownClient, ada: KnownClient
+) -> None:
+    set_quota(admin, ADA, request_percentage=1e-6)
+    answer = ada.call(MetadataRequest(topics=[]), 9)
+    assert 0 < answer.throttle_time_ms <= 1000
+    again = ada.call(MetadataRequest(topics=[]), 9)
+    assert 0 < again.throttle_time_ms <= 1000
+    assert metric(broker, "throttled_request") == 2
+    ada.call(ApiVersionsRequest(), 3)
+    assert metric(broker, "throttled_request") == 2, "who asks for versions may not be known yet"
+
+
+# -- partitions --------------------------------------------------------------------------------------------
+
+Call = Callable[[str], tuple[CreateTopicsRequest | DeleteTopicsRequest | CreatePartitionsRequest, int]]
+
+
+def _code(answer: Any) -> int:
+    for field in ("topics", "responses", "results"):
+        if hasattr(answer, field):
+            return int(getattr(answer, field)[0].error_code)
+    raise AssertionError(answer)
+
+
+def _more(name: str) -> CreatePartitionsRequest:
+    return CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=5, assignments=None)])
+
+
+CALLS: list[tuple[Call, Call]] = [
+    (lambda name: (create_topic(name + "-new", 3), 7), lambda name: (create_topic(name + "-new", 3), 5)),
+    (
+        lambda name: (DeleteTopicsRequest(topics=[DeleteTopicState(name=name)]), 6),
+        lambda name: (DeleteTopicsRequest(topic_names=[name]), 4),
+    ),
+    (lambda name: (_more(name), 3), lambda name: (_more(name), 2)),
+]
+
+
+@pytest.mark.parametrize(("strict", "lenient"), CALLS, ids=["create", "delete", "more"])
+def test_who_knows_the_error_is_refused_and_others_wait(
+    broker: LocalBroker, admin: KnownClient, strict: Call, lenient: Call
+) -> None:
+    for name in ("a", "b"):
+        create(admin, name, 3)
+    set_quota(admin, ADA, controller_mutation_rate=0.1)
+
+    def ask(call: Call, name: str) -> Any:
+        with KnownClient(broker, "User:ada") as client:  # each may be made to wait
+            return client.call(*call(name))
+
+    used_up = ask(strict, "a")
+    assert (_code(used_up), used_up.throttle_time_ms) == (ErrorCode.NONE, 0), "the last one may be over it"
+    refused = ask(strict, "b")
+    assert _code(refused) == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert 0 < refused.throttle_time_ms <= WAIT_MS_MAX
+    done = ask(lenient, "b")
+    assert _code(done) == ErrorCode.NONE and done.throttle_time_ms > 0
+    assert metric(broker, "throttled_mutation") == 2
+
+
+def test_what_fails_or_is_only_validated_is_not_counted(
+    broker: LocalBroker, admin: KnownClient, ada: KnownClient
+) -> None:
+    create(admin, "there")
+    set_quota(admin, ADA, controller_mutation_rate=0.1)
+    wanted = create_topic("t", 50)
+    wanted.validate_only = True
+    for request in (wanted, create_topic("there", 50), wanted):
+        assert ada.call(request, 7).throttle_time_ms == 0
+    assert _code(ada.call(create_topic("t", 50), 7)) == ErrorCode.NONE
+
+
+def test_a_topic_that_is_made_on_demand_counts(
+    broker: LocalBroker, admin: KnownClient, ada: KnownClient
+) -> None:
+    set_quota(admin, ADA, controller_mutation_rate=0.01)
+    answer = ada.call(
+        MetadataRequest(topics=[MetadataRequestTopic(name="wanted")], allow_auto_topic_creation=True), 9
+    )
+    assert answer.topics[0].error_code == ErrorCode.NONE and answer.throttle_time_ms > 0
+    assert muted(broker, ada)
+
+
+# -- connections -------------------------------------------------------------------------------------------
+
+
+def test_an_address_that_opens_too_many_connections_is_kept_waiting(
+    broker: LocalBroker, admin: KnownClient
+) -> None:
+    set_quota(admin, {"ip": None}, connection_creation_rate=1.0)
+    clients = [WireClient(broker.bootstrap) for _ in range(30)]
+    try:
+        served = []
+        for client in clients:
+            try:
+                client.call(ApiVersionsRequest(), 0)
+                served.append(client)
+            except ConnectionError:
+                continue
+        throttled = metric(broker, "throttled_connection")
+        assert len(served) >= 10 and throttled > 0, "a burst is allowed, and no more"
+        assert throttled + len(served) == 30
+    finally:
+        for client in clients:
+            client.close()
+    set_quota(admin, {"ip": None}, connection_creation_rate=None)
+    for _ in range(30):
+        with WireClient(broker.bootstrap) as client:
+            client.call(ApiVersionsRequest(), 0)
+
+
+def test_another_address_has_its_own_quota(broker: LocalBroker, admin: KnownClient) -> None:
+    set_quota(admin, {"ip": "127.0.0.9"}, connection_creation_rate=1.0)
+    for _ in range(30):
+        with WireClient(broker.bootstrap) as client:
+            client.call(ApiVersionsRequest(), 0)
+    assert metric(broker, "throttled_connection") == 0
+
+
+# -- who is not limited ------------------------------------------------------------------------------------
+
+BROKER = "forebay-broker-7"
+
+
+def _throttled_as_broker(client: KnownClient) -> bool:
+    client.socket.sendall(client.frame(produce("t", batch(BIG)), PRODUCE, BROKER))
+    answer = client.read()
+    assert only_partition(answer).error_code == ErrorCode.NONE
+    return bool(answer.throttle_time_ms)
+
+
+def test_brokers_are_not_limited(broker: LocalBroker, admin: KnownClient, ada: KnownClient) -> None:
+    create(admin, "t")
+    set_quota(admin, {"user": None}, producer_byte_rate=1.0)
+    assert not _throttled_as_broker(ada)
+
+
+def test_who_may_not_act_as_a_broker_is_limited_whatever_its_client_id_says(tmp_path: Path) -> None:
+    with local_broker(tmp_path, ACCESS) as broker, KnownClient(broker) as admin:
+        create(admin, "t")
+        write, action = (
+            AclBinding(kind, PatternType.LITERAL, name, "User:ada", "*", operation, Permission.ALLOW)
+            for kind, name, operation in (
+                (ResourceType.TOPIC, "t", Operation.WRITE),
+                (ResourceType.CLUSTER, CLUSTER_NAME, Operation.CLUSTER_ACTION),
+            )
+        )
+        add_acls(admin, [write])
+        set_quota(admin, ADA, producer_byte_rate=1.0)
+        with KnownClient(broker, "User:ada") as ada:
+            assert _throttled_as_broker(ada)
+        add_acls(admin, [action])
+        with KnownClient(broker, "User:ada") as ada:
+            assert not _throttled_as_broker(ada)
+
+
+# -- a cluster ---------------------------------------------------------------------------------------------
+
+
+async def test_a_quota_counts_on_every_broker_and_ends_on_every_broker(tmp_path: Path) -> None:
+    async with local_cluster(tmp_path, {}, brokers=2) as cluster:
+        (made,) = (await cluster.ask(1, create_topic("t", 2), CREATE_TOPICS)).topics
+        assert made.error_code == ErrorCode.NONE
+
+        async def becomes(node: int, *, throttled: bool) -> None:
+            patience = Patience(f"broker {node} {'limits' if throttled else 'does not limit'} the client")
+            while True:
+                answer = await cluster.ask(node, produce("t", batch(BIG), partition=0), PRODUCE)
+                if bool(answer.throttle_time_ms) == throttled:
+                    return
+                patience.check(answer)
+
+        for value in (1900.0, None):
+            (entry,) = (
+                await cluster.ask(1, alteration({"client-id": None}, producer_byte_rate=value), 1)
+            ).entries
+            assert entry.error_code == ErrorCode.NONE
+            for node in (1, 2):
+                await becomes(node, throttled=value is not None)
