@@ -74,6 +74,20 @@ RECORDS: list[tuple[Message, int, bytes]] = [
         # One tagged field of 16 bytes: there, a timeout, one protocol with name and metadata.
         b"\x01\0\x10\x01\0\0\0\x06\x02\x06range\x02x\0\0",
     ),
+    (
+        ConsumerGroupMemberMetadataValue(
+            instance_id=None,
+            rack_id=None,
+            client_id="c",
+            client_host="/h",
+            subscribed_topic_regex="t.*",
+            server_assignor=None,
+            principal="User:a",
+        ),
+        0,
+        # Our own tagged field, number 1000, behind Kafka's.
+        b"\0\0\0\0\x02c\x03/h\x01\x04t.*\xff\xff\xff\xff\0" + b"\x01\xe8\x07\x07\x07User:a",
+    ),
     (ConsumerGroupTargetAssignmentMetadataKey(group_id="g"), 6, b"\0\x06\0\x01g"),
     (ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=7), 0, b"\0\0\0\0\0\x07\0"),
     (ConsumerGroupTargetAssignmentMemberKey(group_id="g", member_id="m"), 7, b"\0\x07\0\x01g\0\x01m"),

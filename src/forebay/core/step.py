@@ -49,6 +49,8 @@ class RequestInfo(NamedTuple):
     api_version: int
     client_id: str = ""
     client_host: str = ""
+    principal: str = ""
+    """Who the client has shown to be."""
 
 
 class Now(NamedTuple):

@@ -77,6 +77,7 @@ class ConsumerRuntime(Runtime):
         assignor: str | None = None,
         rebalance_ms: int = -1,
         version: int = 1,
+        principal: str = "",
     ) -> ConsumerGroupHeartbeatResponse:
         request = ConsumerGroupHeartbeatRequest(
             group_id=group_id,
@@ -89,7 +90,7 @@ class ConsumerRuntime(Runtime):
             server_assignor=assignor,
             topic_partitions=None if owned is None else write_partitions(TopicPartitions, owned),
         )
-        response = self.ask("consumer_group_heartbeat", request, version)
+        response = self.ask("consumer_group_heartbeat", request, version, principal=principal)
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
         return response
 
@@ -153,6 +154,7 @@ class ConsumerClient:
         self.instance_id = instance_id
         self.topics: tuple[str, ...] = ("orders",)
         self.regex: str | None = None
+        self.principal = f"User:{name}"
         self.lives = 0
         self.restart()
 
@@ -180,6 +182,7 @@ class ConsumerClient:
             regex=(self.regex or "") if full else None,
             rebalance_ms=REBALANCE_MS if full else -1,
             owned=self.owned if full or says_owned else None,
+            principal=self.principal,
         )
         self.tells_all = lost
         if not lost:

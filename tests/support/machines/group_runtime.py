@@ -14,7 +14,7 @@ from typing import Any
 from forebay.config import GroupsConfig, GroupSettings
 from forebay.core.groups.classic.group import JOIN, REBALANCE, SESSION, State
 from forebay.core.groups.classic.requests import ClassicGroup
-from forebay.core.groups.group import TimerKey
+from forebay.core.groups.group import AllVisible, TimerKey, Visibility
 from forebay.core.groups.shard import GroupShard, TopicInfo, TopicsView
 from forebay.core.step import Now, RequestInfo, StateRecord, Step
 from forebay.errors import ErrorCode
@@ -71,6 +71,7 @@ class Runtime:
         self.tickets = count(1)
         self.ids = count(1)
         self.topics: TopicsView = TOPICS
+        self.visibility: Visibility = AllVisible()
         self.settings: dict[str, GroupSettings] = {}
         """Of groups that have some of their own."""
         self.deadline_ms: int | None = None
@@ -93,6 +94,7 @@ class Runtime:
             new_id=lambda: f"id{next(self.ids)}",
             topics=self.topics,
             settings_of=lambda group_id: self.settings.get(group_id, common),
+            visibility=self.visibility,
         )
         for entry in self.log:
             if isinstance(entry, EndTxnMarker):
@@ -177,19 +179,21 @@ class Runtime:
             self.carry_out(self.shard.tick(self.now))
         raise AssertionError("the shard asks for ticks without end")
 
-    def send(self, operation: str, request: Any, version: int, client_id: str = "app") -> int:
+    def send(
+        self, operation: str, request: Any, version: int, client_id: str = "app", principal: str = ""
+    ) -> int:
         """Run an operation on the request as it arrives over the wire; the ticket tells its answer."""
         ticket = next(self.tickets)
-        info = RequestInfo(version, client_id, "/127.0.0.1")
+        info = RequestInfo(version, client_id, "/127.0.0.1", principal)
         arrived = decode(type(request), version, encode(request, version))
         self.carry_out(getattr(self.shard, operation)(ticket, arrived, info, self.now))
         if ticket in self.answers:
             encode(self.answers[ticket], version)
         return ticket
 
-    def ask(self, operation: str, request: Any, version: int, client_id: str = "app") -> Any:
+    def ask(self, operation: str, request: Any, version: int, **who: str) -> Any:
         """The answer of an operation that is answered at once."""
-        return self.answers[self.send(operation, request, version, client_id)]
+        return self.answers[self.send(operation, request, version, **who)]
 
     def group(self, group_id: str = "g") -> ClassicGroup:
         group = self.shard.groups[group_id]

@@ -34,6 +34,8 @@ class Authorization:
         self._settings = settings
         self._metrics = metrics
         self._image = image
+        self.revision = 0
+        """Another one after each change of the rules."""
         self.changed: Signal[[]] = Signal()
         """There are other rules now."""
         self._warn()
@@ -42,6 +44,7 @@ class Authorization:
         before, self._image = self._image.acls, after
         if after.acls is not before and after.acls != before:
             self._authorizer.replace(after.acls)
+            self.revision += 1
             self.changed.send()
 
     def _warn(self) -> None:
@@ -102,6 +105,10 @@ class Authorization:
             return False
 
         return may_read
+
+    def may_describe(self, principal: str, host: str, topic: str) -> bool:
+        """Whether members of a group that subscribe by patterns may see a topic."""
+        return self._authorizer.allows(principal, host, Operation.DESCRIBE, TOPIC, topic)
 
     def acts_as_broker(self, context: RequestContext) -> bool:
         """Whether the sender of a request says that it is a broker, and may be one."""

@@ -45,5 +45,7 @@ class Coordinators:
         self.share_states = ShareStates(host, settings, peers)
         self.move_journal = MoveJournal(host, peers)
         share_effects = ShareGroupEffects(self.share_states, end_offsets.of, base.loop)
-        self.groups = Groups(host, settings, share_effects, entropy=base.ports.entropy)
+        self.groups = Groups(
+            host, settings, share_effects, visibility=base.authorization, entropy=base.ports.entropy
+        )
         self.transactions = Transactions(host, settings, peers, self.producer_ids, markers)

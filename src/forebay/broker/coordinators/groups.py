@@ -16,6 +16,7 @@ from forebay.broker.net.dispatch import RequestContext
 from forebay.config import GroupsConfig, GroupSettings
 from forebay.core.cluster.image import ClusterImage
 from forebay.core.groups.failures import failure
+from forebay.core.groups.group import Visibility
 from forebay.core.groups.shard import GroupShard, TopicInfo, TopicsView
 from forebay.core.groups.share.effects import DeleteShares, InitializeShares, SummarizeShares
 from forebay.core.step import Effect, Now, RequestInfo, Step
@@ -35,9 +36,11 @@ class Groups:
         settings: LiveConfig,
         share_effects: ShareGroupEffects,
         *,
+        visibility: Visibility | None,
         entropy: Callable[[int], bytes],
     ) -> None:
-        """`entropy` gives random bytes, as many as asked for: ids of members are made of them."""
+        """`visibility`: which topics members may see; all without one. `entropy` gives random bytes, as many
+        as asked for: ids of members are made of them."""
         self._background = host.background
         self._share_effects = share_effects
         self._time = host.time
@@ -58,7 +61,11 @@ class Groups:
                 "compression.type": "producer",
             },
             make=lambda _: GroupShard(
-                config=config, new_id=self._new_id, topics=self._topics, settings_of=self.settings_of
+                config=config,
+                new_id=self._new_id,
+                topics=self._topics,
+                settings_of=self.settings_of,
+                visibility=visibility,
             ),
             failure=failure,
             perform=self._perform,

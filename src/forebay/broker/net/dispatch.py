@@ -52,7 +52,10 @@ class RequestContext(NamedTuple):
     @property
     def info(self) -> RequestInfo:
         """The part of it that coordinators use, which know nothing of connections."""
-        return RequestInfo(self.api_version, self.client_id or "", self.connection.peer[0])
+        connection = self.connection
+        return RequestInfo(
+            self.api_version, self.client_id or "", connection.peer[0], principal=connection.principal
+        )
 
     def defer(self, *, pipelined: bool = False) -> Reply:
         return self.connection.defer(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from forebay.config import GroupsConfig, GroupSettings
 from forebay.core.deadline_heap import DeadlineHeap
@@ -30,6 +30,25 @@ TopicsView = Mapping[str, TopicInfo]
 
 SettingsOf = Callable[[str], GroupSettings]
 """What is in force for a group, by its id. Administrators change it while groups live."""
+
+
+class Visibility(Protocol):
+    """Which topics a member may see. Administrators change it while groups live."""
+
+    @property
+    def revision(self) -> int:
+        """Another one after each change of the rules."""
+
+    def may_describe(self, principal: str, host: str, topic: str) -> bool: ...
+
+
+class AllVisible:
+    """Where no rules are in force."""
+
+    revision = 0
+
+    def may_describe(self, _principal: str, _host: str, _topic: str) -> bool:
+        return True
 
 
 class Claim(NamedTuple):
@@ -58,7 +77,17 @@ class TimerKey(NamedTuple):
 class Context:
     """What the groups of one shard share."""
 
-    __slots__ = ("config", "logs", "names", "new_id", "settings_of", "share_epoch_floor", "timers", "topics")
+    __slots__ = (
+        "config",
+        "logs",
+        "names",
+        "new_id",
+        "settings_of",
+        "share_epoch_floor",
+        "timers",
+        "topics",
+        "visibility",
+    )
 
     def __init__(
         self,
@@ -66,10 +95,12 @@ class Context:
         new_id: Callable[[], str],
         topics: TopicsView,
         settings_of: SettingsOf | None,
+        visibility: Visibility | None = None,
     ) -> None:
         self.config = config
         common = GroupSettings.resolve(config, {})
         self.settings_of: SettingsOf = settings_of or (lambda _: common)
+        self.visibility: Visibility = visibility or AllVisible()
         self.new_id = new_id
         self.timers = DeadlineHeap[TimerKey]()
         self.share_epoch_floor = 0

@@ -17,7 +17,7 @@ from forebay.core.groups.consumer.heartbeat import ConsumerGroup, check_heartbea
 from forebay.core.groups.consumer.migration import leave_classic, upgraded
 from forebay.core.groups.consumer.state import ConsumerState, Draft
 from forebay.core.groups.failures import failure
-from forebay.core.groups.group import Context, Group, SettingsOf, TopicInfo, TopicsView
+from forebay.core.groups.group import Context, Group, SettingsOf, TopicInfo, TopicsView, Visibility
 from forebay.core.groups.offset_expiration import EXPIRATION, OffsetExpiration
 from forebay.core.groups.offset_requests import OffsetRequests
 from forebay.core.groups.offsets import Offsets
@@ -71,8 +71,9 @@ class GroupShard:
         new_id: Callable[[], str],
         topics: TopicsView,
         settings_of: SettingsOf | None = None,
+        visibility: Visibility | None = None,
     ) -> None:
-        self._context = Context(config, new_id, topics, settings_of)
+        self._context = Context(config, new_id, topics, settings_of, visibility)
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self._replay = Replay(self._context, self.groups, self.offsets)

@@ -7,8 +7,6 @@ from typing import Any
 
 from forebay.core.acls.bindings import CLUSTER_NAME, Operation
 from forebay.core.acls.operations import NOT_ASKED
-from forebay.core.cluster.topics import INTERNAL_TOPICS
-from forebay.core.groups.consumer.patterns import Pattern
 from forebay.core.guards.guard import (
     CLUSTER,
     DENIED,
@@ -28,7 +26,6 @@ from forebay.core.guards.guard import (
     split,
     with_code,
 )
-from forebay.core.views.catalog import readable_topics
 from forebay.errors import ErrorCode
 from forebay.wire.fields import Struct
 from forebay.wire.messages import delete_groups as deletion
@@ -38,7 +35,6 @@ from forebay.wire.messages import offset_commit as committing
 from forebay.wire.messages import offset_delete as forgetting
 from forebay.wire.messages import offset_fetch as fetching
 from forebay.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from forebay.wire.messages.heartbeat import HeartbeatResponse
@@ -50,10 +46,6 @@ _NO_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _NO_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _GROUPS_FROM = 8
 _ERROR_CODE_FROM = 2
-_HIDDEN_MATCHES = (
-    "The pattern matches topics that the client is not authorized to describe: name the topics, or write a"
-    " pattern that matches only others."
-)
 _HIDDEN_TOPICS = "The group uses topics that the client is not authorized to describe."
 
 
@@ -82,26 +74,8 @@ def member_heartbeat(response: type[Struct]) -> Guard:
     return guard
 
 
-_member_heartbeat = member_heartbeat(ConsumerGroupHeartbeatResponse)
-
-
-def consumer_group_heartbeat(access: Access, version: int, request: ConsumerGroupHeartbeatRequest) -> Verdict:
-    """A pattern that matches topics which the member may not see is refused: it would be assigned their
-    partitions, and fail when it fetches."""
-    verdict = _member_heartbeat(access, version, request)
-    if verdict is not None or not request.subscribed_topic_regex:
-        return verdict
-    try:
-        matches = Pattern(request.subscribed_topic_regex).matches
-    except ValueError:
-        return None  # the handler says what is wrong with it
-    names = (topic.name for topic in readable_topics(access.image) if topic.name not in INTERNAL_TOPICS)
-    hidden = [name for name in names if matches(name) and not access.may(Operation.DESCRIBE, TOPIC, name)]
-    if not hidden:
-        return None
-    access.refuses(Operation.DESCRIBE, TOPIC, hidden[0])
-    response = ConsumerGroupHeartbeatResponse(error_code=_NO_TOPIC, error_message=_HIDDEN_MATCHES)
-    return Refused(response)
+consumer_group_heartbeat: Guard = member_heartbeat(ConsumerGroupHeartbeatResponse)
+"""A pattern is not refused: it matches what the member may describe (`core/groups/consumer`)."""
 
 
 # -- offsets ---------------------------------------------------------------------------------------------

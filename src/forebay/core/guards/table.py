@@ -240,8 +240,8 @@ RULES: dict[int, Rule] = {
     ),
     66: Rule("Describe TransactionalId", "transactions are left out", transactions.list_transactions),
     68: Rule(
-        "Read Group, Describe of the topics that are named or match the pattern",
-        "30; 29",
+        "Read Group, Describe of the topics that are named",
+        "30; 29; a pattern matches only topics that may be described",
         groups.consumer_group_heartbeat,
     ),
     69: Rule(

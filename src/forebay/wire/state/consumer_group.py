@@ -61,6 +61,8 @@ class ConsumerGroupMemberMetadataValue(Message, versions=(0, 0), flexible=0):
     classic_member_metadata: ClassicMemberMetadata | None = struct(
         ClassicMemberMetadata, nullable="0+", default=None, tag=0
     )
+    principal: str = string(default="", tag=1000)
+    """Ours: far behind Kafka's own tags, whose readers pass over it."""
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(Message, versions=(6, 6)):

@@ -54,8 +54,8 @@ class ConsumerBase(Group):
         super().__init__(group_id, context)
         self.state = ConsumerState() if state is None else state
         self.subscriptions = Subscriptions(context)
-        self._seen: TopicsView | None = None
-        """The topics that the group's metadata hash was last held against."""
+        self._seen: tuple[TopicsView, int] | None = None
+        """The topics, and the rules on who sees them, that the metadata hash was last held against."""
 
     def replay(self, key: Message, value: Any) -> None:
         self.state.apply(key, value)
@@ -68,7 +68,11 @@ class ConsumerBase(Group):
         known = draft.state.members.get(member.member_id)
         if known != member:
             draft.set_member(member)
-        self._refresh(draft, changed=known is None or not member.subscribes_as(known))
+        self._refresh(
+            draft,
+            changed=known is None or not member.subscribes_as(known),
+            sees_others=known is not None and not member.sees_as(known),
+        )
         self._assign(draft)
         moved = reconcile(
             member,
@@ -81,14 +85,16 @@ class ConsumerBase(Group):
             draft.set_current(moved)
         return moved
 
-    def _refresh(self, draft: Draft, *, changed: bool) -> None:
-        """Raise the epoch if subscriptions have changed, or the topics behind them."""
-        topics = self.context.topics
-        if changed or self._seen is not topics:
+    def _refresh(self, draft: Draft, *, changed: bool, sees_others: bool) -> None:
+        """Raise the epoch if subscriptions have changed, or the topics behind them. `sees_others`: a member
+        is somebody else now, who may see other topics."""
+        topics, revision = self.context.topics, self.context.visibility.revision
+        is_seen = self._seen is not None and self._seen[0] is topics and self._seen[1] == revision
+        if changed or sees_others or not is_seen:
             digest = self.subscriptions.metadata_hash(draft.state.members.values())
             if changed or digest != draft.state.metadata_hash:
                 draft.set_epoch(draft.state.epoch + 1, digest)
-            self._seen = topics
+            self._seen = (topics, revision)
 
     def _assign(self, draft: Draft) -> None:
         state = draft.state

@@ -49,6 +49,8 @@ class ConsumerMember:
     rack_id: str | None = None
     client_id: str = ""
     client_host: str = ""
+    principal: str = ""
+    """Who it is, if it has a pattern: that matches what this principal may see."""
     topic_names: frozenset[str] = frozenset()
     topic_regex: str | None = None
     rebalance_timeout_ms: int = -1
@@ -66,6 +68,9 @@ class ConsumerMember:
     def subscribes_as(self, other: ConsumerMember) -> bool:
         return self.topic_names == other.topic_names and self.topic_regex == other.topic_regex
 
+    def sees_as(self, other: ConsumerMember) -> bool:
+        return (self.principal, self.client_host) == (other.principal, other.client_host)
+
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
         classic = value.classic_member_metadata
         return replace(
@@ -74,6 +79,7 @@ class ConsumerMember:
             rack_id=value.rack_id,
             client_id=value.client_id,
             client_host=value.client_host,
+            principal=value.principal,
             topic_names=frozenset(value.subscribed_topic_names),
             topic_regex=value.subscribed_topic_regex,
             rebalance_timeout_ms=value.rebalance_timeout_ms,
@@ -95,15 +101,17 @@ class ConsumerMember:
         """With what a heartbeat says; what it leaves out is as before."""
         names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
         timeout_ms = request.rebalance_timeout_ms
+        # An empty one takes the subscription back: librdkafka says so when it has none.
+        topic_regex = self.topic_regex if regex is None else regex or None
         return replace(
             self,
             instance_id=request.instance_id or self.instance_id,
             rack_id=request.rack_id or self.rack_id,
             client_id=info.client_id,
             client_host=info.client_host,
+            principal="" if topic_regex is None else info.principal,
             topic_names=self.topic_names if names is None else frozenset(names),
-            # An empty one takes the subscription back: librdkafka says so when it has none.
-            topic_regex=self.topic_regex if regex is None else regex or None,
+            topic_regex=topic_regex,
             rebalance_timeout_ms=self.rebalance_timeout_ms if timeout_ms < 0 else timeout_ms,
             assignor=request.server_assignor or self.assignor,
             classic=None,
@@ -115,6 +123,7 @@ class ConsumerMember:
             rack_id=self.rack_id,
             client_id=self.client_id,
             client_host=self.client_host,
+            principal=self.principal,
             subscribed_topic_names=sorted(self.topic_names),
             subscribed_topic_regex=self.topic_regex,
             rebalance_timeout_ms=self.rebalance_timeout_ms,

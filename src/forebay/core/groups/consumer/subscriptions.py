@@ -1,13 +1,15 @@
 """The topics that members of a KIP-848 group subscribe to, by name or by a pattern.
 
-A pattern never matches internal topics; a member has to name them. The matches of a pattern are kept until
-the topics of the cluster change, because every new target assignment needs them.
+A pattern never matches internal topics; a member has to name them. Nor does it match what its member may not
+describe: so two members with the same pattern may mean different topics. The matches of a pattern are kept
+until the topics of the cluster change, or who may see them, because every new target assignment needs them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2b
+from typing import NamedTuple
 
 from forebay.core.cluster.topics import INTERNAL_TOPICS
 from forebay.core.groups.consumer.members import ConsumerMember
@@ -15,27 +17,50 @@ from forebay.core.groups.consumer.patterns import Pattern
 from forebay.core.groups.group import Context, TopicsView
 
 
+class _Viewer(NamedTuple):
+    """Members that are alike in these mean the same topics."""
+
+    pattern: str
+    principal: str
+    host: str
+
+
 class Subscriptions:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._matches: dict[str, frozenset[str]] = {}
-        self._topics: TopicsView | None = None
-        """The topics that the matches are of."""
+        self._visible: dict[_Viewer, frozenset[str]] = {}
+        """Of the matches, those that a member may describe."""
+        self._of: tuple[TopicsView, int] | None = None
+        """The topics that the matches are of, and the rules that make them visible."""
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         """The existing topics that a member subscribes to."""
         named = frozenset(name for name in member.topic_names if name in self._context.topics)
-        return named if member.topic_regex is None else named | self._matching(member.topic_regex)
+        viewer = _viewer(member)
+        return named if viewer is None else named | self._meant(viewer)
 
     def means(self, member: ConsumerMember, topic: str) -> bool:
         if topic in member.topic_names:
             return True
-        return member.topic_regex is not None and topic in self._matching(member.topic_regex)
+        viewer = _viewer(member)
+        return viewer is not None and topic in self._meant(viewer)
+
+    def _meant(self, viewer: _Viewer) -> frozenset[str]:
+        topics, visibility = self._context.topics, self._context.visibility
+        if self._of is None or self._of[0] is not topics or self._of[1] != visibility.revision:
+            self._of = (topics, visibility.revision)
+            self._matches.clear()
+            self._visible.clear()
+        found = self._visible.get(viewer)
+        if found is None:
+            every = self._matching(viewer.pattern)
+            _, principal, host = viewer
+            some = frozenset(name for name in every if visibility.may_describe(principal, host, name))
+            found = self._visible[viewer] = every if len(some) == len(every) else some
+        return found
 
     def _matching(self, text: str) -> frozenset[str]:
-        if self._topics is not self._context.topics:
-            self._topics = self._context.topics
-            self._matches.clear()
         found = self._matches.get(text)
         if found is None:
             matches = Pattern(text).matches
@@ -44,9 +69,25 @@ class Subscriptions:
         return found
 
     def metadata_hash(self, members: Iterable[ConsumerMember]) -> int:
-        """Another one if any topic of theirs has come, gone or grown."""
-        names = frozenset[str]().union(*(self.topics_of(member) for member in members))
-        return topics_hash(names, self._context.topics)
+        """Another one if any topic of theirs has come, gone or grown, or is hidden from other members."""
+        names, viewers = set[str](), set[_Viewer]()
+        for member in members:
+            names |= self.topics_of(member)
+            viewer = _viewer(member)
+            if viewer is not None and self._meant(viewer) is not self._matching(viewer.pattern):
+                viewers.add(viewer)
+        whole = topics_hash(names, self._context.topics)
+        if not viewers:
+            return whole
+        text = repr([(viewer, sorted(self._meant(viewer))) for viewer in sorted(viewers)])
+        digest = blake2b(text.encode(), digest_size=8, key=whole.to_bytes(8, "big", signed=True))
+        return int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def _viewer(member: ConsumerMember) -> _Viewer | None:
+    """None for a member without a pattern."""
+    pattern = member.topic_regex
+    return None if pattern is None else _Viewer(pattern, member.principal, member.client_host)
 
 
 def topics_hash(names: Iterable[str], topics: TopicsView) -> int:

@@ -1,0 +1,116 @@
+"""A pattern matches what its member may describe: others for each member, and after each change of rules."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.core.groups.shard import TopicInfo
+from support.machines.consumer_runtime import ORDERS, PAYMENTS, ConsumerClient, ConsumerRuntime, parts, settle
+
+SECRET = b"s" * 16
+
+
+class Rules:
+    """Who may not see what."""
+
+    def __init__(self, *hidden: tuple[str, str]) -> None:
+        self.revision = 0
+        self._hidden = set(hidden)
+
+    def may_describe(self, principal: str, _host: str, topic: str) -> bool:
+        return (principal, topic) not in self._hidden
+
+    def hide(self, principal: str, topic: str) -> None:
+        self._hidden.add((principal, topic))
+        self.revision += 1
+
+    def show(self, principal: str, topic: str) -> None:
+        self._hidden.discard((principal, topic))
+        self.revision += 1
+
+
+@pytest.fixture
+def rules() -> Rules:
+    return Rules()
+
+
+@pytest.fixture
+def runtime(rules: Rules) -> ConsumerRuntime:
+    runtime = ConsumerRuntime()
+    runtime.visibility = rules
+    runtime.shard = runtime.fresh()
+    return runtime
+
+
+def client(runtime: ConsumerRuntime, name: str, regex: str = ".*") -> ConsumerClient:
+    member = ConsumerClient(runtime, name)
+    member.topics, member.regex = (), regex
+    return member
+
+
+def come_to_rest(*members: ConsumerClient) -> None:
+    for _ in range(4):
+        settle(list(members))
+
+
+def test_what_a_member_may_not_see_is_not_assigned_to_it(runtime: ConsumerRuntime, rules: Rules) -> None:
+    rules.hide("User:a", "payments")
+    a = client(runtime, "a")
+    come_to_rest(a)
+    assert a.owned == parts(ORDERS, 0, 1, 2, 3)
+    b = client(runtime, "b")
+    come_to_rest(a, b)
+    assert parts(PAYMENTS, 0, 1) <= b.owned, "the same pattern, and another principal"
+    assert a.owned | b.owned == parts(ORDERS, 0, 1, 2, 3) | parts(PAYMENTS, 0, 1)
+
+
+def test_a_change_of_the_rules_moves_partitions(runtime: ConsumerRuntime, rules: Rules) -> None:
+    a, b = client(runtime, "a"), client(runtime, "b")
+    come_to_rest(a, b)
+    for member, other in ((a, b), (b, a)):
+        rules.hide(member.principal, "payments")
+        come_to_rest(a, b)
+        assert not member.owned & parts(PAYMENTS, 0, 1), "though the group as a whole means the same topics"
+        assert parts(PAYMENTS, 0, 1) <= other.owned
+        rules.show(member.principal, "payments")
+    rules.hide("User:a", "payments")
+    rules.hide("User:b", "payments")
+    come_to_rest(a, b)
+    assert not (a.owned | b.owned) & parts(PAYMENTS, 0, 1)
+
+
+def test_a_topic_that_comes_later_is_seen_only_by_those_who_may(
+    runtime: ConsumerRuntime, rules: Rules
+) -> None:
+    a = client(runtime, "a")
+    come_to_rest(a)
+    rules.hide("User:a", "secret")
+    runtime.see_topics({**runtime.topics, "secret": TopicInfo(SECRET, 3)})
+    come_to_rest(a)
+    assert a.owned == parts(ORDERS, 0, 1, 2, 3) | parts(PAYMENTS, 0, 1)
+    rules.show("User:a", "secret")
+    come_to_rest(a)
+    assert parts(SECRET, 0, 1, 2) <= a.owned
+
+
+def test_a_new_coordinator_knows_whose_pattern_it_is(runtime: ConsumerRuntime, rules: Rules) -> None:
+    rules.hide("User:a", "payments")
+    a, b = client(runtime, "a"), client(runtime, "b")
+    come_to_rest(a, b)
+    runtime.shard = runtime.fresh()
+    runtime.carry_out(runtime.shard.loaded(runtime.now))
+    runtime.see_topics({**runtime.topics, "more": TopicInfo(SECRET, 1)})
+    b.beat()  # makes the new assignment before `a` says anything
+    target = runtime.consumers().state.target(a.member_id)
+    assert target and not target & parts(PAYMENTS, 0, 1)
+
+
+def test_another_principal_of_the_same_member_sees_other_topics(
+    runtime: ConsumerRuntime, rules: Rules
+) -> None:
+    rules.hide("User:eve", "payments")
+    a = client(runtime, "a")
+    come_to_rest(a)
+    a.principal = "User:eve"
+    come_to_rest(a)
+    assert a.owned == parts(ORDERS, 0, 1, 2, 3)
