@@ -167,6 +167,24 @@ def test_hostile_texts_are_refused(where: str) -> None:
     assert time.process_time() - started < 5
 
 
+@pytest.mark.parametrize("opening", ["date(", "timestamp(", "char(", "struct(", "union (", "array["])
+def test_the_parser_does_not_try_all_ways_to_read_what_is_nested(opening: str) -> None:
+    """With each level it would take twice as long: an hour for what may be nested."""
+    closing = "]" if opening.endswith("[") else ")"
+    nested = opening * 18 + "value.a" + closing * 18
+    assert "too complicated" in error_of(nested)
+    assert "too complicated" in error_of(None, f"{nested} AS a")
+
+
+def test_fields_whose_names_are_words_of_sql_nest_nothing() -> None:
+    where = " OR ".join(f"value.case = {number} AND value.end = {number}" for number in range(100))
+    assert lets_through(where, record({"case": 99, "end": 99}))
+    for field in ("case", "end"):
+        assert "nested more than" in error_of(
+            f"value.{field} = 1 AND " * 100 + "(" * 100 + "true" + ")" * 100
+        )
+
+
 def test_long_chains_and_lists_are_no_nesting() -> None:
     many = 1500
     where = " OR ".join(f"value.a = {number}" for number in range(many))

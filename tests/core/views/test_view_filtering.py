@@ -378,6 +378,12 @@ def test_a_value_too_deep_to_be_written_is_counted_as_invalid() -> None:
     assert (shown.delivered, shown.invalid) == (0, 1)
 
 
+def test_a_constant_that_is_smaller_than_integers_are_is_a_float() -> None:
+    view = compile_view(None, f"-{2**64 - 1} AS least, value.n")
+    (shown,) = records_of(filtered(view, bytes(build_batch([record({"n": 1})]))).data)
+    assert shown.value == b'{"least":-1.8446744073709552e+19,"n":1}'
+
+
 def test_a_batch_of_which_a_selection_makes_too_much_is_passed_over_and_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,7 +1,9 @@
 """SQL text to the tree of sqlglot, within bounds.
 
 The text comes from a client. It may be only so long, and nested only so deep that neither the parser nor what
-walks its tree comes near the end of Python's stack: both are recursive.
+walks its tree comes near the end of Python's stack: both are recursive. The parser also goes back and tries
+again, at some places on each level of nesting: what may be the name of a type, as in `date(date(...`, would
+double its work with each level. So it may take only so many steps for each word.
 
 The dialect is sqlglot's own, which is standard SQL with additions: texts in single quotes, names as they are
 or in double quotes, arrays counted from 0.
@@ -10,21 +12,49 @@ or in double quotes, arrays counted from 0.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import sqlglot
-from sqlglot import ParseError, Token, TokenError, TokenType, exp
+from sqlglot import Dialect, ParseError, Token, TokenError, TokenType, exp
 
 from forebay.core.views.view_error import ViewError, error_at
+
+if TYPE_CHECKING:
+    from sqlglot import Parser as _DialectParser
+else:
+    _DialectParser = Dialect.parser_class
 
 TEXT_CHARS_MAX = 32_768
 NESTING_MAX = 24
 _PREFIXES_MAX = 8
+_STEPS_MIN = 1_000
+_STEPS_PER_TOKEN = 20
+"""What can be a view takes less than two."""
 
 _SELECT = "SELECT "
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
+_NAMES_TOO = {TokenType.CASE, TokenType.END}
+"""Behind a dot they are names of fields, and nest nothing."""
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.INTERVAL}
+
+
+class _TooManySteps(Exception):
+    """Not one of the parser's own errors, after which it would try something else."""
+
+
+class _BoundedParser(_DialectParser):
+    """sqlglot's parser, which ends after a number of steps forward or back."""
+
+    def __init__(self, steps_max: int, **options: Any) -> None:
+        super().__init__(**options)
+        self._steps_left = steps_max
+
+    def _advance(self, times: int = 1) -> None:
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            raise _TooManySteps
+        super()._advance(times)
 
 
 class Source:
@@ -38,16 +68,17 @@ class Source:
         _check_text(self.text)
         sql = self._prefix + self.text
         try:
-            self._check_tokens(sqlglot.tokenize(sql))
-            # With all of the text as context, the length of what precedes an error is its place.
-            tree: exp.Expression = sqlglot.parse_one(sql, into=into, error_message_context=len(sql))
+            tokens = sqlglot.tokenize(sql)
+            self._check_tokens(tokens)
+            return _tree_of(tokens, sql, into)
         except ParseError as error:
             raise self._of_parser(error) from None
+        except _TooManySteps:
+            raise ViewError("the expression is too complicated: it nests what cannot be in a view") from None
         except TokenError:
             raise ViewError("a text in quotes, a quoted name or a comment has no end") from None
         except RecursionError:
             raise ViewError("the expression is nested too deeply") from None
-        return tree
 
     def error(self, node: exp.Expression, message: str) -> ViewError:
         """An error at the place of a node: that of its first part that has one, or of what it is in."""
@@ -74,14 +105,27 @@ class Source:
 
     def _check_tokens(self, tokens: Iterable[Token]) -> None:
         depth = prefixes = 0
+        before: TokenType | None = None
         for token in tokens:
             prefixes = prefixes + 1 if token.token_type in _PREFIXES else 0
-            depth += token.token_type in _OPENING
-            depth -= token.token_type in _CLOSING
+            if before is not TokenType.DOT or token.token_type not in _NAMES_TOO:
+                depth += token.token_type in _OPENING
+                depth -= token.token_type in _CLOSING
+            before = token.token_type
             if token.token_type is TokenType.SEMICOLON:
                 raise self.error_at(token.start, "one expression is expected, without a semicolon")
             if depth > NESTING_MAX or prefixes > _PREFIXES_MAX:
                 raise self.error_at(token.start, f"nested more than {NESTING_MAX} times")
+
+
+def _tree_of(tokens: list[Token], sql: str, into: Any) -> exp.Expression:
+    # With all of the text as context, the length of what precedes an error is its place.
+    steps_max = _STEPS_MIN + _STEPS_PER_TOKEN * len(tokens)
+    parser = _BoundedParser(steps_max, error_message_context=len(sql))
+    trees = parser.parse(tokens, sql) if into is None else parser.parse_into(into, tokens, sql)
+    if len(trees) != 1 or trees[0] is None:
+        raise ParseError("one expression is expected")
+    return cast(exp.Expression, trees[0])
 
 
 def _check_text(text: str) -> None:

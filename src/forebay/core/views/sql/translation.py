@@ -36,6 +36,7 @@ from forebay.core.views.sql.kinds import folded, may_be_condition, require_one_k
 from forebay.core.views.sql.literals import read_interval, read_literal, read_type
 from forebay.core.views.sql.names import last_name, read_name
 from forebay.core.views.sql.syntax import Source, condition_tree, selection_trees
+from forebay.core.views.values import fitting
 
 COLUMNS_MAX = 100
 """Each may be the whole document again."""
@@ -198,7 +199,7 @@ class _Reader:
     def _negated(self, node: exp.Neg) -> Expression:
         match self.read(node.this):
             case Const(int() | float() as number) if type(number) is not bool:
-                return Const(-number)
+                return Const(fitting(-number))
             case item:
                 return Arithmetic("-", Const(0), item)
 
