@@ -33,6 +33,7 @@ VERBS = {
     "user": "forebay.cli.user.commands:user",
     "certs": "forebay.cli.certs:certs",
     "acl": "forebay.cli.acl.commands:acl",
+    "quota": "forebay.cli.quota.commands:quota",
     "cluster": "forebay.cli.cluster.commands:cluster",
     "pipeline": "forebay.cli.pipeline.commands:pipeline",
     "log": "forebay.cli.log:log",

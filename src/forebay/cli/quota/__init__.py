@@ -1,0 +1,1 @@
+"""Client quotas at the command line."""
