@@ -6,8 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
-# Tests wait for brokers more than they compute. With more workers than this, Spark's own time limits are missed.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+# Tests wait for brokers more than they compute. Beside those on Spark fewer workers run: tests/support/work_sharing.py
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 3)')
 
 .DEFAULT_GOAL := help
 .PHONY: help setup tools demo test chaos compat check format docs bench bench-kafka bench-spark clean

@@ -14,6 +14,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -21,6 +22,9 @@ from hypothesis import settings
 from support.brokers.broker_process import BrokerProcess, StartBroker, running_broker
 from support.brokers.nursery import NURSERY
 from support.waiting import ended
+
+if TYPE_CHECKING:
+    from support.work_sharing import WorkSharing
 
 # A busy machine must not fail a property: the time of one example says nothing about it.
 settings.register_profile("forebay", deadline=None)
@@ -78,8 +82,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What the workers of pytest-xdist share out: modules, whose fixtures are then built once. The tests on
     a Spark session are one lot, and those that start Spark by themselves another: more than two JVMs at a
     time starve each other until Spark gives up. Those of a module marked `spread` share nothing that is
-    slow. What runs on Spark takes longest, and comes first: else one worker would be left with it."""
-    items.sort(key=lambda item: _needs(item, "jvm_options"), reverse=True)
+    slow. `support/work_sharing.py` says which worker gets what."""
     for item in items:
         if _needs(item, "spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
@@ -87,6 +90,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("jvm"))
         elif item.get_closest_marker("spread") is None:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+@pytest.hookimpl(optionalhook=True)  # pytest-xdist need not be there
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> WorkSharing | None:
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from support.work_sharing import WorkSharing
+
+    return WorkSharing(config, log)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -1,0 +1,76 @@
+"""Which worker of pytest-xdist gets which tests, and when: for cores that are never idle, and Spark in time.
+
+Two kinds of tests want opposite things. Those on Spark compute, and Spark has time limits of its own that a
+busy machine misses: while they run there is one worker more than there are cores, and the others have not
+begun. All other tests wait for brokers, clients and timers more than they compute, and their limits are for
+what hangs: once Spark is done all workers share them.
+
+Tests that mostly wait stand at the front (brokers, commands, clients), those that mostly compute at the back
+(the wire format, the storage, the simulator). Every other worker begins at the back, so that at any time some
+compute while others wait.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
+
+SPARK = "spark"
+"""As `tests/conftest.py` names the tests on the session that all of them share."""
+JVM = "jvm"
+"""And those that start Spark by themselves."""
+
+Worker = Any
+"""pytest-xdist has no types: its WorkerController."""
+
+
+class WorkSharing(LoadGroupScheduling):  # type: ignore[misc]
+    """Lots are the groups of pytest-xdist: a worker gets the next when it has nearly done the last."""
+
+    def __init__(self, config: pytest.Config, log: object = None, cores: int | None = None) -> None:
+        super().__init__(config, log)
+        self._beside_spark = (cores or os.cpu_count() or 1) + 1
+        self._places: dict[Worker, int] = {}
+
+    def add_node(self, node: Worker) -> None:
+        super().add_node(node)
+        self._places[node] = len(self._places)
+
+    def mark_test_complete(self, node: Worker, item_index: int, duration: float = 0) -> None:
+        held = self._held()
+        super().mark_test_complete(node, item_index, duration)
+        if held and not self._held():
+            for each in held:
+                self._reschedule(each)
+
+    def _reschedule(self, node: Worker) -> None:
+        if node not in self._held():
+            super()._reschedule(node)
+
+    def _assign_work_unit(self, node: Worker) -> None:
+        if node in self._held():
+            return  # at the beginning pytest-xdist gives something to every worker
+        self.workqueue.move_to_end(self._next_lot(node), last=False)
+        super()._assign_work_unit(node)
+
+    def _next_lot(self, node: Worker) -> str:
+        for lot in (JVM, SPARK):
+            if lot in self.workqueue:
+                return lot
+        lots = reversed(self.workqueue) if self._places[node] % 2 else iter(self.workqueue)
+        first: str = next(lots)
+        return first
+
+    def _held(self) -> Collection[Worker]:
+        """The workers that wait for the end of Spark."""
+        if not self._spark_runs():
+            return ()
+        return [node for node in self.nodes if self._places[node] >= self._beside_spark]
+
+    def _spark_runs(self) -> bool:
+        places = (self.workqueue, *self.assigned_work.values())
+        return any(False in lots.get(name, {}).values() for lots in places for name in (JVM, SPARK))
