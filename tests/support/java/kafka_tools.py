@@ -56,12 +56,13 @@ def why_not() -> str | None:
 def _is_fetched() -> bool:
     version = re.search(r"<kafka.version>(.*)</kafka.version>", POM.read_text())
     assert version is not None
-    return (LIBS / f"kafka-tools-{version[1]}.jar").exists()
+    return all((LIBS / f"{jar}-{version[1]}.jar").exists() for jar in ("kafka-tools", "kafka_2.13"))
 
 
 def command(tool: str, bootstrap: str, *arguments: str) -> list[str]:
-    """`tool`: its class, in Kafka's package of tools."""
-    java = ["java", *JVM_OPTIONS, "-cp", f"{LIBS}/*", f"{PACKAGE}.{tool}"]
+    """`tool`: its class, in Kafka's package of tools unless it names another."""
+    name = tool if "." in tool else f"{PACKAGE}.{tool}"
+    java = ["java", *JVM_OPTIONS, "-cp", f"{LIBS}/*", name]
     return [*java, "--bootstrap-server", bootstrap, *arguments]
 
 
