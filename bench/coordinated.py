@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
+from functools import partial
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from bench.background import BackgroundLoad
 from bench.cluster import LIBRARY
 
 _PAUSE_S = 0.01
 _PARTITION = 0
 
 
-class Coordinated:
-    """`with` runs it. Whoever asks for a wait gets the longest one since `begin_anew`."""
+class Coordinated(BackgroundLoad):
+    """Whoever asks for a wait gets the longest one since `begin_anew`."""
 
     def __init__(self, servers: str, topic: str) -> None:
         self._topic = topic
-        self._consumer = Consumer(
+        consumer = Consumer(
             {
                 "bootstrap.servers": servers,
                 "group.id": "commits",
@@ -29,35 +28,21 @@ class Coordinated:
                 **LIBRARY,
             }
         )
-        self._consumer.assign([TopicPartition(topic, _PARTITION)])
+        consumer.assign([TopicPartition(topic, _PARTITION)])
+        work = (("offsets_s_max", self._commit), ("transaction_s_max", self._transact))
+        super().__init__(consumer, [partial(self._repeat, *each) for each in work])
         self._producer = Producer({"bootstrap.servers": servers, "transactional.id": "bench", **LIBRARY})
         self._producer.init_transactions()
         self._committed = 0
-        self._stopping = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._repeat, args=work)
-            for work in (("offsets_s_max", self._commit), ("transaction_s_max", self._transact))
-        ]
         self.begin_anew()
 
     def begin_anew(self) -> None:
         self.offsets_s_max = self.transaction_s_max = 0.0
         self.errors = 0
 
-    def __enter__(self) -> Self:
+    def _warm_up(self) -> None:
         self._commit()
         self._transact()
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join()
-        self._consumer.close()
 
     def _repeat(self, longest: str, work: Callable[[], None]) -> None:
         while not self._stopping.wait(_PAUSE_S):

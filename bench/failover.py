@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import itertools
 import statistics
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message, Producer, TopicPartition
 
+from bench.background import BackgroundLoad
 from bench.cluster import LEASE_TTL_S, LIBRARY, ForebayCluster, wait_until
 from bench.coordinated import Coordinated
 from bench.report import Figure
@@ -57,34 +56,19 @@ class Waits:
     """Messages that the producer's library could not deliver, whatever it tried."""
 
 
-class Traffic:
-    """Messages to every one of some partitions in turn, and a consumer of them; `with` runs it."""
+class Traffic(BackgroundLoad):
+    """Messages to every one of some partitions in turn, and a consumer of them."""
 
     def __init__(self, servers: str, topic: str, partitions: Sequence[int]) -> None:
         self._topic, self._partitions = topic, list(partitions)
         self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, **LIBRARY})
-        self._consumer = Consumer(
+        consumer = Consumer(
             {"bootstrap.servers": servers, "group.id": "bench", "enable.auto.commit": False, **LIBRARY}
         )
-        self._consumer.assign([TopicPartition(topic, number, OFFSET_END) for number in partitions])
-        self._stopping = threading.Event()
-        self._threads = [threading.Thread(target=work) for work in (self._produce, self._consume)]
+        consumer.assign([TopicPartition(topic, number, OFFSET_END) for number in partitions])
+        super().__init__(consumer, [self._produce, self._consume])
         self._sent = self._acknowledged = self._consumed = self._errors = 0
         self._produce_s_max = self._consume_s_max = 0.0
-
-    def __enter__(self) -> Self:
-        self._warm_up()
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join()
-        self._consumer.close()
 
     def burst(self) -> None:
         """One message to every partition at once."""
@@ -133,11 +117,12 @@ class Traffic:
         self._produce_s_max = max(self._produce_s_max, _age_s(message))
 
     def _consume(self) -> None:
+        """One at a time: a call for many messages returns when it has them all, or after its timeout."""
         while not self._stopping.is_set():
-            for message in self._consumer.consume(1_000, 0.1):
-                if message.error() is None and message.value() != b"0":
-                    self._consumed += 1
-                    self._consume_s_max = max(self._consume_s_max, _age_s(message))
+            message = self._consumer.poll(0.1)
+            if message is not None and message.error() is None and message.value() != b"0":
+                self._consumed += 1
+                self._consume_s_max = max(self._consume_s_max, _age_s(message))
 
 
 def _age_s(message: Message) -> float:
