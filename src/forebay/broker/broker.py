@@ -169,8 +169,8 @@ async def serve(node: Node, on_ready: Callable[[Address], None], stopping: async
             task.cancel()
         node.failover.watch.close()
         # A replica that fetches after it left the in-sync sets would rejoin them.
-        node.replication.following.stop()
-        await node.membership.leave()
+        node.replication.following.take_no_more()
+        await node.membership.leave(node.replication.following.stop)
         for task in replicating:
             task.cancel()
         node.shares.shares.close()

@@ -345,6 +345,7 @@ class Node:
         self.local.flush.failed.listen(replication.isr.flush_failed)
         assignment.role_taken.listen(replication.following.role_taken)
         assignment.role_taken.listen(replication.followers.role_taken)
+        assignment.term_begun.listen(replication.followers.term_begun)
         assignment.role_taken.listen(self.delays.role_taken)
         assignment.role_taken.listen(self.filling.role_taken)
         assignment.dropped.listen(replication.following.dropped)

@@ -1,5 +1,7 @@
 """Leaving in-sync sets: all of them at a stop, those of logs that lack data, those of logs that do not open.
 
+A broker that stops lets others lead first (`hand_over`), and leaves the sets of what it follows after that.
+
 What to write is decided in `core/cluster/replicas/controller.py`, on the present image. It is written until
 the image needs no further change, because other brokers may change the same partitions at the same time.
 """
@@ -21,6 +23,8 @@ log = logging.getLogger(__name__)
 
 _ATTEMPTS_MAX = 64
 _RETRY_S = 0.01
+_SLICE = 100
+"""Leaderships that are handed over at a time."""
 
 
 class Departure:
@@ -45,6 +49,34 @@ class Departure:
             log.warning("cannot leave the in-sync sets of damaged logs", extra={"reason": str(error)})
             return False
         return True
+
+    async def hand_over(self) -> None:
+        """Let others lead what this broker leads, and can be led by others. Raises StoreError.
+
+        Every broker, and the clients, have work to do for each partition that gets another leader. So that no
+        partition waits for the work of all the others, only a part of them moves at a time.
+        """
+        attempts = 0
+        while changes := departure(
+            self._metadata.image,
+            self._node_id,
+            only=self._led(),
+            min_insync_replicas=self._settings.current.controller.min_insync_replicas,
+        ):
+            if not await self._metadata.change_all(changes[:_SLICE]):
+                continue
+            attempts += 1
+            if attempts == _ATTEMPTS_MAX:
+                raise StoreError("the cluster changes too fast to hand over what is led here")
+            await asyncio.sleep(_RETRY_S)
+
+    def _led(self) -> set[TopicPartition]:
+        return {
+            (topic.name, state.index)
+            for topic in self._metadata.image.topics.values()
+            for state in topic.partitions
+            if state.leader == self._node_id
+        }
 
     async def depart(
         self,

@@ -44,7 +44,7 @@ from forebay.storage.datadir import DataDir
 log = logging.getLogger(__name__)
 
 _RETRY_S = 0.5
-_FAREWELL_S = 4.0
+_FAREWELL_S = 10.0
 _REVOKE_S = 1.0
 _EXPIRY_MARGIN_S = 3.0
 """For this time after its end a lease may still be seen, while etcd changes its leader for example."""
@@ -159,19 +159,24 @@ class Membership:
         registered = image.brokers.get(self._node_id)
         return registered is not None and registered.epoch == self._lease.epoch
 
-    async def leave(self) -> None:
+    async def leave(self, stop_following: Callable[[], None]) -> None:
         """Hand all leaderships over, as far as that can be done quickly, and go.
 
-        This broker must not fetch any more: a replica that fetches rejoins the in-sync sets.
+        What this broker has led it must not follow: a replica that fetches rejoins the in-sync sets. It
+        goes on fetching what it follows until others lead the rest, since producers wait for it meanwhile.
         """
         if self._settings.current.cluster.embedded:
+            stop_following()
             return
         try:
             async with asyncio.timeout(_FAREWELL_S):
                 if self._settings.current.replication.controlled_shutdown and self._lease.valid():
+                    await self._departure.hand_over()
+                    stop_following()
                     await self._departure.depart()
         except (StoreError, TimeoutError) as error:
             log.warning("leaving without handing over", extra={"reason": str(error)})
+        stop_following()
         try:
             async with asyncio.timeout(_REVOKE_S):
                 if self._lease.current is not None:

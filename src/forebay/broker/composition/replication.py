@@ -40,7 +40,14 @@ class Replication:
             loop=base.loop,
         )
         self.followers = Followers(
-            local.write_cycle, self.isr, self.sessions, base.time, node_id=base.node_id, heard_ms=heard_ms
+            local.write_cycle,
+            local.arrivals,
+            self.isr,
+            self.sessions,
+            base.time,
+            node_id=base.node_id,
+            heard_ms=heard_ms,
+            time_s=base.loop.time,
         )
         truncation = Truncation(base.data, local.assignment.lend, base.settings, base.background)
         appender = FollowerAppend(local.write_cycle, local.arrivals, base.metrics, truncation)

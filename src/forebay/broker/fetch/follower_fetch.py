@@ -81,7 +81,8 @@ class ReplicaFetch(Fetch):
             self._hold(_HELD_TURNS)
         else:
             session.on_changed = self._changed
-            self._timer = service.loop.call_later(request.max_wait_ms / 1000, self._woken)
+            wait_s = service.followers.wait_s(request.max_wait_ms)
+            self._timer = service.loop.call_later(wait_s, self._woken)
         return reply
 
     def _answer(self, context: RequestContext) -> FetchResponse | Reply:

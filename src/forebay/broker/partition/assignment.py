@@ -105,6 +105,8 @@ class Assignment:
         """Directories moved out of the way, still to be removed."""
         self.role_taken: Signal[Partition, PartitionState] = Signal()
         """A partition leads or follows as this state says: a new role, or a new state in the same role."""
+        self.term_begun: Signal[[]] = Signal()
+        """This broker has begun to lead a partition, or leads it in another leader epoch."""
         self.dropped: Signal[Partition] = Signal()
         """A partition is out of use: deleted here, or its log is lent."""
         self.opened: Signal[[]] = Signal()
@@ -285,6 +287,7 @@ class Assignment:
     def _take_role(self, partition: Partition, topic: TopicImage, state: PartitionState) -> None:
         """Lead or follow, as the image says; closed or open to new messages."""
         me = self._node_id
+        leads_on = partition.is_leader and partition.leader_epoch == state.leader_epoch
         if state.leader == me:
             partition.lead(me, state, self._uptime_ms())
         else:
@@ -295,6 +298,8 @@ class Assignment:
             partition.is_filled = True
             partition.configure(partition.config, self._settings.current.storage.decompress_max_bytes)
         self.role_taken.send(partition, state)
+        if state.leader == me and not leads_on:
+            self.term_begun.send()
 
     def _drop_gone(self, image: ClusterImage) -> None:
         """Partitions of deleted topics, and those that were moved away, are deleted here."""

@@ -4,8 +4,9 @@ The fetch session remembers at the leader what was asked for, so a request names
 moved since the last. A partition that fails is taken out of the session and added again a little later; the
 others go on. When the connection or the session breaks, the next request names all partitions.
 
-The leader holds a fetch until there is something to send. A partition that is added in that time, as when
-another leader has died, would wait too: so the fetch is cancelled and sent again with the new partition.
+The leader holds a fetch until there is something to send. A partition that is added in that time would wait,
+too. A leader that has just begun to lead answers soon (`follower_tracking.py`); if it does not, the fetch is
+cancelled, and sent again with the new partition. That costs a connection, and a request with all partitions.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from forebay.wire.messages.fetch import (
 
 log = logging.getLogger(__name__)
 
-_NEWCOMER_DELAY_S = 0.02
+_NEWCOMER_DELAY_S = 0.05
 """When a leader dies, many partitions are added at about the same time. The fetch is interrupted once for all
-that are added within this time."""
+that are added within this time, unless the leader has answered."""
 
 _RESPONSE_BYTES_MAX = 2**31 - 1
 """What an answer's length can say. It holds at least one batch, and how large that is only the leader knows:

@@ -30,6 +30,8 @@ class Following:
         self._following: dict[Partition, Fetcher] = {}
         self._started = False
         """Whether fetchers run: not before this broker serves, nor when it leaves."""
+        self._takes_more = True
+        """Whether partitions are followed that were not followed before."""
         self._fetching: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -41,6 +43,11 @@ class Following:
     def _start(self, fetcher: Fetcher) -> None:
         task = self._background.keep(fetcher.run, f"fetching from broker {fetcher.leader}")
         self._fetching.append(task)
+
+    def take_no_more(self) -> None:
+        """Follow no other partitions than now: a broker that stops hands over what it leads, and must not
+        rejoin the in-sync sets that it leaves."""
+        self._takes_more = False
 
     def stop(self) -> None:
         """Stop all fetching: a broker that leaves the in-sync sets would rejoin them with its next fetch."""
@@ -66,7 +73,7 @@ class Following:
         if before is not None and before.leader != leader:
             before.remove(partition)
             del self._following[partition]
-        if leader != NO_LEADER:
+        if leader != NO_LEADER and (self._takes_more or partition in self._following):
             fetcher = self._following[partition] = self._fetcher(leader)
             fetcher.add(partition)
 
